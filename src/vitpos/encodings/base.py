@@ -1,0 +1,141 @@
+"""What a position encoding is: hooks in the order of data flow, each of which does nothing unless it is overridden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitpos.positions import Positions
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """All that an encoding may know of its model."""
+
+    dim: int
+    heads: int
+    depth: int
+    grid: tuple[int, int]  # rows, columns of patches that the model is built for
+    prefix: int = 0  # CLS and registers in front of the patches
+
+
+class PositionEncoding(nn.Module):
+    """One way to use places; ``encoding + other`` uses both.
+
+    Encodings see patch tokens only, except that ``bias`` is given q and k of all T tokens (prefix first) and may answer
+    for patch pairs (N, N) or for all (T, T). Hidden means per pair: where either place of a pair is unknown the encoding
+    says nothing. ``traits`` declares what is always true of the class; the contract suite tests each both ways:
+
+    ``permutation-blind``  shuffled patches change nothing
+    ``grid-blind``         the same number of tokens on another grid changes nothing
+    ``relative``           a shift of the origin changes nothing
+    ``trained``            it has parameters
+    ``stored``             it stores a table for its grid, which ``resized`` can resample
+    """
+
+    traits: ClassVar[tuple[str, ...]] = ()
+
+    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """Once, first: moves or hides tokens; x (B, N, D)."""
+        return x, pos
+
+    def embed(self, x: Tensor, pos: Positions) -> Tensor:
+        """Once: adds to the tokens x (B, N, D)."""
+        return x
+
+    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Before each block: adds to the tokens x (B, N, D)."""
+        return x
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
+        """(B|1, H, N, N) or (B|1, H, T, T) to add to the logits, from q and k (B, H, T, d) before rotation."""
+        return None
+
+    def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
+        """The q and k (B, H, N, d) whose product gives the logits."""
+        return q, k
+
+    def penalty(self, pos: Positions) -> Tensor | float:
+        """An extra loss for this batch's places."""
+        return 0.0
+
+    def advance(self, progress: float) -> None:
+        """Told by training before each step how far it is, from 0 to 1."""
+
+    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> PositionEncoding:
+        """The encoding with its stored tables resampled for another grid; itself where there are none."""
+        return self
+
+    def __add__(self, other: PositionEncoding) -> Composed:
+        return Composed([*_parts(self), *_parts(other)])
+
+
+class Composed(PositionEncoding):
+    """Several encodings at once: hooks chain in order, biases and penalties add up."""
+
+    def __init__(self, parts: Iterable[PositionEncoding]):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """Each part arranges what the one before it left."""
+        for part in _parts(self):
+            x, pos = part.arrange(x, pos)
+        return x, pos
+
+    def embed(self, x: Tensor, pos: Positions) -> Tensor:
+        """Each part adds its own."""
+        for part in _parts(self):
+            x = part.embed(x, pos)
+        return x
+
+    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Each part adds its own."""
+        for part in _parts(self):
+            x = part.refresh(x, pos, layer)
+        return x
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
+        """The sum of what the parts say; None when none of them speaks."""
+        biases = [part.bias(q, k, pos, layer) for part in _parts(self)]
+        spoken = [bias for bias in biases if bias is not None]
+        widest = max((bias.shape[-1] for bias in spoken), default=0)
+        return sum(widen(bias, widest) for bias in spoken) if spoken else None  # type: ignore[return-value]
+
+    def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
+        """Each part rotates what the one before it left."""
+        for part in _parts(self):
+            q, k = part.rotate(q, k, pos, layer)
+        return q, k
+
+    def penalty(self, pos: Positions) -> Tensor | float:
+        """The sum of the parts' penalties."""
+        return sum(part.penalty(pos) for part in _parts(self))
+
+    def advance(self, progress: float) -> None:
+        """Tells every part."""
+        for part in _parts(self):
+            part.advance(progress)
+
+    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> PositionEncoding:
+        """Every part resized."""
+        return Composed(part.resized(grid, how=how) for part in _parts(self))
+
+
+def _parts(encoding: PositionEncoding) -> list[PositionEncoding]:
+    return cast(list[PositionEncoding], list(encoding.parts)) if isinstance(encoding, Composed) else [encoding]
+
+
+def widen(bias: Tensor, tokens: int) -> Tensor:
+    """A bias for patch pairs (…, N, N) as one for all ``tokens``: zero for every pair with a prefix token."""
+    prefix = tokens - bias.shape[-1]
+    return F.pad(bias, (prefix, 0, prefix, 0)) if prefix else bias
+
+
+def where_known(values: Tensor, pos: Positions) -> Tensor:
+    """Per-token values (B|1, N, D), zero where the place is hidden."""
+    return values.where(pos.known[..., None], 0) if pos.hiding else values

@@ -1,0 +1,54 @@
+"""Self-attention that asks an encoding for biases and rotations: the one copy that all models share."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vitpos.encodings.base import PositionEncoding, widen
+from vitpos.positions import Positions
+
+twice_differentiable = partial(sdpa_kernel, SDPBackend.MATH)
+"""A context in which a gradient can be differentiated again: fused kernels have no double backward."""
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """softmax(q kᵀ/√d + bias) v, for q, k, v (B, H, T, d) and a bias (B|1, H, T, T), by the fastest kernel that can.
+
+    The fused kernels of the CPU have no gradient for a bias: when it needs one, the plain formula is the faster way.
+    """
+    if bias is not None and bias.requires_grad and torch.is_grad_enabled() and not q.is_cuda:
+        return ((q * q.shape[-1] ** -0.5) @ k.mT + bias).softmax(-1) @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+class SelfAttention(nn.Module):
+    """Attention over all tokens, several heads, with whatever the encoding says of them."""
+
+    def __init__(self, dim: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
+        """(B, T, D) → (B, T, D); the first T − N tokens are prefix tokens."""
+        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each (B, H, T, d)
+        bias = encoding.bias(q, k, pos, layer)
+        q, k = _rotate(q, k, encoding, pos, layer)
+        bias = None if bias is None else widen(bias, x.shape[1])
+        return self.proj(attend(q, k, v, bias).transpose(1, 2).flatten(2))
+
+
+def _rotate(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
+    """q and k with their patch part rotated; nothing is copied when the encoding leaves them as they are."""
+    prefix = q.shape[2] - pos.cells.shape[1]
+    before = q[:, :, prefix:], k[:, :, prefix:]
+    after = encoding.rotate(*before, pos, layer)
+    if after[0] is before[0] and after[1] is before[1]:
+        return q, k
+    return tuple(torch.cat([x[:, :, :prefix], y], 2) if prefix else y for x, y in zip((q, k), after, strict=True))  # type: ignore[return-value]

@@ -1,0 +1,35 @@
+"""The minimal attention model of the MNIST jigsaw experiment."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from vitpos.models.attend import SelfAttention
+from vitpos.models.base import PatchClassifier, Shape
+from vitpos.positions import Positions
+
+
+class Attention(PatchClassifier):
+    """One layer of one-head attention over patches, no norm, mean over tokens, a feed-forward classifier."""
+
+    def __init__(
+        self,
+        image: Shape,
+        classes: int,
+        encoding: str = "none",
+        *,
+        patch: int | tuple[int, int] = 4,
+        dim: int = 64,
+        hidden: int = 128,
+        residual: bool = False,
+    ):
+        super().__init__(image, encoding, patch=patch, dim=dim, heads=1, depth=1)
+        self.residual = residual
+        self.attention = SelfAttention(dim, 1)
+        self.head = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+
+    def encode(self, x: Tensor, pos: Positions) -> Tensor:
+        """The one layer."""
+        x = self.encoding.refresh(x, pos, 0)
+        y = self.attention(x, self.encoding, pos, 0)
+        return x + y if self.residual else y

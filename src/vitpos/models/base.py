@@ -1,0 +1,83 @@
+"""What every evaluation, attack and probe may rely on: classifiers, and classifiers that see patches."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.errors import UserError
+from vitpos.patches import grid_of, pair, split
+from vitpos.positions import Positions
+
+Shape = tuple[int, int, int]  # channels, height, width of a picture
+
+
+class Classifier(nn.Module):
+    """Pictures (B, C, height, width) to logits (B, classes). Nothing of a batch is kept on the model."""
+
+    head: nn.Module
+
+    def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
+        """(B, D): what the head reads."""
+        raise NotImplementedError
+
+    def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
+        """(B, classes)."""
+        return self.step(images, positions)[0]
+
+    def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
+        """Logits and this batch's penalty: what training, DDP and compile wrap."""
+        return self.head(self.features(images, positions)), 0.0
+
+
+class PatchClassifier(Classifier):
+    """A classifier that cuts pictures into patches, projects each, and tells its encoding where they are."""
+
+    def __init__(
+        self,
+        image: Shape,
+        encoding: str,
+        *,
+        patch: int | tuple[int, int],
+        dim: int,
+        heads: int,
+        depth: int,
+        prefix: int = 0,
+    ):
+        super().__init__()
+        if dim % heads:
+            raise UserError(f"a width of {dim} cannot be shared by {heads} heads; choose a dim that heads divides")
+        channels, height, width = image
+        self.patch = pair(patch)
+        self.geometry = Geometry(dim, heads, depth, grid_of((height, width), self.patch), prefix)
+        self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
+        self.encoding: PositionEncoding = ENCODINGS.build(encoding, self.geometry)
+
+    def positions(self, images: Tensor) -> Positions:
+        """The places of these pictures' patches: those of the training grid, another grid fitted into its span."""
+        height, width = images.shape[2:]
+        return Positions.of(grid_of((height, width), self.patch), fit=self.geometry.grid, device=images.device)
+
+    def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
+        """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
+        pos = self.positions(images) if positions is None else positions
+        x, pos = self.encoding.arrange(self.project(split(images, self.patch)), pos)  # (B, N, D)
+        return self.encode(self.encoding.embed(x, pos), pos), pos
+
+    def encode(self, x: Tensor, pos: Positions) -> Tensor:
+        """(B, N, D) patch tokens to (B, T, D): all layers."""
+        raise NotImplementedError
+
+    def read(self, x: Tensor) -> Tensor:
+        """(B, T, D) to (B, D): what the head reads; the mean over patches unless overridden."""
+        return x[:, self.geometry.prefix :].mean(1)
+
+    def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
+        """(B, D): what the head reads."""
+        return self.read(self.tokens(images, positions)[0])
+
+    def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
+        """Logits and the encoding's penalty for this batch's places."""
+        x, pos = self.tokens(images, positions)
+        return self.head(self.read(x)), self.encoding.penalty(pos)

@@ -1,0 +1,92 @@
+"""The Vision Transformer (Dosovitskiy et al., ICLR 2021), pre-norm, with any position encoding."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings.base import PositionEncoding
+from vitpos.models.attend import SelfAttention
+from vitpos.models.base import PatchClassifier, Shape
+from vitpos.positions import Positions
+
+
+class ViT(PatchClassifier):
+    """A ViT of any depth, width, heads and patch, with CLS or mean pooling, registers and drop-path."""
+
+    def __init__(
+        self,
+        image: Shape,
+        classes: int,
+        encoding: str = "none",
+        *,
+        patch: int | tuple[int, int] = 4,
+        dim: int = 192,
+        depth: int = 6,
+        heads: int = 3,
+        mlp: float = 4.0,
+        pool: Literal["cls", "mean"] = "cls",
+        registers: int = 0,
+        drop_path: float = 0.0,
+    ):
+        prefix = registers + (pool == "cls")
+        super().__init__(image, encoding, patch=patch, dim=dim, heads=heads, depth=depth, prefix=prefix)
+        self.pool = pool
+        self.prefix = nn.Parameter(torch.randn(prefix, dim) * 0.02)  # CLS first, if any, then the registers
+        rates = torch.linspace(0, drop_path, depth).tolist()
+        self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate) for rate in rates)
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.head = nn.Linear(dim, classes)
+        for module in (self.project, *self.blocks.modules(), self.head):
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def encode(self, x: Tensor, pos: Positions) -> Tensor:
+        """Prefix tokens in front, then every block, then the norm."""
+        count = self.geometry.prefix
+        x = torch.cat([self.prefix.expand(len(x), -1, -1), x], 1) if count else x  # (B, T, D)
+        for layer, block in enumerate(self.blocks):
+            patches = x[:, count:]
+            fresh = self.encoding.refresh(patches, pos, layer)
+            x = x if fresh is patches else torch.cat([x[:, :count], fresh], 1)
+            x = block(x, self.encoding, pos, layer)
+        return self.norm(x)
+
+    def read(self, x: Tensor) -> Tensor:
+        """The CLS token, or the mean over patches."""
+        return x[:, 0] if self.pool == "cls" else super().read(x)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each after a norm and beside a residual."""
+
+    def __init__(self, dim: int, heads: int, hidden: int, drop_path: float):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.attention = SelfAttention(dim, heads)
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
+        self.drop = DropPath(drop_path)
+
+    def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        x = x + self.drop(self.attention(self.norm1(x), encoding, pos, layer))
+        return x + self.drop(self.mlp(self.norm2(x)))
+
+
+class DropPath(nn.Module):
+    """In training, leaves a branch out for a share of the images and scales the rest up (stochastic depth)."""
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, …) → (B, …)."""
+        if not self.rate or not self.training:
+            return x
+        keep = 1 - self.rate
+        return x * x.new_empty(len(x), *[1] * (x.ndim - 1)).bernoulli_(keep).div_(keep)

@@ -1,0 +1,110 @@
+"""Where tokens sit, as data: grid, coordinates, cells, and which places may be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """The places of the patch tokens of a batch; ``B|1`` means one set of places for all images, or one per image.
+
+    ``raster`` and ``hiding`` are facts known without looking into a tensor: that the tokens are all cells of the grid
+    in row-major order at whole coordinates, and that something may be hidden. They let an encoding take its short way.
+    """
+
+    grid: tuple[int, int]  # rows, columns of the slots
+    coords: Tensor  # (B|1, N, 2) row, column of each token, in patches of the training grid
+    cells: Tensor  # (B|1, N) slot of the grid that each token belongs to, row-major
+    known: Tensor  # (B|1, N) False where the place must not be used
+    raster: bool = False
+    hiding: bool = False
+    _tables: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        grid: tuple[int, int],
+        *,
+        fit: tuple[int, int] | None = None,
+        device: torch.device | str | None = None,
+    ) -> Positions:
+        """All cells of a grid in row-major order.
+
+        With ``fit`` the grid is laid over the span of that (training) grid, patch centres where they fall, so that a
+        finer grid gets fractional coordinates; without it, coordinates are whole and a larger grid goes beyond.
+        """
+        grid = (int(grid[0]), int(grid[1]))
+        fit = (int(fit[0]), int(fit[1])) if fit is not None else grid
+        if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
+            return _raster(cls, grid, fit, torch.device(device or "cpu"))
+        return _cached_raster(cls, grid, fit, torch.device(device or "cpu"))
+
+    def hide(self, mask: Tensor) -> Positions:
+        """The same places, not to be used where ``mask`` (B|1, N) is True."""
+        return replace(self, known=self.known & ~mask, raster=False, hiding=True)
+
+    def permute(self, order: Tensor) -> Positions:
+        """Positions that follow shuffled tokens: token i is the one that was token ``order[..., i]`` (B|1, N)."""
+        assert order.shape[-1] == self.cells.shape[-1], "a permutation names every token once"
+        return self.take(order)
+
+    def take(self, index: Tensor) -> Positions:
+        """The places of the tokens that patch dropout keeps: ``index`` (B|1, K)."""
+        index = index if index.ndim == 2 else index[None]
+        batch = max(len(index), len(self.cells))
+        index = index.expand(batch, -1)
+        cells = self.cells.expand(batch, -1).gather(1, index)  # (B|1, K)
+        known = self.known.expand(batch, -1).gather(1, index)
+        coords = self.coords.expand(batch, -1, -1).gather(1, index[..., None].expand(-1, -1, 2))
+        return replace(self, coords=coords, cells=cells, known=known, raster=False)
+
+    def moved(self, offset: tuple[float, float]) -> Positions:
+        """The same places seen from another origin: ``offset`` (rows, columns) added to every coordinate."""
+        return replace(self, coords=self.coords + self.coords.new_tensor(offset), raster=False)
+
+    def offsets(self) -> Tensor:
+        """(B|1, N, N, 2): row and column of each query's place less those of each key's place."""
+        return self.coords[:, :, None] - self.coords[:, None]
+
+    def pairs(self) -> Tensor:
+        """(B|1, 1, N, N): True where both places of a pair may be used; broadcasts over heads."""
+        return (self.known[:, :, None] & self.known[:, None])[:, None]
+
+    def table(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` gives for these places, made once: per grid for whole images, once a pass for shuffled ones.
+
+        Only for what depends on places alone, never on a parameter. Made outside inference mode, so that a table first
+        used in an evaluation can be trained with later.
+        """
+        if torch.compiler.is_compiling():
+            return make()
+        if key not in self._tables:
+            with torch.inference_mode(False), torch.no_grad():
+                self._tables[key] = make()
+        return self._tables[key]  # type: ignore[return-value]
+
+
+def _raster(cls: type[Positions], grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:
+    with torch.inference_mode(False):
+        # cell i of n covers [i, i + 1) / n of the picture; its centre in patches of the training grid:
+        rows, columns = (
+            (torch.arange(n, device=device, dtype=torch.float32) + 0.5) * (span / n) - 0.5
+            for n, span in zip(grid, fit, strict=True)
+        )
+        coords = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)[None]  # (1, N, 2)
+        cells = torch.arange(grid[0] * grid[1], device=device)[None]
+        return cls(grid, coords, cells, torch.ones_like(cells, dtype=torch.bool), raster=grid == fit)
+
+
+_cached_raster = lru_cache(maxsize=64)(_raster)
+
+torch.export.register_dataclass(Positions, serialized_type_name="vitpos.Positions")
