@@ -27,8 +27,8 @@ class PositionEncoding(nn.Module):
     """One way to use places; ``encoding + other`` uses both.
 
     Encodings see patch tokens only, except that ``bias`` is given q and k of all T tokens (prefix first) and may answer
-    for patch pairs (N, N) or for all (T, T). Hidden means per pair: where either place of a pair is unknown the encoding
-    says nothing. ``traits`` declares what is always true of the class; the contract suite tests each both ways:
+    for patch pairs (N, N) or for all (T, T). Hidden means per pair: where either place of a pair is unknown, the
+    encoding says nothing. ``traits`` declares what is true of the class; the contract suite tests each both ways:
 
     ``permutation-blind``  shuffled patches change nothing
     ``grid-blind``         the same number of tokens on another grid changes nothing

@@ -15,7 +15,7 @@ def sample(table: Tensor, pos: Positions, *, how: str = "bicubic") -> Tensor:
     At whole coordinates this gives the table's rows exactly. ``bicubic`` is PyTorch's kernel (a = −.75), so that a grid
     fitted into the table's span reads what ``F.interpolate`` would compute.
     """
-    rows, columns, dim = table.shape
+    rows, columns = table.shape[:2]
     index, weight = pos.table(("taps", rows, columns, how), lambda: _taps(pos.coords, (rows, columns), how))
     vectors = table.flatten(0, 1)[index]  # (B|1, N, K, D)
     return torch.einsum("bnkd,bnk->bnd", vectors, weight.to(table.dtype))

@@ -37,7 +37,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """(B, T, D) → (B, T, D); the first T − N tokens are prefix tokens."""
-        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # each (B, H, T, d)
+        # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
+        q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))  # (B, H, T, d)
         bias = encoding.bias(q, k, pos, layer)
         q, k = _rotate(q, k, encoding, pos, layer)
         bias = None if bias is None else widen(bias, x.shape[1])

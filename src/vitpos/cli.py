@@ -1,0 +1,134 @@
+"""The command line. Messages and progress go to standard error; tables and JSON to standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from vitpos.errors import UserError, WorkError
+
+app = typer.Typer(
+    help="A laboratory for position in Vision Transformers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[str, Argument(help="encodings, models, data, evaluations or experiments; all without it")] = "all",
+    as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
+) -> None:
+    """What there is, one line each with its options."""
+    from vitpos.listing import KINDS, entries, show
+
+    if kind not in (*KINDS, "all"):
+        raise UserError(f"there is no list of {kind!r}; choose from {', '.join(KINDS)}")
+    kinds = KINDS if kind == "all" else (kind,)
+    if as_json:
+        print(json.dumps([entry for k in kinds for entry in entries(k)], indent=1, ensure_ascii=False))
+    else:
+        for k in kinds:
+            show(k)
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, Argument(metavar="NAME_OR_TOML", help="a shipped experiment or a TOML file")],
+    out: Annotated[Path, Option(help="the folder for everything it makes; given again, the run goes on")],
+    settings: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="as train.epochs=1 or encoding=learned; repeatable")
+    ] = None,
+    seeds: Annotated[str | None, Option(help="whole numbers, as 0,1,2")] = None,
+) -> None:
+    """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
+    from vitpos.experiment import Experiment
+
+    asked = Experiment.read(experiment, settings or (), _seeds(seeds))
+    from vitpos import lab
+    from vitpos.progress import Progress
+    from vitpos.report import write_report
+
+    try:
+        folder = lab.run(asked, out, watch=Progress())
+    except WorkError:
+        if (out / "results.csv").exists():
+            write_report([out], out / "report.html")
+        raise
+    print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
+    print(f"report:  {write_report([out], out / 'report.html')}", file=sys.stderr)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, Argument(metavar="RUN", help="the folder of an experiment, or of one cell in it")],
+    specs: Annotated[
+        list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image'); repeatable")
+    ],
+) -> None:
+    """Ask more of a finished run; the answers are added to its scores."""
+    from vitpos.evaluations import EVALUATIONS
+
+    wanted = [EVALUATIONS.canonical(spec) for spec in specs]
+    from vitpos import lab
+    from vitpos.progress import Progress, show_scores
+    from vitpos.store import Folder, Run
+
+    home = run if (run / "experiment.json").exists() else run.parent.parent
+    folder = Folder.open(home)
+    runs = [r for _, r in folder.runs] if home == run else [Run(run)]
+    if not runs:
+        raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
+    for one in runs:
+        lab.evaluate(one, wanted, watch=Progress())
+    folder.write_results()
+    show_scores(runs, wanted)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], Argument(metavar="DIR…", help="folders of finished runs")],
+    out: Annotated[Path, Option(metavar="FILE.html", help="the page to write")],
+) -> None:
+    """One self-contained HTML page of stored runs."""
+    from vitpos.report import write_report
+
+    print(f"report: {write_report(folders, out)}", file=sys.stderr)
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise UserError(f"--seeds {text!r} is not a list of whole numbers; write --seeds 0,1,2")
+    return [int(part) for part in parts]
+
+
+def main() -> Any:
+    """Runs a command; a mistake of the user's is one line and exit code 2, a failure at work one line and 1."""
+    from typer.exceptions import Abort, TyperException
+
+    try:
+        code = app(standalone_mode=False)
+    except UserError as error:
+        code = _say(error, 2)
+    except WorkError as error:
+        code = _say(error, 1)
+    except TyperException as error:
+        code = _say(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, Abort):
+        code = _say("stopped; the same command goes on from here", 130)
+    sys.exit(code)
+
+
+def _say(error: object, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code

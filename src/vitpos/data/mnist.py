@@ -1,0 +1,56 @@
+"""MNIST, all 70,000 images, inside the package (see MNIST-LICENCE.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitpos.data.base import Dataset, Split
+from vitpos.errors import WorkError
+
+ARCHIVE = Path(__file__).with_name("mnist.xz")
+PARTS = {  # name of the part: bytes of IDX header, shape, md5 of the IDX file as published
+    "train-images": (16, (60000, 1, 28, 28), "6bbc9ace898e44ae57da46a324031adb"),
+    "train-labels": (8, (60000,), "a25bea736e30d166cdddb491f175f624"),
+    "t10k-images": (16, (10000, 1, 28, 28), "2646ac647ad5339dbf082846283269ea"),
+    "t10k-labels": (8, (10000,), "27ae3e4e09519cfbb04c329615203637"),
+}
+
+
+@cache
+def mnist() -> Dataset:
+    """Handwritten digits 0–9, 28×28 grey: 60,000 to train and 10,000 to test, inside the package."""
+    parts = {name: torch.from_numpy(array) for name, array in read(ARCHIVE).items()}
+    return Dataset(
+        train=Split(parts["train-images"], parts["train-labels"].long()),
+        test=Split(parts["t10k-images"], parts["t10k-labels"].long()),
+        classes=tuple("0123456789"),
+        mean=(0.1307,),
+        std=(0.3081,),
+    )
+
+
+def read(archive: Path) -> dict[str, np.ndarray]:
+    """The four parts of the archive as arrays of bytes, each checked against its published hash."""
+    remedy = "reinstall vitpos (pip install --force-reinstall)"
+    try:
+        raw = bytearray(lzma.decompress(archive.read_bytes()))
+    except (OSError, lzma.LZMAError, EOFError) as error:
+        raise WorkError(
+            f"the MNIST file {archive.name} inside the package cannot be read ({error}); {remedy}"
+        ) from None
+    parts, start = {}, 0
+    for name, (header, shape, md5) in PARTS.items():
+        end = start + header + int(np.prod(shape))
+        if hashlib.md5(memoryview(raw)[start:end], usedforsecurity=False).hexdigest() != md5:
+            raise WorkError(
+                f"the MNIST file {archive.name} inside the package is damaged ({name} has another md5); {remedy}"
+            )
+        parts[name] = np.frombuffer(raw, np.uint8)[start + header : end].reshape(shape)
+        start = end
+    return parts

@@ -1,0 +1,57 @@
+"""Views: what can be done to any data set before a model is trained and tested on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+
+from vitpos.data.base import Dataset, Split, View
+from vitpos.errors import UserError
+from vitpos.patches import permutation, permutations, rearrange
+
+
+def only(*, classes: tuple[int, ...] = (6, 9)) -> View:
+    """The images of some classes alone, in training and test, labelled 0, 1, … in the order given."""
+
+    def apply(data: Dataset) -> Dataset:
+        if not classes or not set(classes) <= set(range(len(data.classes))) or len(set(classes)) < len(classes):
+            raise UserError(
+                f"view 'only' got classes {classes}; choose different ones from 0 to {len(data.classes) - 1}"
+            )
+        wanted = torch.tensor(classes)
+
+        def pick(split: Split) -> Split:
+            is_class = split.labels[:, None] == wanted  # (n, chosen)
+            kept = is_class.any(1)
+            return Split(split.images[kept], is_class[kept].long().argmax(1))
+
+        return replace(_each(data, pick), classes=tuple(data.classes[c] for c in classes))
+
+    return View(apply)
+
+
+def jigsaw(*, grid: tuple[int, int] = (7, 7), per: Literal["set", "image"] = "set", seed: int = 0) -> View:
+    """Pictures cut along a grid and rearranged, in training and test, by one permutation or by one for each image.
+
+    ``per="set"``: the one permutation that ``seed`` stands for, which the evaluation ``jigsaw`` uses too.
+    ``per="image"``: every image has a permutation of its own, drawn once from ``seed``, so that slots tell nothing.
+    """
+    cells = grid[0] * grid[1]
+
+    def shuffle(split: Split, seed: int) -> Split:
+        each = permutations(len(split), cells, seed=seed) if per == "image" else permutation(cells, seed=seed)
+        return Split(rearrange(split.images, grid, each), split.labels)
+
+    def apply(data: Dataset) -> Dataset:
+        if per == "image":  # test images must not repeat the training images' permutations
+            return replace(data, train=shuffle(data.train, seed), test=shuffle(data.test, seed + 1))
+        return _each(data, lambda split: shuffle(split, seed))
+
+    return View(apply)
+
+
+def _each(data: Dataset, change: Callable[[Split], Split]) -> Dataset:
+    return replace(data, train=change(data.train), test=change(data.test))

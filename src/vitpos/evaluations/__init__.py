@@ -1,0 +1,15 @@
+"""What can be asked of a trained model: one function each, ``(model, data, **options) -> {metric: number}``."""
+
+from vitpos.catalog import Catalog
+
+EVALUATIONS = Catalog(
+    "evaluation",
+    {
+        "accuracy": "vitpos.evaluations.accuracy:accuracy",
+        "confusion": "vitpos.evaluations.accuracy:confusion",
+        "pairs": "vitpos.evaluations.pairs:pairs",
+        "jigsaw": "vitpos.evaluations.jigsaw:jigsaw",
+        "tokens": "vitpos.evaluations.tokens:tokens",
+        "cost": "vitpos.evaluations.cost:cost",
+    },
+)

@@ -1,0 +1,49 @@
+"""Pictures whose patches were rearranged after training."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from vitpos.data.base import Dataset
+from vitpos.errors import UserError
+from vitpos.evaluations.predict import predict, share
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import permutation, permutations, rearrange, refine
+from vitpos.positions import Positions
+
+
+def jigsaw(
+    model: Classifier,
+    data: Dataset,
+    *,
+    grid: tuple[int, int] | None = None,
+    positions: Literal["follow", "stay"] = "follow",
+    per: Literal["set", "image"] = "set",
+    seed: int = 0,
+) -> dict[str, float]:
+    """Right answers on test images cut along a grid and rearranged.
+
+    accuracy: share of the rearranged test images, 0 to 1, whose largest logit is their label's.
+    agreement: share answered as the picture in its right order is.
+    ``positions="follow"``: each patch keeps the position of the place it came from; ``"stay"``: it takes the position
+    of the slot it lies in. A model without tokens has no positions to give and sees the rearranged picture either way.
+    ``per="set"``: one permutation for all images, the one that ``seed`` stands for; ``"image"``: one for each.
+    ``grid``: rows and columns of the cut; without it, the model's own patches.
+    """
+    own = model.geometry.grid if isinstance(model, PatchClassifier) else None
+    grid = grid or own
+    if grid is None:
+        raise UserError("evaluation 'jigsaw' needs grid=(rows, columns) for a model without patches")
+    cells = grid[0] * grid[1]
+    order = permutation(cells, seed=seed) if per == "set" else permutations(len(data.test), cells, seed=seed)
+    finer = refine(order, grid, own) if own and positions == "follow" else None
+
+    def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
+        rows = slice(start, start + len(images)) if per == "image" else slice(None)
+        follow = Positions.of(own).permute(finer[rows]) if own and finer is not None else None
+        return rearrange(images, grid, order[rows]), follow
+
+    answers, usual = predict(model, data, change).argmax(1), predict(model, data).argmax(1)
+    return {"accuracy": share(answers == data.test.labels), "agreement": share(answers == usual)}

@@ -1,0 +1,265 @@
+"""An experiment: a TOML file that becomes cells to run and tables to print.
+
+Top-level keys are what every cell shares; each ``[[cells]]`` block overrides some of them, and a list in ``data``,
+``model``, ``encoding`` or a ``train`` value becomes one cell for each of its members. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from vitpos.catalog import Catalog, accepts, suggest
+from vitpos.data import DATASETS
+from vitpos.encodings import ENCODINGS
+from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.models import MODELS
+from vitpos.training.recipe import Recipe
+
+SHIPPED = Path(__file__).with_name("experiments")
+SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
+TRAIN = {f"train.{f.name}": ast.parse(str(f.type), mode="eval").body for f in fields(Recipe)}
+KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to train and what to ask of it."""
+
+    data: str
+    model: str
+    encoding: str
+    seed: int
+    train: Recipe
+    evaluate: tuple[str, ...]
+    swept: tuple[tuple[str, Any], ...] = ()  # what a list in ``train`` gave this cell
+
+    @cached_property
+    def key(self) -> str:
+        """A folder name that tells a reader what it is, and tells apart whatever changes the weights."""
+        identity = asdict(self)
+        del identity["evaluate"], identity["swept"]
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
+        return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """What its seeds are averaged under."""
+        return (self.data, self.model, self.encoding, *(value for _, value in self.swept))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of a table: a metric of an evaluation, shown in percent or as it is."""
+
+    label: str
+    evaluation: str
+    metric: str = "accuracy"
+    percent: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to print: rows are the cells of these ``data`` and ``model`` (none named: all), columns their numbers."""
+
+    title: str
+    columns: tuple[Column, ...]
+    data: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    note: str = ""
+
+    def shows(self, cell: Cell) -> bool:
+        """Whether a cell is in one of the rows."""
+        return (not self.data or cell.data in self.data) and (not self.model or cell.model in self.model)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A figure from elsewhere to stand beside one of ours."""
+
+    data: str
+    model: str
+    encoding: str
+    evaluation: str
+    value: float
+    metric: str = "accuracy"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A question, the cells that answer it, and the tables that show the answer."""
+
+    name: str
+    question: str
+    cells: tuple[Cell, ...]
+    tables: tuple[Table, ...]
+    references: tuple[Reference, ...] = ()
+    source: str = ""  # where the references come from
+    notes: tuple[str, ...] = ()  # what a reader of the results must know
+    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)  # name, text, settings: to make it again
+
+    @classmethod
+    def read(cls, name: str, settings: Iterable[str] = (), seeds: Sequence[int] | None = None) -> Self:
+        """The experiment of a shipped name or a TOML file, with ``"a.b=value"`` settings and other seeds."""
+        path = SHIPPED / f"{name}.toml"
+        if name not in shipped():
+            path = Path(name)
+            if not path.is_file():
+                raise UserError(f"no experiment {name!r}; {suggest(name, shipped())} (or give the path of a TOML file)")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read experiment {name!r}: {error}") from None
+        return cls.make({"name": path.stem, "text": text, "settings": list(settings), "seeds": seeds})
+
+    @classmethod
+    def make(cls, origin: Mapping[str, Any]) -> Self:
+        """The experiment of a TOML text with settings, as ``origin`` keeps them."""
+        name = origin["name"]
+        try:
+            document = tomllib.loads(origin["text"])
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"experiment {name!r} is not valid TOML: {error}") from None
+        settings = dict(_setting(text) for text in origin["settings"])
+        if origin["seeds"] is not None:
+            settings["seeds"] = list(origin["seeds"])
+        blocks, tables, references = (document.pop(key, []) for key in ("cells", "tables", "references"))
+        about = {key: document.pop(key) for key in ("question", "source", "notes") if key in document}
+        shared = _flat(document, f"experiment {name!r}")
+        cells = [
+            cell
+            for number, block in enumerate(blocks or [{}], 1)
+            for cell in _expand(shared | _flat(block, f"experiment {name!r}, cells {number}") | settings)
+        ]
+        return cls(
+            name=name,
+            question=about.get("question", ""),
+            source=about.get("source", ""),
+            notes=tuple(about.get("notes", ())),
+            cells=tuple(dict.fromkeys(cells)),
+            tables=tuple(_table(t, name) for t in tables) or tuple(_plain_tables(cells)),
+            references=tuple(_record(Reference, r, f"experiment {name!r}, references") for r in references),
+            origin=origin,
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The swept ``train`` values, which become columns of the results."""
+        return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.swept))
+
+
+def shipped() -> list[str]:
+    """The names of the experiments inside the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """``"train.lr=0.1"`` as key and value: a TOML value, or the bare text."""
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not value:
+        raise UserError(f"--set {text!r} has no value; write --set key=value, as in --set train.epochs=1")
+    if key not in KEYS:
+        raise UserError(f"--set {key!r}: there is no such key; {suggest(key, KEYS)}")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def _flat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The document with ``train`` laid out as ``train.lr`` and so on, all keys known."""
+    flat = {}
+    for key, value in document.items():
+        flat |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
+    for key in flat:
+        if key not in KEYS:
+            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, KEYS)}")
+    return flat
+
+
+def _expand(values: Mapping[str, Any]) -> Iterator[Cell]:
+    """One cell for each combination of the lists in ``values``."""
+    for key in SPECS:
+        if key not in values:
+            raise UserError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
+    choices = {key: _choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
+    evaluate = tuple(EVALUATIONS.canonical(_text("evaluate", spec)) for spec in _several(values.get("evaluate", [])))
+    seeds = [_whole("seeds", seed) for seed in _several(values.get("seeds", [0]))]
+    for combination in itertools.product(*choices.values()):
+        chosen = dict(zip(choices, combination, strict=True))
+        recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
+        swept = tuple((key, chosen[key]) for key in chosen if key in TRAIN and len(choices[key]) > 1)
+        for seed in seeds:
+            yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluate, swept)
+
+
+def _choices(key: str, value: Any) -> list[Any]:
+    """The members of a value that may be a list, each checked and in our spelling."""
+    if key in SPECS:
+        return [SPECS[key].canonical(_text(key, spec)) for spec in _several(value)]
+    for item in _several(value):
+        if not accepts(TRAIN[key], item):
+            raise UserError(f"{key} takes {ast.unparse(TRAIN[key])}, not {item!r}")
+    return [float(item) if ast.unparse(TRAIN[key]) == "float" else item for item in _several(value)]
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, EVALUATIONS)))!r}, not {value!r}")
+    return value
+
+
+def _whole(key: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UserError(f"{key} takes whole numbers from 0, not {value!r}")
+    return value
+
+
+def _table(document: Mapping[str, Any], name: str) -> Table:
+    where = f"experiment {name!r}, table {document.get('title', '')!r}"
+    columns = tuple(_record(Column, column, where) for column in document.get("columns", ()))
+    rows = {key: tuple(_choices(key, document.get(key, []))) for key in ("data", "model")}
+    return _record(Table, {**document, "columns": columns, **rows}, where)
+
+
+def _record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
+    """A Column, Table or Reference of a TOML table; specs in our spelling, so that they can be compared."""
+    names = [f.name for f in fields(kind)]
+    for key in values:
+        if key not in names:
+            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, names)}")
+    spelt = {
+        key: (SPECS | {"evaluation": EVALUATIONS})[key].canonical(value)
+        if key in (*SPECS, "evaluation") and isinstance(value, str)
+        else value
+        for key, value in values.items()
+    }
+    try:
+        return kind(**spelt)
+    except TypeError as error:
+        raise UserError(f"{where}: {str(error).split('__init__() ')[-1]}") from None
+
+
+def _plain_tables(cells: Sequence[Cell]) -> Iterator[Table]:
+    """For an experiment that names no table: accuracy in every protocol that gives one."""
+    evaluations = dict.fromkeys(spec for cell in cells for spec in cell.evaluate)
+    shown = [
+        spec for spec in evaluations if "accuracy" in EVALUATIONS.describe(EVALUATIONS.parse(spec)[0].name).definition
+    ]
+    columns = tuple(Column(spec, spec) for spec in shown)
+    yield Table("Accuracy", columns)

@@ -1,0 +1,246 @@
+"""What a run leaves behind: folders written so that a crash loses nothing and nothing half-written looks finished.
+
+A folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
+each cell: ``cell.json``, ``checkpoint.safetensors`` while it trains, ``log.csv`` and ``weights.safetensors`` once it has
+trained, and ``scores.json``. Every file is written beside its place and moved there whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from vitpos.errors import UserError, WorkError
+from vitpos.experiment import Cell, Experiment
+from vitpos.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitpos.models.base import Classifier
+
+RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value")
+Scores = dict[str, dict[str, float]]  # evaluation → metric → value
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one cell."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, cell: Cell) -> Self:
+        """The folder for a cell, made now if it is not there."""
+        with working_on(path):
+            path.mkdir(parents=True, exist_ok=True)
+        if not (path / "cell.json").exists():
+            _write(path / "cell.json", _json(asdict(cell)))
+        return cls(path)
+
+    @cached_property
+    def cell(self) -> Cell:
+        """What was trained here."""
+        values = _read_json(self.path / "cell.json")
+        swept = tuple((key, value) for key, value in values["swept"])
+        fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "swept": swept}
+        return Cell(**{**values, **fixed})
+
+    @property
+    def trained(self) -> bool:
+        """Whether the weights are there; they are moved into place whole, last of all."""
+        return (self.path / "weights.safetensors").is_file()
+
+    @property
+    def scores(self) -> Scores:
+        """What was measured so far."""
+        path = self.path / "scores.json"
+        return _read_json(path) if path.exists() else {}
+
+    @property
+    def log(self) -> list[dict[str, float]]:
+        """One record per epoch of a trained cell."""
+        path = self.path / "log.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+    def add_scores(self, evaluation: str, numbers: Mapping[str, float]) -> None:
+        """Keeps the numbers of one evaluation, replacing older ones of the same."""
+        _write(self.path / "scores.json", _json(self.scores | {evaluation: dict(numbers)}))
+
+    def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
+        """Keeps a state to go on from."""
+        self._save("checkpoint.safetensors", tensors, {"epoch": str(epoch), "log": json.dumps(log)})
+
+    def checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
+        """The epoch, tensors and log of the last state kept, if any."""
+        if not (self.path / "checkpoint.safetensors").exists():
+            return None
+        tensors, about = self._load("checkpoint.safetensors")
+        return int(about["epoch"]), tensors, json.loads(about["log"])
+
+    def finish(self, model: Classifier, log: list[dict[str, float]]) -> None:
+        """Keeps the log and the weights of a trained model; from now on the cell counts as trained."""
+        _write(self.path / "log.csv", _csv(list(log[0]), [list(record.values()) for record in log]).encode())
+        self._save("weights.safetensors", model.state_dict(), {"cell": (self.path / "cell.json").read_text()})
+        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The trained weights."""
+        if not self.trained:
+            raise UserError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
+        return self._load("weights.safetensors")[0]
+
+    def _save(self, name: str, tensors: Mapping[str, Tensor], about: dict[str, str]) -> None:
+        from safetensors.torch import save
+
+        _write(self.path / name, save({key: t.detach().contiguous() for key, t in tensors.items()}, about))
+
+    def _load(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.path / name, "pt") as file:
+                return {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
+        except SafetensorError as error:
+            raise WorkError(f"{self.path / name} is damaged ({error}); delete it and run the cell again") from None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The folder of an experiment."""
+
+    path: Path
+    experiment: Experiment
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment) -> Self:
+        """The folder for an experiment, made or taken over now; a folder of another experiment is refused."""
+        if path.exists() and not path.is_dir():
+            raise UserError(f"--out {path} is a file; give a folder")
+        if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
+            raise UserError(f"--out {path} holds experiment {other!r}; give {experiment.name!r} a folder of its own")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            _write(path / "experiment.json", _json(dict(experiment.origin)))
+        except (OSError, WorkError) as error:
+            raise UserError(f"--out {path} cannot be written ({_reason(error)}); give another folder") from None
+        return cls(path, experiment)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The folder of an experiment that was run before."""
+        if not (path / "experiment.json").exists():
+            raise UserError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
+        return cls(path, Experiment.make(_read_json(path / "experiment.json")))
+
+    def run_of(self, cell: Cell) -> Run:
+        """Where a cell's run is, or will be."""
+        return Run(self.path / "cells" / cell.key)
+
+    @property
+    def runs(self) -> list[tuple[Cell, Run]]:
+        """The trained cells of the experiment as it was last asked for, in its order."""
+        pairs = [(cell, self.run_of(cell)) for cell in self.experiment.cells]
+        return [(cell, run) for cell, run in pairs if run.trained]
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """One row per number."""
+        for cell, run in self.runs:
+            fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
+            for evaluation, numbers in run.scores.items():
+                for metric, value in numbers.items():
+                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, metric, value), strict=True))
+                    yield row | dict.fromkeys(self.experiment.columns, "") | dict(cell.swept)
+
+    def write_results(self) -> Path:
+        """``results.csv``, anew."""
+        header = [*RESULT_COLUMNS, *self.experiment.columns]
+        _write(self.path / "results.csv", _csv(header, [list(row.values()) for row in self.results()]).encode())
+        return self.path / "results.csv"
+
+    def write_text(self, name: str, text: str) -> Path:
+        """A file of the folder, whole or not at all."""
+        return write_text(self.path / name, text)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """A text file, whole or not at all."""
+    _write(path, text.encode())
+    return path
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Keeps a second process from working in the same folder; the lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # no such lock on Windows
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another process is working in {folder}; wait for it or give another --out") from None
+        yield
+
+
+@contextmanager
+def working_on(path: Path) -> Iterator[None]:
+    """Turns an error of the file system into one that says what is kept and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(
+            f"cannot write {path} ({_reason(error)}); what is finished is kept: mend it and run the same command again"
+        ) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Puts a file in place whole: written beside it, flushed to the disk, then moved."""
+    part = path.with_name(f"{path.name}.part")
+    with working_on(path):
+        try:
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WorkError(f"{path} is damaged ({error}); delete it and run again") from None
+
+
+def _json(values: Any) -> bytes:
+    return (json.dumps(values, indent=1) + "\n").encode()
+
+
+def _csv(header: list[str], rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _reason(error: BaseException) -> str:
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return (isinstance(cause, OSError) and cause.strerror) or str(error)

@@ -1,0 +1,76 @@
+"""What an experiment's tables show: seeds brought together, figures from elsewhere beside ours."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitpos.experiment import Cell, Column, Table
+from vitpos.store import Folder
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a table: mean and standard deviation (n − 1) over seeds, and what another source says."""
+
+    values: tuple[float, ...]
+    reference: float | None
+    percent: bool
+
+    @property
+    def text(self) -> str:
+        """As a reader sees it: ``94.02`` or ``94.02 ± 0.11``, in percent where the column is."""
+        if not self.values:
+            return "–"
+        mean = self._show(statistics.fmean(self.values))
+        return f"{mean} ± {self._show(statistics.stdev(self.values))}" if len(self.values) > 1 else mean
+
+    @property
+    def reference_text(self) -> str:
+        """What the other source says, in the same unit."""
+        return "" if self.reference is None else self._show(self.reference)
+
+    def _show(self, value: float) -> str:
+        if self.percent:
+            return f"{100 * value:.2f}"
+        return f"{value:,.0f}" if float(value).is_integer() and math.isfinite(value) else f"{value:,.4g}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The figures of the cells that differ by their seed alone."""
+
+    cell: Cell
+    figures: tuple[Figure, ...]
+
+
+def summarise(folder: Folder, table: Table) -> list[Row]:
+    """The rows of a table, as far as they are measured."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in folder.experiment.cells:
+        if table.shows(cell):
+            groups.setdefault(cell.row, []).append(cell)
+    return [
+        Row(cells[0], tuple(_figure(folder, cells, column) for column in table.columns)) for cells in groups.values()
+    ]
+
+
+def complete(folder: Folder, table: Table) -> bool:
+    """Whether every cell that a table shows has been measured."""
+    cells = [cell for cell in folder.experiment.cells if table.shows(cell)]
+    runs = [folder.run_of(cell) for cell in cells]
+    return all(run.trained and set(cell.evaluate) <= set(run.scores) for cell, run in zip(cells, runs, strict=True))
+
+
+def _figure(folder: Folder, cells: Sequence[Cell], column: Column) -> Figure:
+    runs = [run for run in map(folder.run_of, cells) if run.trained]
+    scores = [run.scores.get(column.evaluation, {}) for run in runs]
+    values = tuple(score[column.metric] for score in scores if column.metric in score)
+    cell = cells[0]
+    wanted = (cell.data, cell.model, cell.encoding, column.evaluation, column.metric)
+    found = (
+        r.value for r in folder.experiment.references if (r.data, r.model, r.encoding, r.evaluation, r.metric) == wanted
+    )
+    return Figure(values, next(found, None), column.percent)

@@ -1,0 +1,1 @@
+"""Training: the recipe, the schedule and the loop."""

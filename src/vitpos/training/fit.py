@@ -1,0 +1,120 @@
+"""The training loop: a generator of states, one before the first epoch and one after each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitpos.data.base import Dataset
+from vitpos.errors import WorkError
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.training.recipe import Recipe
+from vitpos.training.schedule import warmup_cosine
+
+
+@dataclass(frozen=True)
+class State:
+    """Where training stands after ``epoch`` epochs; the tensors are live, so use them before asking for the next."""
+
+    epoch: int
+    tensors: dict[str, Tensor]  # "model.…" and "optimizer.…"
+    record: dict[str, float]  # what is worth keeping of the epoch; empty before the first
+
+
+def fit(
+    model: Classifier,
+    data: Dataset,
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    resume: tuple[int, Mapping[str, Tensor]] | None = None,
+    tick: Callable[[int], None] = lambda images: None,
+) -> Iterator[State]:
+    """Trains ``model`` in place, yielding a state before the first epoch and after each; ``tick`` hears of every batch.
+
+    Order and noise of an epoch depend on the seed and its number alone, so that going on from a state (``resume``: its
+    epoch and tensors) gives bit for bit what an unbroken training gives. A loss or weight that is not finite raises
+    WorkError; the last state yielded is then the last good one.
+    """
+    optimizer = torch.optim.AdamW(parameter_groups(model, recipe.decay), lr=recipe.lr, fused=True)
+    done = 0
+    if resume:
+        done, tensors = resume
+        load(tensors, model, optimizer)
+    yield State(done, snapshot(model, optimizer), {})
+    images, labels = data.train.images, data.train.labels
+    batches = -(-len(labels) // recipe.batch)
+    model.train()
+    for epoch in range(done, recipe.epochs):
+        torch.manual_seed(seed * 1_000_003 + epoch)
+        order = torch.randperm(len(labels))
+        total, right, began = 0.0, 0, time.perf_counter()
+        for step, index in enumerate(order.split(recipe.batch)):
+            progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.lr * warmup_cosine(progress, recipe.warmup)
+            if isinstance(model, PatchClassifier):
+                model.encoding.advance(progress)
+            logits, penalty = model.step(data.inputs(images[index]))
+            loss = F.cross_entropy(logits, labels[index], label_smoothing=recipe.smoothing) + penalty
+            if not (value := loss.item()) - value == 0:  # nan and inf alike
+                raise _diverged(f"the loss became {value}", epoch, step, batches)
+            optimizer.zero_grad()
+            loss.backward()
+            if recipe.clip:
+                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+            optimizer.step()
+            total += value * len(index)
+            right += int((logits.detach().argmax(1) == labels[index]).sum())
+            tick(len(index))
+        if not all(parameter.isfinite().all() for parameter in model.parameters()):
+            raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
+        seconds = time.perf_counter() - began
+        record = {
+            "epoch": epoch + 1,
+            "loss": total / len(labels),
+            "accuracy": right / len(labels),
+            "seconds": seconds,
+            "images_per_second": len(labels) / seconds,
+        }
+        yield State(epoch + 1, snapshot(model, optimizer), record)
+
+
+def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
+    """Weight matrices decay; biases, norms, prefix tokens and everything of the encoding do not."""
+    matrices, rest = [], []
+    for module_name, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            plain = name == "weight" and parameter.ndim >= 2 and not module_name.startswith("encoding")
+            (matrices if plain else rest).append(parameter)
+    return [{"params": matrices, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
+
+
+def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Everything that training needs to go on, as named tensors."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for index, slots in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in slots.items()}
+    return tensors
+
+
+def load(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+    """The inverse of :func:`snapshot`; without an optimizer, the model's part of it."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, slot = name.split(".", 2)
+            state.setdefault(int(index), {})[slot] = tensor
+    prefix = "model."
+    model.load_state_dict({name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)})
+    if optimizer:
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _diverged(what: str, epoch: int, step: int, batches: int) -> WorkError:
+    return WorkError(f"{what} in epoch {epoch + 1}, step {step + 1} of {batches}; try a lower train.lr")

@@ -1,0 +1,33 @@
+"""How a model is trained, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vitpos.errors import UserError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """AdamW with warm-up and cosine decay; position parameters, biases and norms have no weight decay."""
+
+    epochs: int = 5
+    batch: int = 128
+    lr: float = 1e-3  # peak learning rate
+    warmup: float = 0.1  # share of training in which the rate climbs from 0
+    decay: float = 0.05  # weight decay
+    smoothing: float = 0.0  # label smoothing
+    clip: float = 1.0  # largest gradient norm; 0 leaves gradients alone
+
+    def __post_init__(self) -> None:
+        for name, fine, remedy in (
+            ("epochs", self.epochs >= 1, "train for 1 or more"),
+            ("batch", self.batch >= 1, "take 1 or more images"),
+            ("lr", self.lr > 0, "choose a rate above 0"),
+            ("warmup", 0 <= self.warmup < 1, "choose a share from 0 to below 1"),
+            ("decay", self.decay >= 0, "choose 0 or more"),
+            ("smoothing", 0 <= self.smoothing < 1, "choose a share from 0 to below 1"),
+            ("clip", self.clip >= 0, "choose a norm, or 0 for none"),
+        ):
+            if not fine:
+                raise UserError(f"train.{name} is {getattr(self, name)}; {remedy}")
