@@ -183,9 +183,9 @@ def _read(name: str, target: str) -> Entry:
         for argument, default in zip(call.args.kwonlyargs, call.args.kw_defaults, strict=True):
             assert default is not None, f"option {argument.arg!r} of {name!r} has no default"
             options[argument.arg] = Option(ast.literal_eval(default), argument.annotation)
-    traits = next((_constants(n.value) for n in node.body if _assigns(n, "traits")), [])
+    traits = next((_constants(n.value) for n in node.body if isinstance(n, ast.Assign) and _names(n) == ["traits"]), [])
     return Entry(name, ast.get_docstring(node) or "", options, tuple(traits))
 
 
-def _assigns(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+def _names(assignment: ast.Assign) -> list[str]:
+    return [target.id for target in assignment.targets if isinstance(target, ast.Name)]

@@ -179,7 +179,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 def _flat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The document with ``train`` laid out as ``train.lr`` and so on, all keys known."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in document.items():
         flat |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
     for key in flat:

@@ -29,9 +29,8 @@ class Positions:
     hiding: bool = False
     _tables: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
 
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         grid: tuple[int, int],
         *,
         fit: tuple[int, int] | None = None,
@@ -45,8 +44,8 @@ class Positions:
         grid = (int(grid[0]), int(grid[1]))
         fit = (int(fit[0]), int(fit[1])) if fit is not None else grid
         if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
-            return _raster(cls, grid, fit, torch.device(device or "cpu"))
-        return _cached_raster(cls, grid, fit, torch.device(device or "cpu"))
+            return _raster(grid, fit, torch.device(device or "cpu"))
+        return _cached_raster(grid, fit, torch.device(device or "cpu"))
 
     def hide(self, mask: Tensor) -> Positions:
         """The same places, not to be used where ``mask`` (B|1, N) is True."""
@@ -93,7 +92,7 @@ class Positions:
         return self._tables[key]  # type: ignore[return-value]
 
 
-def _raster(cls: type[Positions], grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:
+def _raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:
     with torch.inference_mode(False):
         # cell i of n covers [i, i + 1) / n of the picture; its centre in patches of the training grid:
         rows, columns = (
@@ -102,7 +101,7 @@ def _raster(cls: type[Positions], grid: tuple[int, int], fit: tuple[int, int], d
         )
         coords = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)[None]  # (1, N, 2)
         cells = torch.arange(grid[0] * grid[1], device=device)[None]
-        return cls(grid, coords, cells, torch.ones_like(cells, dtype=torch.bool), raster=grid == fit)
+        return Positions(grid, coords, cells, torch.ones_like(cells, dtype=torch.bool), raster=grid == fit)
 
 
 _cached_raster = lru_cache(maxsize=64)(_raster)

@@ -14,7 +14,7 @@ from vitpos.errors import WorkError
 from vitpos.experiment import Cell, Table
 from vitpos.lab import Watch
 from vitpos.store import Folder, Run
-from vitpos.summary import complete, summarise
+from vitpos.summary import complete, labels, summarise
 
 errors = Console(stderr=True, highlight=False)
 output = Console(highlight=False)
@@ -37,6 +37,7 @@ class Progress(Watch):
             TimeRemainingColumn(),
             console=errors,
             transient=True,
+            disable=not errors.is_terminal,
         )
         self.task = self.bar.add_task(describe(cell), total=images, completed=done)
         self.bar.start()
@@ -92,15 +93,13 @@ def show_table(folder: Folder, table: Table) -> None:
     rows = summarise(folder, table)
     seeds = len({cell.seed for cell in folder.experiment.cells})
     grid = Grid(title=table.title, title_justify="left", title_style="bold", pad_edge=False)
-    labels = ["trained on", "model", "encoding", *(key for key, _ in rows[0].cell.swept)]
-    for label in labels:
+    for label in labels(rows):
         grid.add_column(label, overflow="fold")
     for column in table.columns:
         grid.add_column(column.label, justify="right")
     for row in rows:
-        cell = row.cell
         texts = [f.text + (f"\n[dim]({f.reference_text})[/dim]" if f.reference_text else "") for f in row.figures]
-        grid.add_row(cell.data, cell.model, cell.encoding, *(str(value) for _, value in cell.swept), *texts)
+        grid.add_row(*(row.label(name) for name in labels(rows)), *texts)
     output.print()
     output.print(grid)
     about = [table.note] if table.note else []

@@ -1,8 +1,8 @@
 """What a run leaves behind: folders written so that a crash loses nothing and nothing half-written looks finished.
 
 A folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
-each cell: ``cell.json``, ``checkpoint.safetensors`` while it trains, ``log.csv`` and ``weights.safetensors`` once it has
-trained, and ``scores.json``. Every file is written beside its place and moved there whole.
+each cell: ``cell.json``, ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json`` and
+``weights.safetensors`` once it has; ``scores.json``. Every file is written beside its place and moved there whole.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from vitpos.errors import UserError, WorkError
 from vitpos.experiment import Cell, Experiment
+from vitpos.machine import machine
 from vitpos.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Run:
         with path.open(newline="") as file:
             return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
 
+    @property
+    def machine(self) -> dict[str, str]:
+        """What trained it."""
+        return _read_json(self.path / "machine.json")
+
     def add_scores(self, evaluation: str, numbers: Mapping[str, float]) -> None:
         """Keeps the numbers of one evaluation, replacing older ones of the same."""
         _write(self.path / "scores.json", _json(self.scores | {evaluation: dict(numbers)}))
@@ -91,6 +97,7 @@ class Run:
 
     def finish(self, model: Classifier, log: list[dict[str, float]]) -> None:
         """Keeps the log and the weights of a trained model; from now on the cell counts as trained."""
+        _write(self.path / "machine.json", _json(machine()))
         _write(self.path / "log.csv", _csv(list(log[0]), [list(record.values()) for record in log]).encode())
         self._save("weights.safetensors", model.state_dict(), {"cell": (self.path / "cell.json").read_text()})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)

@@ -45,6 +45,17 @@ class Row:
     cell: Cell
     figures: tuple[Figure, ...]
 
+    def label(self, name: str) -> str:
+        """What the row is, under one of the table's :func:`labels`."""
+        cell = self.cell
+        return str({"trained on": cell.data, "model": cell.model, "encoding": cell.encoding, **dict(cell.swept)}[name])
+
+
+def labels(rows: Sequence[Row]) -> list[str]:
+    """The headings that tell the rows apart; what all were trained on is left to the title."""
+    trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
+    return [*trained_on, "model", "encoding", *(key for key, _ in rows[0].cell.swept)]
+
 
 def summarise(folder: Folder, table: Table) -> list[Row]:
     """The rows of a table, as far as they are measured."""

@@ -10,6 +10,7 @@ DATASETS = Catalog(
     {
         "mnist": "vitpos.data.mnist:mnist",
         "only": "vitpos.data.views:only",
+        "part": "vitpos.data.views:part",
         "jigsaw": "vitpos.data.views:jigsaw",
     },
 )

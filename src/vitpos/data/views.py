@@ -33,6 +33,19 @@ def only(*, classes: tuple[int, ...] = (6, 9)) -> View:
     return View(apply)
 
 
+def part(*, fraction: float = 1.0, limit: int | None = None, seed: int = 0) -> View:
+    """A share of the training images, or so many at most, drawn once from a seed; the test images stay."""
+    if not 0 < fraction <= 1 or (limit is not None and limit < 1):
+        raise UserError(f"view 'part' got fraction={fraction}, limit={limit}; take a share up to 1 and a limit from 1")
+
+    def apply(data: Dataset) -> Dataset:
+        count = min(round(fraction * len(data.train)), limit or len(data.train))
+        index = permutation(len(data.train), seed=seed)[: max(count, 1)]
+        return replace(data, train=Split(data.train.images[index], data.train.labels[index]))
+
+    return View(apply)
+
+
 def jigsaw(*, grid: tuple[int, int] = (7, 7), per: Literal["set", "image"] = "set", seed: int = 0) -> View:
     """Pictures cut along a grid and rearranged, in training and test, by one permutation or by one for each image.
 

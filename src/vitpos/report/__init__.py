@@ -1,7 +1,5 @@
-"""The page of a run."""
+"""One self-contained HTML page of stored runs: tables, figures, definitions, and how to make it again."""
 
-from pathlib import Path
+from vitpos.report.page import write_report
 
-
-def write_report(folders, out):
-    return out
+__all__ = ["write_report"]

@@ -87,7 +87,8 @@ def fit(
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
     """Weight matrices decay; biases, norms, prefix tokens and everything of the encoding do not."""
-    matrices, rest = [], []
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for module_name, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             plain = name == "weight" and parameter.ndim >= 2 and not module_name.startswith("encoding")

@@ -1,0 +1,1 @@
+"""What was learned: numbers first, then figures of them."""

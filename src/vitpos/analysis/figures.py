@@ -1,0 +1,126 @@
+"""Figures, from plain numbers: nothing here trains, reads a file or knows a model."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")  # Tol's, for all eyes
+
+
+def svg(figure: Figure) -> bytes:
+    """The figure as SVG text, the same bytes for the same figure."""
+    with matplotlib.rc_context({"svg.hashsalt": "vitpos", "svg.fonttype": "path"}):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def bars(
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[tuple[float, float] | None]],
+    references: Mapping[str, Sequence[float | None]],
+    *,
+    label: str,
+) -> Figure:
+    """Groups of horizontal bars, a colour per series, (mean, deviation) each; a diamond where a reference stands."""
+    figure = Figure(figsize=(9, 0.5 + len(groups) * (0.16 + 0.19 * len(series))))
+    axes = figure.subplots()
+    thick = 0.8 / len(series)
+    for number, (name, values) in enumerate(series.items()):
+        at = [place + number * thick - 0.4 + thick / 2 for place in range(len(groups))]
+        colour = COLOURS[number % len(COLOURS)]
+        shown = [(y, value) for y, value in zip(at, values, strict=True) if value]
+        axes.barh(
+            [y for y, _ in shown],
+            [mean for _, (mean, _) in shown],
+            0.92 * thick,
+            xerr=[deviation for _, (_, deviation) in shown],
+            color=colour,
+            label=name,
+            error_kw={"lw": 1},
+        )
+        for y, (mean, deviation) in shown:
+            axes.annotate(
+                f"{mean:.1f}", (mean + deviation, y), (4, 0), textcoords="offset points", va="center", fontsize=8
+            )
+        marks = [(value, y) for value, y in zip(references[name], at, strict=True) if value is not None]
+        if marks:
+            axes.plot(*zip(*marks, strict=True), "D", ms=4, mfc="white", mec="black", zorder=3)
+    axes.plot([], [], "D", ms=4, mfc="white", mec="black", label="source document")
+    axes.set_yticks(range(len(groups)), groups)
+    axes.invert_yaxis()
+    axes.set(xlabel=label, xlim=(0, 108))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.55 / figure.get_figheight()), ncol=4, frameon=False)
+    return figure
+
+
+def curves(lines: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """Training loss and training accuracy by epoch, a line for each log."""
+    figure = Figure(figsize=(9, 3.2))
+    for axes, (key, scale, label) in zip(
+        figure.subplots(1, 2), (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")), strict=True
+    ):
+        for number, (name, log) in enumerate(lines.items()):
+            style = ("-", "--", ":", "-.")[number // len(COLOURS) % 4]
+            values = [scale * record[key] for record in log]
+            axes.plot(
+                [r["epoch"] for r in log], values, style, marker=".", color=COLOURS[number % len(COLOURS)], label=name
+            )
+        axes.set(xlabel="epoch", ylabel=label)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=2, frameon=False, fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+    """Confusion matrices side by side: rows are what it is, columns what it is taken for, in percent of the row."""
+    figure = Figure(figsize=(4.4 * len(tables), 4.3))
+    for axes, (name, table) in zip(np.atleast_1d(figure.subplots(1, len(tables))), tables.items(), strict=True):
+        axes.imshow(table, cmap="Blues", vmin=0, vmax=1)
+        for (row, column), value in np.ndenumerate(table):
+            if value >= 0.005:
+                colour = "white" if value > 0.6 else "black"
+                axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+        axes.set_xticks(range(len(classes)), classes)
+        axes.set_yticks(range(len(classes)), classes)
+        axes.set(title=name, xlabel="taken for", ylabel="is")
+    figure.tight_layout()
+    return figure
+
+
+def tiles(maps: np.ndarray, grid: tuple[int, int]) -> Figure:
+    """An R×C tile of R×C maps (N, N), one for each place; a dot marks the place itself."""
+    rows, columns = grid
+    figure = Figure(figsize=(0.75 * columns + 0.8, 0.75 * rows))
+    axes = np.atleast_2d(figure.subplots(rows, columns, squeeze=False))
+    for (row, column), panel in np.ndenumerate(axes):
+        picture = panel.imshow(maps[row * columns + column].reshape(grid), cmap="viridis", vmin=-1, vmax=1)
+        panel.plot(column, row, ".", color="white", ms=3)
+        panel.set_xticks([])
+        panel.set_yticks([])
+    figure.subplots_adjust(wspace=0.08, hspace=0.08)
+    figure.colorbar(picture, ax=axes, fraction=0.03, pad=0.02, label="cosine similarity")
+    return figure
+
+
+def strips(rows: Mapping[str, np.ndarray]) -> Figure:
+    """Pictures (n, height, width, channels) in a row for each name."""
+    count = max(len(pictures) for pictures in rows.values())
+    figure = Figure(figsize=(0.85 * count + 0.1, 1.12 * len(rows)))
+    for axes, (name, pictures) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows.items(), strict=True):
+        gap = np.full((pictures.shape[1], 2, pictures.shape[3]), 255, np.uint8)
+        strip = np.concatenate([part for picture in pictures for part in (picture, gap)][:-1], 1)
+        axes.imshow(strip.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        axes.set_title(name, loc="left", fontsize=9)
+        axes.axis("off")
+    figure.tight_layout()
+    return figure

@@ -1,0 +1,99 @@
+"""The page: what it says comes from stored runs; how it looks is ``page.html`` beside this file."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from vitpos.analysis.figures import svg
+from vitpos.catalog import Catalog
+from vitpos.data import DATASETS
+from vitpos.encodings import ENCODINGS
+from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.experiment import Experiment, Table, shipped
+from vitpos.models import MODELS
+from vitpos.report import sections
+from vitpos.store import Folder, write_text
+from vitpos.summary import labels, summarise
+
+
+def write_report(folders: Iterable[Path], out: Path) -> Path:
+    """Writes the page of some folders of experiments to ``out``."""
+    opened = [Folder.open(Path(path)) for path in folders]
+    for folder in opened:
+        if not folder.runs:
+            raise UserError(f"{folder.path} has no finished cell to report; finish it with 'vitpos run'")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    page = environment.get_template("page.html").render(experiments=[_experiment(folder) for folder in opened])
+    return write_text(Path(out), page)
+
+
+def _experiment(folder: Folder) -> dict[str, Any]:
+    experiment = folder.experiment
+    figures = [(title, note, _picture(figure)) for title, note, figure in sections.figures(folder)]
+    return {
+        "name": experiment.name,
+        "question": experiment.question or experiment.name,
+        "source": experiment.source,
+        "notes": experiment.notes,
+        "seeds": sorted({cell.seed for cell, _ in folder.runs}),
+        "missing": len(experiment.cells) - len(folder.runs),
+        "tables": [_table(folder, table) for table in experiment.tables],
+        "figures": figures,
+        "definitions": _definitions(experiment),
+        "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in folder.runs}),
+        "machines": [dict(items) for items in dict.fromkeys(tuple(run.machine.items()) for _, run in folder.runs)],
+        "command": command(experiment),
+    }
+
+
+def _table(folder: Folder, table: Table) -> dict[str, Any]:
+    rows = summarise(folder, table)
+    return {"table": table, "rows": rows, "labels": labels(rows)}
+
+
+def command(experiment: Experiment) -> str:
+    """What makes the run again."""
+    origin = experiment.origin
+    name = experiment.name if experiment.name in shipped() else f"{experiment.name}.toml"
+    words = ["vitpos", "run", name, "--out", f"runs/{experiment.name}"]
+    for setting in origin["settings"]:
+        words += ["--set", setting]
+    if origin["seeds"] is not None:
+        words += ["--seeds", ",".join(map(str, origin["seeds"]))]
+    return shlex.join(words)
+
+
+def _definitions(experiment: Experiment) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What the sources say of every evaluation, data set, model and encoding in use."""
+    used: list[tuple[str, Catalog, Sequence[str]]] = [
+        ("Evaluations", EVALUATIONS, [spec for cell in experiment.cells for spec in cell.evaluate]),
+        ("Data", DATASETS, [cell.data for cell in experiment.cells]),
+        ("Models", MODELS, [cell.model for cell in experiment.cells]),
+        ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
+    ]
+    found = []
+    for title, catalog, specs in used:
+        names = dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec))
+        found.append((title, [(name, _prose(catalog.describe(name).definition)) for name in names]))
+    return found
+
+
+def _prose(docstring: str) -> str:
+    """A docstring as HTML: paragraphs, code in code type."""
+    paragraphs = [html.escape(" ".join(part.split()), quote=False) for part in docstring.split("\n\n")]
+    return "".join("<p>" + re.sub(r"``(.+?)``", r"<code>\1</code>", part) + "</p>" for part in paragraphs)
+
+
+def _picture(figure: Any) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode()}"

@@ -1,0 +1,106 @@
+"""The figures of a page, each made where the stored runs have what it needs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from vitpos.analysis import figures as draw
+from vitpos.analysis.similarity import cosine_similarity, position_vectors
+from vitpos.data.base import load
+from vitpos.experiment import Cell
+from vitpos.lab import restore
+from vitpos.models.base import PatchClassifier
+from vitpos.store import Folder, Run
+from vitpos.summary import summarise
+
+Section = tuple[str, str, Figure]  # title, what it shows, the figure
+
+
+def figures(folder: Folder) -> Iterator[Section]:
+    """Everything there is to see, in the order of the page."""
+    for section in (_protocols, _pictures, _confusions, _similarities, _curves):
+        yield from section(folder)
+
+
+def _protocols(folder: Folder) -> Iterator[Section]:
+    """Accuracy in every protocol that the tables name."""
+    groups: dict[str, dict[str, tuple[tuple[float, float], float | None]]] = {}
+    for table in folder.experiment.tables:
+        for row in summarise(folder, table):
+            for column, figure in zip(table.columns, row.figures, strict=True):
+                if column.metric == "accuracy" and figure.values:
+                    spread = statistics.stdev(figure.values) if len(figure.values) > 1 else 0.0
+                    value = (100 * statistics.fmean(figure.values), 100 * spread)
+                    reference = None if figure.reference is None else 100 * figure.reference
+                    where = column.label if len(table.columns) > 1 else row.cell.data.replace(" + ", " +\n")
+                    groups.setdefault(where, {})[_model(row.cell)] = value, reference
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    if groups:
+        series = {name: [group[name][0] if name in group else None for group in groups.values()] for name in names}
+        references = {name: [group[name][1] if name in group else None for group in groups.values()] for name in names}
+        note = (
+            "Bars: ours, with the standard deviation over seeds where there are several. Diamonds: the source document."
+        )
+        yield "Accuracy by protocol", note, draw.bars(list(groups), series, references, label="accuracy, %")
+
+
+def _pictures(folder: Folder) -> Iterator[Section]:
+    """The same test images as each training set shows them."""
+    strips: dict[str, np.ndarray] = {}
+    for spec in dict.fromkeys(cell.data for cell, _ in folder.runs):
+        data = load(spec)
+        first = [int((data.test.labels == label).nonzero()[0]) for label in range(len(data.classes))]
+        strips[spec] = data.test.images[first].permute(0, 2, 3, 1).numpy()
+    yield (
+        "What the models saw",
+        "The first test image of each class, in every data set of this run.",
+        draw.strips(strips),
+    )
+
+
+def _confusions(folder: Folder) -> Iterator[Section]:
+    """What is taken for what, a matrix per model, mean over seeds."""
+    tables: dict[str, list[np.ndarray]] = {}
+    for cell, run in folder.runs:
+        if "confusion" in run.scores:
+            classes = load(cell.data).classes
+            numbers = np.array(list(run.scores["confusion"].values())).reshape(len(classes), len(classes))
+            tables.setdefault(_model(cell), []).append(numbers)
+    if tables:
+        note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."
+        yield "Confusion", note, draw.confusion({name: np.mean(t, 0) for name, t in tables.items()}, classes)
+
+
+def _similarities(folder: Folder) -> Iterator[Section]:
+    """How alike the position vectors are, for every trained table of the first seed."""
+    for cell, run in _first_seed(folder):
+        model = restore(run)
+        vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
+        if isinstance(model, PatchClassifier) and vectors.any():
+            maps = cosine_similarity(vectors).numpy()
+            title = f"Position similarity: {_model(cell)}, trained on {cell.data}, seed {cell.seed}"
+            note = "One small map for each place: the cosine between its position vector and that of every other place."
+            yield title, note, draw.tiles(maps, model.geometry.grid)
+
+
+def _curves(folder: Folder) -> Iterator[Section]:
+    """Loss and accuracy while training, first seed."""
+    lines = {f"{_model(cell)} on {cell.data}": run.log for cell, run in _first_seed(folder)}
+    yield "Training curves", "Mean over the images of each epoch, first seed.", draw.curves(lines)
+
+
+def _first_seed(folder: Folder) -> list[tuple[Cell, Run]]:
+    first: dict[tuple[object, ...], tuple[Cell, Run]] = {}
+    for cell, run in folder.runs:
+        first.setdefault(cell.row, (cell, run))
+    return list(first.values())
+
+
+def _model(cell: Cell) -> str:
+    swept = "".join(f", {key}={value}" for key, value in cell.swept)
+    return f"{cell.model} · {cell.encoding}{swept}"

@@ -1,0 +1,39 @@
+"""Shared by all tests: one thread per process; the examples of CONTRIBUTING.md as modules in the catalogues."""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from vitpos.data import DATASETS
+from vitpos.encodings import ENCODINGS
+from vitpos.evaluations import EVALUATIONS
+
+torch.set_num_threads(1)
+
+PRELUDE = """
+import torch
+from vitpos.data.base import Dataset, Split
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.evaluations.predict import predict, share
+"""
+ROOT = Path(__file__).parents[1]
+CATALOGS = {"encoding": ENCODINGS, "evaluation": EVALUATIONS, "data": DATASETS}
+
+
+def _register_examples() -> dict[str, str]:
+    """Writes each example of CONTRIBUTING.md into a module and its entry into the catalogue that it names."""
+    folder = Path(tempfile.mkdtemp())
+    sys.path.insert(0, str(folder))
+    found = {}
+    for kind, code in re.findall(r"```python (\w+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL):
+        name = re.search(r"(?:class|def) (\w+)", code)[1]
+        (folder / f"example_{name.lower()}.py").write_text(PRELUDE + code)
+        CATALOGS[kind][name.lower()] = f"example_{name.lower()}:{name}"
+        found[kind] = code
+    return found
+
+
+EXAMPLES = _register_examples()

@@ -1,0 +1,97 @@
+import ast
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitpos.catalog import accepts
+from vitpos.encodings import ENCODINGS
+from vitpos.evaluations import EVALUATIONS
+from vitpos.listing import CATALOGS
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("learnt", "no encoding 'learnt'; did you mean 'learned'?"),
+        ("learned(sdt=1.0)", "encoding 'learned' has no option 'sdt'; did you mean 'std'?"),
+        ("none(std=1.0)", "encoding 'none' has no option 'std'; it takes none"),
+        ("learned(std='x')", "encoding 'learned': option 'std' takes float, not 'x'"),
+        ("learned(std=True)", "takes float, not True"),
+        ("learned(between='nearest')", "takes Literal['bicubic', 'bilinear'], not 'nearest'"),
+        ("learned(between=bilinear)", "write between='bilinear' with quotes"),
+        ("learned(std=1+__import__('os').getpid())", "not a value"),
+        ("learned(0.1)", "cannot read encoding spec"),
+        ("learned + ", "cannot read encoding spec"),
+        ("learned - sinusoidal", "cannot read encoding spec"),
+        ("", "cannot read encoding spec"),
+        ("__import__('os').system('true')", "cannot read encoding spec"),
+    ],
+)
+def test_a_wrong_spec_names_itself_and_the_remedy(spec, message):
+    with pytest.raises(ValueError) as error:
+        ENCODINGS.parse(spec)
+    assert message in str(error.value)
+
+
+def test_a_spec_has_one_spelling():
+    messy = 'learned( between = "bilinear",std=1 )+sinusoidal'
+    assert ENCODINGS.canonical(messy) == "learned(between='bilinear', std=1) + sinusoidal"
+    assert EVALUATIONS.canonical("jigsaw(grid=(7,7))") == "jigsaw(grid=(7, 7))"
+
+
+@given(
+    st.dictionaries(st.sampled_from(["std"]), st.floats(0, 10))
+    | st.dictionaries(st.sampled_from(["between"]), st.sampled_from(["bicubic", "bilinear"]))
+)
+def test_what_a_term_writes_it_reads_back(options):
+    text = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    (term,) = ENCODINGS.parse(f"learned({text})")
+    assert term.options == options
+    assert ENCODINGS.parse(str(term)) == [term]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "good", "bad"),
+    [
+        ("int", [0, -3], [1.5, True, "1", None]),
+        ("float", [0, 1.5], [True, "1", None]),
+        ("bool", [True], [1, "True"]),
+        ("str", ["a"], [1, None]),
+        ("int | None", [1, None], [1.5, "x"]),
+        ("int | tuple[int, int]", [1, (1, 2), [1, 2]], [(1,), (1, 2, 3), (1, 2.5), "12"]),
+        ("tuple[int, ...]", [(), (1, 2, 3)], [1, ("a",)]),
+        ("Literal['a', 1]", ["a", 1], ["b", True, 1.0]),
+    ],
+)
+def test_types_are_checked_by_their_annotation(annotation, good, bad):
+    node = ast.parse(annotation, mode="eval").body
+    assert all(accepts(node, value) for value in good)
+    assert not any(accepts(node, value) for value in bad)
+
+
+@pytest.mark.parametrize("kind", CATALOGS)
+def test_what_the_source_says_is_what_the_object_takes(kind):
+    import inspect
+
+    for name in CATALOGS[kind]:
+        entry, thing = CATALOGS[kind].describe(name), CATALOGS[kind].load(name)
+        taken = {
+            key: parameter.default
+            for key, parameter in inspect.signature(thing).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
+        assert {key: option.default for key, option in entry.options.items()} == taken
+        assert entry.summary, f"{name} has no docstring"
+        assert all(accepts(option.annotation, option.default) for option in entry.options.values())
+
+
+def test_listing_and_checking_need_no_torch():
+    code = (
+        "import sys, vitpos.cli, vitpos.listing as l, vitpos.experiment as e;"
+        "[l.entries(k) for k in l.KINDS]; e.Experiment.read('mnist-jigsaw');"
+        "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'matplotlib')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,271 @@
+"""Every encoding of the catalogue through every promise; each trait is tested both ways."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry, widen
+from vitpos.models import MODELS
+from vitpos.models.attend import twice_differentiable
+from vitpos.models.vit import ViT
+from vitpos.positions import Positions
+
+GRID, OTHER, PATCH = (3, 4), (2, 6), (2, 3)  # same number of cells; nothing is square
+IMAGE = (2, GRID[0] * PATCH[0], GRID[1] * PATCH[1])
+MODEL = f"vit(patch={PATCH}, dim=32, depth=2, heads=2, registers=1)"
+N = GRID[0] * GRID[1]
+SINGLE = list(ENCODINGS)
+SPECS = [*SINGLE, "learned + sinusoidal", "nearby + learned"]
+
+every = pytest.mark.parametrize("spec", SPECS)
+single = pytest.mark.parametrize("spec", SINGLE)
+
+
+def model_of(spec: str, dtype=torch.float64) -> ViT:
+    """A small ViT with large random weights, so that whatever an encoding does can be seen."""
+    torch.manual_seed(0)
+    model = MODELS.build(MODEL, IMAGE, 5, spec).to(dtype).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.5)
+    return model
+
+
+def pictures(count=3, grid=GRID, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    size = grid[0] * PATCH[0], grid[1] * PATCH[1]
+    return torch.randn(count, 2, *size, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def tokens(count=3, n=N):
+    return torch.randn(count, n, 32, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def forward(model, x, pos):
+    """The model from its patch tokens on."""
+    x, pos = model.encoding.arrange(x, pos)
+    return model.head(model.read(model.encode(model.encoding.embed(x, pos), pos)))
+
+
+def same(a, b):
+    return torch.allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def shuffled(n=N):
+    return torch.randperm(n, generator=torch.Generator().manual_seed(3))
+
+
+def holds(promise: bool, spec: str, trait: str) -> None:
+    """A declared trait is true and an undeclared one is not."""
+    declared = trait in ENCODINGS.describe(spec).traits
+    assert promise == declared, f"{spec} {'declares' if declared else 'does not declare'} {trait!r}"
+
+
+@every
+def test_gives_one_row_of_logits_per_image_on_a_grid_that_is_not_square(spec):
+    assert model_of(spec)(pictures()).shape == (3, 5)
+
+
+@every
+def test_everything_hidden_is_blind_to_shuffling(spec):
+    model, x, order = model_of(spec), tokens(), shuffled()
+    pos = Positions.of(GRID).hide(torch.ones(1, N, dtype=torch.bool))
+    assert same(forward(model, x, pos), forward(model, x[:, order], pos))
+
+
+@every
+def test_swapping_hidden_patches_changes_nothing(spec):
+    model, x = model_of(spec), tokens()
+    hidden = torch.zeros(1, N, dtype=torch.bool)
+    hidden[0, [1, 6, 10]] = True
+    order = torch.arange(N)
+    order[[1, 6, 10]] = torch.tensor([6, 10, 1])
+    pos = Positions.of(GRID).hide(hidden)
+    assert same(forward(model, x, pos), forward(model, x[:, order], pos))
+    if "permutation-blind" not in ENCODINGS.describe(spec.split(" + ")[0]).traits:
+        visible = Positions.of(GRID)
+        assert not same(forward(model, x, visible), forward(model, x[:, order], visible))
+
+
+@every
+def test_between_a_hidden_and_a_known_patch_the_place_of_the_known_one_does_not_matter(spec):
+    model = model_of(spec)
+    hidden = torch.zeros(1, N, dtype=torch.bool)
+    hidden[0, 4] = True
+    here = Positions.of(GRID)
+    there = here.permute(shuffled()[None])
+    logits = []
+    for pos in (here.hide(hidden), there.hide(hidden)):
+        q, k = torch.randn(2, 3, 2, N + 2, 16, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+        bias = model.encoding.bias(q, k, pos, 0)
+        q2, k2 = model.encoding.rotate(q[:, :, 2:], k[:, :, 2:], pos, 0)
+        pair = q2 @ k2.mT / 4
+        logits.append(pair if bias is None else pair + widen(bias, N + 2)[..., 2:, 2:])
+    assert same(logits[0][:, :, 4], logits[1][:, :, 4])
+    assert same(logits[0][..., 4], logits[1][..., 4])
+
+
+@every
+def test_tokens_and_positions_permuted_together_change_nothing(spec):
+    model, images, order = model_of(spec), pictures(), shuffled()
+    x = tokens()
+    assert same(forward(model, x, Positions.of(GRID)), forward(model, x[:, order], Positions.of(GRID).permute(order)))
+    orders = torch.stack([order, order.flip(0), torch.arange(N)])  # an order for each image
+    moved = x.gather(1, orders[..., None].expand_as(x))
+    assert same(forward(model, x, Positions.of(GRID)), forward(model, moved, Positions.of(GRID).permute(orders)))
+    assert model(images).shape == (3, 5)
+
+
+@single
+def test_permutation_blindness_is_as_declared(spec):
+    model, x, order = model_of(spec), tokens(), shuffled()
+    pos = Positions.of(GRID)
+    holds(same(forward(model, x, pos), forward(model, x[:, order], pos)), spec, "permutation-blind")
+
+
+@single
+def test_grid_blindness_is_as_declared(spec):
+    model, x = model_of(spec), tokens()
+    holds(same(forward(model, x, Positions.of(GRID)), forward(model, x, Positions.of(OTHER))), spec, "grid-blind")
+
+
+@single
+def test_relativity_is_as_declared(spec):
+    model, x = model_of(spec), tokens()
+    pos = Positions.of(GRID)
+    holds(same(forward(model, x, pos), forward(model, x, pos.moved((0.75, 1.5)))), spec, "relative")
+
+
+@single
+def test_being_trained_and_stored_is_as_declared(spec):
+    encoding = model_of(spec).encoding
+    holds(bool(list(encoding.parameters())), spec, "trained")
+    resized = encoding.resized(OTHER)
+    shapes = {name: tensor.shape for name, tensor in encoding.state_dict().items()}
+    holds({name: tensor.shape for name, tensor in resized.state_dict().items()} != shapes, spec, "stored")
+
+
+@every
+def test_resized_serves_its_new_grid_and_leaves_the_old_one_alone(spec):
+    model = model_of(spec)
+    before = model(pictures())
+    other = deepcopy(model)
+    other.encoding = model.encoding.resized((5, 2))
+    x = tokens(n=10)
+    assert forward(other, x, Positions.of((5, 2))).isfinite().all()
+    assert same(model(pictures()), before)
+
+
+@every
+def test_prefix_tokens_are_left_alone(spec):
+    model = model_of(spec)
+    seen = []
+    model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    model(pictures())
+    assert torch.equal(seen[0][:, :2], model.prefix.expand(3, -1, -1))
+    q, k = torch.randn(2, 3, 2, N + 2, 16, dtype=torch.float64)
+    bias = model.encoding.bias(q, k, Positions.of(GRID), 0)
+    if bias is not None:
+        bias = widen(bias, N + 2)
+        assert not bias[..., :2, :].any() and not bias[..., :, :2].any()
+
+
+@every
+def test_an_image_is_answered_alike_alone_and_in_a_batch(spec):
+    model, images = model_of(spec), pictures()
+    assert same(model(images), torch.cat([model(image[None]) for image in images]))
+
+
+@every
+def test_gradients_reach_every_parameter(spec):
+    model = model_of(spec).train()
+    logits, penalty = model.step(pictures())
+    (logits.square().sum() + penalty).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), name
+
+
+@every
+def test_a_gradient_can_be_differentiated_again(spec):
+    model, images = model_of(spec), pictures().requires_grad_()
+    with twice_differentiable():
+        loss = model(images).square().sum()
+        gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        sum(g.square().sum() for g in gradients).backward()
+    assert images.grad.isfinite().all() and images.grad.any()
+
+
+@every
+def test_a_state_dict_goes_to_disk_and_back(spec):
+    model, other = model_of(spec), MODELS.build(MODEL, IMAGE, 5, spec).double().eval()
+    other.load_state_dict(load(save(model.state_dict())))
+    assert torch.equal(model(pictures()), other(pictures()))
+
+
+@every
+@pytest.mark.parametrize("grid", [(6, 8), (2, 3), (1, 5), (5, 1)])
+def test_another_resolution_fits_into_the_span_or_goes_beyond(spec, grid):
+    model, images = model_of(spec), pictures(grid=grid)
+    fitted = model(images)
+    assert fitted.isfinite().all()
+    assert same(fitted, model(images, Positions.of(grid, fit=GRID)))
+    beyond = model(images, Positions.of(grid))
+    assert beyond.isfinite().all()
+
+
+@every
+def test_float32_agrees_with_float64(spec):
+    single, double = model_of(spec, torch.float32), model_of(spec)
+    double.load_state_dict(single.state_dict())
+    assert double(pictures()).dtype == torch.float64
+    assert torch.allclose(single(pictures(dtype=torch.float32)).double(), double(pictures()), rtol=1e-3, atol=1e-3)
+
+
+@every
+def test_patch_dropout_keeps_the_places_of_the_patches_it_keeps(spec):
+    model, x = model_of(spec), tokens()
+    kept = torch.tensor([[0, 3, 4, 9], [11, 2, 5, 1], [7, 6, 8, 10]])
+    some = x.gather(1, kept[..., None].expand(-1, -1, 32))
+    together = forward(model, some, Positions.of(GRID).take(kept))
+    alone = [forward(model, some[i : i + 1], Positions.of(GRID).take(kept[i : i + 1])) for i in range(3)]
+    assert same(together, torch.cat(alone))
+    added = model.encoding.embed(x, Positions.of(GRID)) - x
+    kept_added = model.encoding.embed(some, Positions.of(GRID).take(kept)) - some
+    assert same(kept_added, added.expand(3, -1, -1).gather(1, kept[..., None].expand(-1, -1, 32)))
+
+
+@single
+def test_composition_works_in_either_order(spec):
+    first, second = model_of(f"{spec} + learned"), model_of(f"learned + {spec}")
+    second.encoding.parts[1].load_state_dict(first.encoding.parts[0].state_dict())
+    second.encoding.parts[0].load_state_dict(first.encoding.parts[1].state_dict())
+    state = {k: v for k, v in first.state_dict().items() if not k.startswith("encoding")}
+    second.load_state_dict(state, strict=False)
+    assert same(first(pictures()), second(pictures()))
+
+
+@every
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+def test_exports_with_and_without_positions(spec):
+    model, images = model_of(spec, torch.float32), pictures(dtype=torch.float32)
+    pos = Positions.of(GRID).permute(shuffled())
+    for inputs in ((images,), (images, pos)):
+        exported = torch.export.export(model, inputs).module()
+        assert torch.allclose(exported(*inputs), model(*inputs), atol=1e-5)
+
+
+def test_a_table_first_used_in_inference_can_be_trained_with_later():
+    model = model_of("sinusoidal + learned", torch.float32)
+    images = pictures(dtype=torch.float32, grid=(6, 8))
+    with torch.inference_mode():
+        model(images)
+    model(images).sum().backward()
+
+
+def test_a_geometry_that_an_encoding_cannot_serve_is_refused_at_once():
+    with pytest.raises(ValueError, match="width that 4 divides, not 30"):
+        ENCODINGS.build("sinusoidal", Geometry(dim=30, heads=2, depth=1, grid=GRID))

@@ -1,0 +1,74 @@
+"""What single encodings promise beyond the contract."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.tables import resample, sample
+from vitpos.positions import Positions
+
+GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))
+
+
+def added(spec, pos, dim=16):
+    encoding = ENCODINGS.build(spec, GEOMETRY)
+    return encoding.embed(torch.zeros(1, pos.cells.shape[1], dim), pos)[0]
+
+
+@pytest.mark.parametrize("grid", [(6, 10), (7, 4), (2, 2), (3, 9)])
+@pytest.mark.parametrize("how", ["bicubic", "bilinear"])
+def test_a_table_read_on_a_fitted_grid_is_what_interpolation_gives(grid, how):
+    table = torch.randn(3, 5, 4)
+    expected = F.interpolate(table.permute(2, 0, 1)[None], size=grid, mode=how, align_corners=False)[0]
+    read = sample(table, Positions.of(grid, fit=(3, 5)), how=how)[0]
+    assert torch.allclose(read, expected.flatten(1).mT, atol=1e-5)
+    assert torch.allclose(resample(table, grid, how=how).flatten(0, 1), expected.flatten(1).mT, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["bicubic", "bilinear"])
+def test_whole_places_read_rows_exactly_and_beyond_the_border_the_border_repeats(how):
+    table = torch.randn(3, 5, 4)
+    order = torch.randperm(15)
+    assert torch.equal(sample(table, Positions.of((3, 5)).permute(order), how=how)[0], table.flatten(0, 1)[order])
+    beyond = sample(table, Positions.of((4, 7)), how=how)[0].unflatten(0, (4, 7))
+    assert torch.equal(beyond[3, :5], table[2]) and torch.equal(beyond[3, 6], table[2, 4])
+
+
+def test_the_same_count_on_another_grid_is_resampled():
+    table = torch.randn(2, 8, 4)
+    assert resample(table, (4, 4)).shape == (4, 4, 4)
+    assert not torch.allclose(resample(table, (4, 4)).flatten(0, 1), table.flatten(0, 1))
+
+
+def test_sinusoids_follow_the_formula_row_before_column():
+    vectors = added("sinusoidal(temperature=100.0)", Positions.of((3, 5)))
+    for row in range(3):
+        for column in range(5):
+            expected = [
+                wave(at * 100.0 ** (-k / 4)) for wave in (math.sin, math.cos) for at in (row, column) for k in range(4)
+            ]
+            assert torch.allclose(vectors[row * 5 + column], torch.tensor(expected), atol=1e-5)
+
+
+def test_inner_products_of_sinusoids_depend_on_the_offset_alone():
+    vectors = added("sinusoidal", Positions.of((3, 5)))
+    moved = added("sinusoidal", Positions.of((3, 5)).moved((4, 7)))
+    assert torch.allclose(vectors @ vectors.mT, moved @ moved.mT, atol=1e-4)
+
+
+def test_a_sum_adds_what_its_parts_add():
+    torch.manual_seed(0)
+    both = ENCODINGS.build("learned(std=1.0) + sinusoidal", GEOMETRY)
+    pos = Positions.of((3, 5))
+    zeros = torch.zeros(1, 15, 16)
+    assert torch.allclose(both.embed(zeros, pos), sum(part.embed(zeros, pos) for part in both.parts), atol=1e-6)
+
+
+def test_a_learned_table_starts_small_and_is_as_large_as_the_grid():
+    learned = ENCODINGS.build("learned", Geometry(dim=64, heads=1, depth=1, grid=(20, 30)))
+    assert learned.table.shape == (20, 30, 64)
+    assert math.isclose(learned.table.std().item(), 0.02, rel_tol=0.05)
