@@ -47,6 +47,7 @@ def run(
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="as train.epochs=1 or encoding=learned; repeatable")
     ] = None,
     seeds: Annotated[str | None, Option(help="whole numbers, as 0,1,2")] = None,
+    workers: Annotated[int | None, Option(min=1, help="processes that share the cells and cores; one per core")] = None,
 ) -> None:
     """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
     from vitpos.experiment import Experiment
@@ -55,11 +56,13 @@ def run(
     from vitpos import lab
     from vitpos.progress import Progress
     from vitpos.report import write_report
+    from vitpos.store import Folder
 
     try:
-        folder = lab.run(asked, out, watch=Progress())
+        with Progress() as progress:
+            folder = lab.run(asked, out, workers=workers, watch=progress)
     except WorkError:
-        if (out / "results.csv").exists():
+        if Folder.open(out).runs:
             write_report([out], out / "report.html")
         raise
     print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
@@ -78,7 +81,7 @@ def evaluate(
 
     wanted = [EVALUATIONS.canonical(spec) for spec in specs]
     from vitpos import lab
-    from vitpos.progress import Progress, show_scores
+    from vitpos.progress import show_scores
     from vitpos.store import Folder, Run
 
     home = run if (run / "experiment.json").exists() else run.parent.parent
@@ -87,7 +90,7 @@ def evaluate(
     if not runs:
         raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
     for one in runs:
-        lab.evaluate(one, wanted, watch=Progress())
+        lab.evaluate(one, wanted)
     folder.write_results()
     show_scores(runs, wanted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.store import Folder, Run, only_one
 from vitpos.training.fit import fit
+from vitpos.workers import Event, cores, spread
 
 
 class Watch:
@@ -24,11 +25,8 @@ class Watch:
     def start(self, cell: Cell, images: int, done: int) -> None:
         """A cell begins to train on ``images`` in all, ``done`` of them before."""
 
-    def tick(self, images: int) -> None:
+    def tick(self, cell: Cell, images: int) -> None:
         """So many more images have been trained on."""
-
-    def measure(self, cell: Cell, evaluation: str) -> None:
-        """An evaluation begins."""
 
     def finish(self, cell: Cell, folder: Folder) -> None:
         """A cell is trained and measured."""
@@ -37,61 +35,57 @@ class Watch:
         """A cell could not be finished; the others go on."""
 
 
-def run(experiment: Experiment, out: Path, *, watch: Watch | None = None) -> Folder:
-    """Runs an experiment, or what is left of it, into a folder; a cell that fails does not stop the others."""
+def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch: Watch | None = None) -> Folder:
+    """Runs an experiment, or what is left of it, into a folder; a cell that fails does not stop the others.
+
+    ``workers`` processes share the cells and the cores; without a number, one for each core. The last bits of a cell's
+    weights depend on the number of threads that train it, which is the cores divided by the workers.
+    """
     watch = watch or Watch()
     for cell in {cell.row: cell for cell in experiment.cells}.values():  # before anything is trained or written
         check(cell)
     folder = Folder.create(out, experiment)
     failed = 0
     with only_one(folder.path):
-        for cell in experiment.cells:
-            try:
-                run_cell(cell, folder, watch)
-                watch.finish(cell, folder)
-            except WorkError as error:
-                failed += 1
-                watch.fail(cell, error)
-            folder.write_results()
+        for name, cell, about in spread(run_cell, experiment.cells, folder.path, _workers(workers, experiment)):
+            if name in ("finish", "fail"):
+                failed += name == "fail"
+                folder.write_results()
+            getattr(watch, name)(cell, *(about if name != "finish" else (folder,)))
     if failed:
         raise WorkError(f"{failed} of {len(experiment.cells)} cells failed; the others are finished")
     return folder
 
 
-def run_cell(cell: Cell, folder: Folder, watch: Watch) -> Run:
+def run_cell(cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
     """Trains and measures one cell, as far as that is not done yet."""
-    run = Run.create(folder.run_of(cell).path, cell)
+    run = Run.create(folder / "cells" / cell.key, cell)
     if not run.trained:
-        train(cell, run, watch)
-    open_questions = [spec for spec in cell.evaluate if spec not in run.scores]
-    if open_questions:
-        evaluate(run, open_questions, watch=watch)
-    return run
+        train(cell, run, say)
+    evaluate(run, [spec for spec in cell.evaluate if spec not in run.scores])
 
 
-def train(cell: Cell, run: Run, watch: Watch) -> None:
+def train(cell: Cell, run: Run, say: Callable[[Event], None]) -> None:
     """Trains a cell from its last checkpoint, or from the start, to its weights."""
     data = load(cell.data)
     model = build(cell, data)
     done, tensors, log = run.checkpoint() or (0, None, [])
-    watch.start(cell, cell.train.epochs * len(data.train), done * len(data.train))
+    say(("start", cell, (cell.train.epochs * len(data.train), done * len(data.train))))
     resume = (done, tensors) if tensors else None
-    for state in fit(model, data, cell.train, seed=cell.seed, resume=resume, tick=watch.tick):
+    states = fit(model, data, cell.train, seed=cell.seed, resume=resume, tick=lambda n: say(("tick", cell, (n,))))
+    for state in states:
         if state.record:
             log.append(state.record)
         run.save_checkpoint(state.epoch, state.tensors, log)
     run.finish(model, log)
 
 
-def evaluate(run: Run, specs: Iterable[str], *, watch: Watch | None = None) -> None:
+def evaluate(run: Run, specs: Sequence[str]) -> None:
     """Asks questions of a trained run and keeps the answers with it."""
-    cell = run.cell
-    data = load(cell.data)
-    model = restore(run)
-    for spec in specs:
-        if watch:
-            watch.measure(cell, spec)
-        run.add_scores(spec, EVALUATIONS.build(spec, model, data))
+    if specs:
+        data, model = load(run.cell.data), restore(run)
+        for spec in specs:
+            run.add_scores(spec, EVALUATIONS.build(spec, model, data))
 
 
 def build(cell: Cell, data: Dataset) -> Classifier:
@@ -117,3 +111,9 @@ def check(cell: Cell) -> None:
             EVALUATIONS.build(spec, model, few)
     except UserError as error:
         raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
+
+
+def _workers(asked: int | None, experiment: Experiment) -> int:
+    """As many as asked for, else one per core (one in all where there is a GPU), but never more than cells."""
+    usual = 1 if torch.cuda.is_available() else cores()
+    return max(1, min(asked or usual, len(experiment.cells)))

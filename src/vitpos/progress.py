@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 from rich.table import Table as Grid
 from rich.text import Text
@@ -24,14 +33,9 @@ class Progress(Watch):
     """Shows each cell as it trains, and each table as soon as all its cells are there."""
 
     def __init__(self) -> None:
-        self.bar: Bar | None = None
-        self.shown: set[str] = set()
-
-    def start(self, cell: Cell, images: int, done: int) -> None:
-        """Opens the bar of a cell."""
         self.bar = Bar(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(20),
             MofNCompleteColumn(),
             Speed(),
             TimeRemainingColumn(),
@@ -39,39 +43,45 @@ class Progress(Watch):
             transient=True,
             disable=not errors.is_terminal,
         )
-        self.task = self.bar.add_task(describe(cell), total=images, completed=done)
+        self.tasks: dict[Cell, TaskID] = {}
+        self.shown: set[str] = set()
+
+    def __enter__(self) -> Self:
         self.bar.start()
+        return self
 
-    def tick(self, images: int) -> None:
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def start(self, cell: Cell, images: int, done: int) -> None:
+        """Opens the bar of a cell."""
+        self.tasks[cell] = self.bar.add_task(describe(cell), total=images, completed=done)
+
+    def tick(self, cell: Cell, images: int) -> None:
         """Moves the bar."""
-        assert self.bar
-        self.bar.advance(self.task, images)
-
-    def measure(self, cell: Cell, evaluation: str) -> None:
-        """Closes the bar."""
-        self._close()
+        self.bar.advance(self.tasks[cell], images)
 
     def finish(self, cell: Cell, folder: Folder) -> None:
         """Says that a cell is done, and prints the tables that it completes."""
-        self._close()
-        run = folder.run_of(cell)
-        speeds = [record["images_per_second"] for record in run.log]
-        seconds = sum(record["seconds"] for record in run.log)
-        errors.print(f"{describe(cell)}: trained in {seconds:.0f} s ({sum(speeds) / len(speeds):,.0f} images/s)")
-        for table in folder.experiment.tables:
-            if table.title not in self.shown and complete(folder, table):
+        self._close(cell)
+        seconds = sum(record["seconds"] for record in folder.run_of(cell).log)
+        errors.print(f"{describe(cell)}: trained in {seconds:.0f} s", soft_wrap=True)
+        due = [t for t in folder.experiment.tables if t.title not in self.shown and complete(folder, t)]
+        if due:
+            self.bar.stop()  # tables go to standard output, which may be the same screen
+            for table in due:
                 self.shown.add(table.title)
                 show_table(folder, table)
+            self.bar.start()
 
     def fail(self, cell: Cell, error: WorkError) -> None:
         """Says what went wrong with a cell."""
-        self._close()
+        self._close(cell)
         errors.print(f"[red]failed[/red] {describe(cell)}: {error}", soft_wrap=True)
 
-    def _close(self) -> None:
-        if self.bar:
-            self.bar.stop()
-            self.bar = None
+    def _close(self, cell: Cell) -> None:
+        if cell in self.tasks:
+            self.bar.remove_task(self.tasks.pop(cell))
 
 
 class Speed(ProgressColumn):

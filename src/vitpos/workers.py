@@ -1,0 +1,94 @@
+"""Cells spread over processes of this machine, each with its share of the cores.
+
+A small model cannot keep two cores busy: two processes of one thread finish an experiment sooner than one of two.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitpos.errors import UserError, WorkError
+from vitpos.experiment import Cell
+
+Event = tuple[str, Cell, tuple[Any, ...]]  # name of what happened, to which cell, and what there is to say of it
+Job = Callable[[Cell, Path, Callable[[Event], None]], None]
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int) -> Iterator[Event]:
+    """Runs ``job`` on every cell and yields what happens, in the order it happens, until all are through."""
+    context = multiprocessing.get_context("spawn")
+    tasks: multiprocessing.Queue[Cell | None] = context.Queue()
+    events: multiprocessing.Queue[Event] = context.Queue()
+    for task in (*cells, *[None] * workers):
+        tasks.put(task)
+    threads = max(1, cores() // workers)
+    arguments = (job, tasks, events, folder, threads)
+    processes = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(workers)]
+    for process in processes:
+        process.start()
+    try:
+        left = len(cells)
+        while left:
+            try:
+                event = events.get(timeout=0.5)
+            except queue.Empty:
+                if any(process.exitcode for process in processes):
+                    raise WorkError("a worker process died; the same command goes on from what is finished") from None
+                continue
+            left -= event[0] in ("finish", "fail")
+            yield event
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _work(
+    job: Job,
+    tasks: multiprocessing.Queue[Cell | None],
+    events: multiprocessing.Queue[Event],
+    folder: Path,
+    threads: int,
+) -> None:
+    """What a worker process does: one cell after the other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends its workers
+    torch.set_num_threads(threads)
+    parent, ticks, last = multiprocessing.parent_process(), 0, time.monotonic()
+
+    def say(event: Event) -> None:
+        nonlocal ticks, last
+        if parent and not parent.is_alive():
+            sys.exit(1)
+        name, cell, about = event
+        if name == "tick":  # a few times a second will do
+            ticks += about[0]
+            if time.monotonic() - last < 0.2:
+                return
+            about, ticks, last = (ticks,), 0, time.monotonic()
+        events.put((name, cell, about))
+
+    while cell := tasks.get():
+        try:
+            job(cell, folder, say)
+        except (UserError, WorkError) as error:
+            events.put(("fail", cell, (WorkError(str(error)),)))
+        except Exception:
+            events.put(("fail", cell, (WorkError(f"an error of vitpos itself:\n{traceback.format_exc()}"),)))
+        else:
+            events.put(("finish", cell, ()))

@@ -1,0 +1,239 @@
+"""The real command in real processes: what it prints, writes and answers, also when it is killed or starved."""
+
+import csv
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+TINY = """
+question = "Does a tiny model run?"
+source = "nobody"
+data = "mnist + part(limit=640)"
+model = "attention(dim=16)"
+encoding = ["none", "learned"]
+evaluate = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion"]
+[train]
+epochs = 2
+batch = 64
+[[references]]
+data = "mnist + part(limit=640)"
+model = "attention(dim=16)"
+encoding = "learned"
+evaluation = "accuracy"
+value = 0.709
+"""
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+def vitpos(*words, **options):
+    command = [sys.executable, "-m", "vitpos", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tiny") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tiny) -> tuple[Path, subprocess.CompletedProcess]:
+    out = tiny.parent / "out"
+    return out, vitpos("run", tiny, "--out", out, "--seeds", "0,1")
+
+
+def rows(out: Path) -> list[dict[str, str]]:
+    with (out / "results.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_run_prints_a_table_and_writes_everything(finished):
+    out, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "±" in done.stdout and "(70.90)" in done.stdout
+    found = rows(out)
+    assert list(found[0]) == ["experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value"]
+    accuracies = [row for row in found if row["metric"] == "accuracy"]
+    assert len(accuracies) == 2 * 2 * 2 and all(0 <= float(row["value"]) <= 1 for row in accuracies)
+    by_protocol = {(r["encoding"], r["seed"], r["evaluation"]): r["value"] for r in accuracies}
+    for encoding in ("none", "learned"):
+        follow = by_protocol[encoding, "0", "jigsaw(grid=(7, 7), positions='follow')"]
+        assert by_protocol[encoding, "0", "accuracy"] == follow
+    for cell in (out / "cells").iterdir():
+        files = {"cell.json", "log.csv", "machine.json", "weights.safetensors", "scores.json"}
+        assert {path.name for path in cell.iterdir()} == files
+
+
+def test_the_page_stands_alone(finished):
+    out, _ = finished
+    page = (out / "report.html").read_text()
+
+    class Links(HTMLParser):
+        found: ClassVar[list[str]] = []
+
+        def handle_starttag(self, tag, attributes):
+            self.found += [value for key, value in attributes if key in ("src", "href")]
+
+    Links().feed(page)
+    assert Links.found and all(link.startswith("data:") for link in Links.found)
+    for text in ("Does a tiny model run?", "document 70.90", "Confusion", "Position similarity", "Training curves"):
+        assert text in page
+    for text in ("Made on", "share of test images, 0 to 1", "vitpos run tiny.toml", "--seeds 0,1", "torch"):
+        assert text in page
+
+
+def test_run_again_does_nothing_again(finished, tiny):
+    out, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    again = vitpos("run", tiny, "--out", out, "--seeds", "0,1")
+    assert again.returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == before
+    assert "±" in again.stdout
+
+
+def test_more_seeds_go_on_from_those_there(finished, tiny, tmp_path):
+    import shutil
+
+    out, _ = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    assert vitpos("run", tiny, "--out", copy, "--seeds", "0,1,2").returncode == 0
+    assert {row["seed"] for row in rows(copy)} == {"0", "1", "2"}
+    same = [row for row in rows(copy) if row["seed"] != "2"]
+    assert sorted(map(str, same)) == sorted(map(str, rows(out)))
+
+
+def test_evaluate_adds_to_the_scores_of_a_run_and_of_one_cell(finished):
+    out, _ = finished
+    done = vitpos("evaluate", out, "--with", "pairs(classes=(4,7))")
+    assert done.returncode == 0 and "two_logits" in done.stdout
+    added = [row for row in rows(out) if row["evaluation"] == "pairs(classes=(4, 7))"]
+    assert len(added) == 2 * 2 * 2
+    cell = next((out / "cells").iterdir())
+    assert vitpos("evaluate", cell, "--with", "tokens").returncode == 0
+    assert len([row for row in rows(out) if row["evaluation"] == "tokens"]) == 4
+    assert len([row for row in rows(out) if row["evaluation"] == "accuracy"]) == 4
+
+
+def test_report_of_several_folders_is_one_page(finished, tmp_path):
+    out, _ = finished
+    done = vitpos("report", out, out, "--out", tmp_path / "page.html")
+    assert done.returncode == 0 and (tmp_path / "page.html").read_text().count("<h1>") == 2
+
+
+@pytest.mark.parametrize("kind", ["encodings", "models", "data", "evaluations", "experiments"])
+def test_list_answers_in_json_on_standard_output_alone(kind):
+    done = vitpos("list", kind, "--json")
+    entries = json.loads(done.stdout)
+    assert done.stderr == "" and entries
+    assert all({"name", "summary", "options"} <= set(entry) and entry["summary"] for entry in entries)
+    assert all(entry["name"] in vitpos("list", kind).stdout for entry in entries[:1])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "mnist-jigsw", "--out", "OUT"], "did you mean 'mnist-jigsaw'?"),
+        (["run", "mnist-jigsaw"], "--out"),
+        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "train.epoch=1"], "did you mean 'train.epochs'?"),
+        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "encoding=learned(sdt=1)"], "did you mean 'std'?"),
+        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "train.epochs=x"], "takes int"),
+        (["run", "mnist-jigsaw", "--out", "OUT", "--seeds", "0;1"], "write --seeds 0,1,2"),
+        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "model=attention(patch=5)"], "patches of 5x5"),
+        (["run", "BROKEN", "--out", "OUT"], "is not valid TOML"),
+        (["run", "mnist-jigsaw", "--out", "BROKEN"], "is a file; give a folder"),
+        (["run", "mnist-jigsaw", "--out", "/proc/vitpos"], "cannot be written"),
+        (["evaluate", "OUT", "--with", "accuracy"], "is not the folder of an experiment"),
+        (["report", "OUT", "--out", "page.html"], "is not the folder of an experiment"),
+        (["list", "encoding"], "choose from encodings"),
+        (["explode"], "explode"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_code_2(words, message, tmp_path):
+    (tmp_path / "broken.toml").write_text("data = \n")
+    places = {"OUT": tmp_path / "out", "BROKEN": tmp_path / "broken.toml"}
+    done = vitpos(*(places.get(word, word) for word in words))
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == "" and len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("error: ") and message in done.stderr
+    assert not (tmp_path / "out").exists(), "nothing is written for a command that was refused"
+
+
+def test_a_loss_that_explodes_stops_its_cell_alone_and_keeps_the_last_good_state(tiny, tmp_path):
+    lists = ["--set", "train.lr=[1e38, 0.001]", "--set", "train.clip=0", "--set", "encoding=learned"]
+    done = vitpos("run", tiny, "--out", tmp_path / "out", *lists)
+    assert done.returncode == 1 and "try a lower train.lr" in done.stderr and "Traceback" not in done.stderr
+    found = rows(tmp_path / "out")
+    assert {row["train.lr"] for row in found} == {"0.001"}
+    assert len(list((tmp_path / "out").rglob("checkpoint.safetensors"))) == 1
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, tmp_path):
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+    out = tmp_path / "out"
+    full = vitpos("run", tiny, "--out", out, preexec_fn=small_files)
+    assert full.returncode == 1 and "File too large" in full.stderr and "Traceback" not in full.stderr
+    assert not list(out.rglob("*.part")) and not list(out.rglob("*.safetensors"))
+    assert vitpos("run", tiny, "--out", out).returncode == 0
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tiny, finished, tmp_path):
+    out, long = (
+        tmp_path / "out",
+        ["--set", "train.epochs=40", "--set", "encoding=learned", "--set", "evaluate=accuracy"],
+    )
+    unbroken = tmp_path / "unbroken"
+    assert vitpos("run", tiny, "--out", unbroken, *long).returncode == 0
+    command = [sys.executable, "-m", "vitpos", "run", str(tiny), "--out", str(out), *long]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(out.rglob("checkpoint.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not list(out.rglob("weights.safetensors")), "killed too late to show anything"
+    assert vitpos("run", tiny, "--out", out, *long).returncode == 0
+    (first,), (second,) = (list(folder.rglob("weights.safetensors")) for folder in (out, unbroken))
+    assert first.read_bytes() == second.read_bytes()
+    assert rows(out) == rows(unbroken)
+
+
+def test_two_runs_do_not_work_in_one_folder(tiny, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "vitpos", "run", str(tiny), "--out", str(out), "--set", "train.epochs=500"]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(out.rglob("checkpoint.safetensors")):
+        time.sleep(0.02)
+    second = vitpos("run", tiny, "--out", out)
+    process.kill()
+    process.wait()
+    assert second.returncode == 2 and "another process is working in" in second.stderr
+
+
+def test_a_damaged_weights_file_is_told_and_not_used(tiny, finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished[0], tmp_path / "out")
+    for path in (tmp_path / "out").rglob("weights.safetensors"):
+        path.write_bytes(path.read_bytes()[:1000])
+    done = vitpos("evaluate", tmp_path / "out", "--with", "jigsaw(seed=3)")
+    assert done.returncode == 1 and "is damaged" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_another_experiment_does_not_move_into_a_folder(finished):
+    done = vitpos("run", "mnist-jigsaw", "--out", finished[0])
+    assert done.returncode == 2 and "holds experiment 'tiny'" in done.stderr

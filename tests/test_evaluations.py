@@ -1,0 +1,97 @@
+import pytest
+import torch
+
+from vitpos.data.base import Dataset, Split, load
+from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.models import MODELS
+from vitpos.models.base import Classifier
+
+
+class Oracle(Classifier):
+    """Answers what the first pixel says: the label, plus one where the second pixel is set."""
+
+    def forward(self, images, positions=None):
+        label = (images[:, 0, 0, 0] + images[:, 0, 0, 1]).long()
+        return torch.nn.functional.one_hot(label % 3, 3).float()
+
+
+def small(labels, wrong) -> Dataset:
+    images = torch.zeros(len(labels), 1, 4, 6, dtype=torch.uint8)
+    images[:, 0, 0, 0], images[:, 0, 0, 1] = torch.tensor(labels), torch.tensor(wrong)
+    split = Split(images, torch.tensor(labels))
+    return Dataset(split, split, ("a", "b", "c"), (0.0,), (1 / 255,))
+
+
+def test_accuracy_pairs_and_confusion_count_right():
+    data = small([0, 0, 1, 1, 2, 2, 2, 2], [0, 1, 0, 0, 0, 0, 0, 1])
+    assert EVALUATIONS.build("accuracy", Oracle(), data) == {"accuracy": 6 / 8}
+    confusion = EVALUATIONS.build("confusion", Oracle(), data)
+    assert confusion["a as b"] == 0.5 and confusion["c as a"] == 0.25 and confusion["b as b"] == 1
+    assert len(confusion) == 9
+    assert EVALUATIONS.build("pairs(classes=(0, 1))", Oracle(), data) == {"all_classes": 3 / 4, "two_logits": 3 / 4}
+    assert EVALUATIONS.build("pairs(classes=(0, 2))", Oracle(), data)["all_classes"] == 4 / 6
+
+
+def trained_like(encoding, spec="attention"):
+    torch.manual_seed(0)
+    model = MODELS.build(spec, (1, 28, 28), 10, encoding)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+        for parameter in model.encoding.parameters():
+            parameter.normal_()
+    return model
+
+
+@pytest.mark.parametrize("spec", ["attention", "attention(patch=2)", "vit(dim=16, depth=2, heads=2, registers=1)"])
+@pytest.mark.parametrize("encoding", ["none", "learned", "sinusoidal", "nearby"])
+@pytest.mark.parametrize("per", ["set", "image"])
+def test_positions_that_follow_give_every_answer_of_the_normal_picture(spec, encoding, per):
+    data = load("mnist")
+    few = Dataset(data.train, data.test.first(200), data.classes, data.mean, data.std)
+    follow = f"jigsaw(grid=(7, 7), per='{per}')"
+    assert EVALUATIONS.build(follow, trained_like(encoding, spec), few)["agreement"] == 1
+
+
+@pytest.mark.parametrize("encoding", ["none", "learned"])
+def test_positions_that_stay_matter_to_a_model_that_has_them(encoding):
+    data = load("mnist")
+    few = Dataset(data.train, data.test.first(300), data.classes, data.mean, data.std)
+    numbers = EVALUATIONS.build("jigsaw(positions='stay')", trained_like(encoding), few)
+    assert (numbers["agreement"] == 1) == (encoding == "none")
+
+
+def test_a_model_without_patches_sees_the_rearranged_picture():
+    data = load("mnist")
+    few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
+    cnn = MODELS.build("cnn", (1, 28, 28), 10)
+    follow, stay = (EVALUATIONS.build(f"jigsaw(grid=(7, 7), positions='{p}')", cnn, few) for p in ("follow", "stay"))
+    moved = load("mnist + jigsaw(grid=(7, 7))")
+    same = Dataset(moved.train, moved.test.first(100), moved.classes, moved.mean, moved.std)
+    assert follow == stay
+    assert follow["accuracy"] == EVALUATIONS.build("accuracy", cnn, same)["accuracy"]
+    with pytest.raises(UserError, match="needs grid"):
+        EVALUATIONS.build("jigsaw", cnn, few)
+
+
+def test_tokens_counts_blank_and_distinct_patches():
+    images = torch.zeros(2, 1, 4, 6, dtype=torch.uint8)
+    images[0, 0, 0, 0] = images[0, 0, 0, 4] = images[0, 0, 2, 3] = 9  # patches 2×2: two alike, one other, three blank
+    data = Dataset(*[Split(images, torch.tensor([0, 1]))] * 2, ("a", "b"), (0.0,), (1.0,))
+    for encoding, after in (("none", 2.0), ("learned(std=1.0)", 6.0)):
+        model = MODELS.build("attention(patch=2)", data.shape, 2, encoding)
+        numbers = EVALUATIONS.build("tokens", model, data)
+        assert numbers == {"patches": 6, "blank": 9 / 12, "distinct_before": 2.0, "distinct_after": after}
+
+
+def test_cost_counts_parameters():
+    model = MODELS.build("attention(dim=8)", (1, 28, 28), 10, "learned")
+    assert EVALUATIONS.build("cost", model, load("mnist"))["position_parameters"] == 49 * 8
+
+
+def test_the_example_of_an_evaluation_works():
+    model = trained_like("learned")
+    data = load("mnist")
+    few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
+    assert 0 <= EVALUATIONS.build("mirrored", model, few)["accuracy"] <= 1

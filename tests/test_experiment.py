@@ -1,0 +1,106 @@
+import pytest
+
+from vitpos.errors import UserError
+from vitpos.experiment import Experiment, shipped
+
+TEXT = """
+question = "Which?"
+data = "mnist + part(limit=64)"
+model = "attention(dim=8)"
+encoding = ["none", "learned"]
+evaluate = ["accuracy"]
+seeds = [0, 1]
+[train]
+epochs = 1
+lr = [0.01, 0.001]
+"""
+
+
+def make(text=TEXT, settings=(), seeds=None):
+    return Experiment.make({"name": "test", "text": text, "settings": list(settings), "seeds": seeds})
+
+
+def test_lists_become_a_grid_of_cells():
+    experiment = make()
+    assert len(experiment.cells) == 8 and len({cell.key for cell in experiment.cells}) == 8
+    assert experiment.columns == ("train.lr",)
+    assert [(c.encoding, c.train.lr, c.seed) for c in experiment.cells[:3]] == [
+        ("none", 0.01, 0),
+        ("none", 0.01, 1),
+        ("none", 0.001, 0),
+    ]
+
+
+def test_a_block_overrides_what_is_shared_and_a_setting_overrides_both():
+    text = TEXT + '[[cells]]\nencoding = "none"\ntrain.lr = 0.5\n[[cells]]\nmodel = "cnn"\nencoding = "none"\n'
+    first = make(text).cells[0]
+    assert first.train.lr == 0.5 and first.train.epochs == 1
+    changed = make(text, ["train.lr=0.25", "model=attention(dim=16)", "train.epochs=3"]).cells
+    assert {(c.train.lr, c.train.epochs, c.model) for c in changed} == {(0.25, 3, "attention(dim=16)")}
+    assert len(changed) == 2, "cells that became the same are run once"
+
+
+def test_seeds_given_apart_replace_those_of_the_file():
+    assert {cell.seed for cell in make(seeds=[5, 7]).cells} == {5, 7}
+
+
+def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
+    key = make().cells[0].key
+    assert make(settings=["evaluate=confusion"]).cells[0].key == key
+    assert make(settings=["train.batch=64"]).cells[0].key != key
+    assert make(TEXT.replace("0.01,", "1e-2,")).cells[0].key == key
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["train.epoch=1"], "--set 'train.epoch': there is no such key; did you mean 'train.epochs'?"),
+        (["train.epochs"], "has no value"),
+        (["train.epochs=many"], "train.epochs takes int, not 'many'"),
+        (["train.epochs=1.5"], "train.epochs takes int, not 1.5"),
+        (["train.lr=-1"], "train.lr is -1"),
+        (["encoding=learnt"], "no encoding 'learnt'; did you mean 'learned'?"),
+        (["encoding=3"], "encoding takes text such as"),
+        (["evaluate=accuray"], "no evaluation 'accuray'; did you mean 'accuracy'?"),
+        (["seeds=[-1]"], "seeds takes whole numbers from 0, not -1"),
+    ],
+)
+def test_a_wrong_setting_names_itself_and_the_remedy(settings, message):
+    with pytest.raises(UserError) as error:
+        make(settings=settings)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data = ", "is not valid TOML"),
+        ('encodig = "none"', "there is no key 'encodig'; did you mean 'encoding'?"),
+        ('data = "mnist"', "no model is given"),
+        (TEXT + "[[cells]]\ntrain.rate = 1\n", "cells 1: there is no key 'train.rate'"),
+        (TEXT + '[[tables]]\ntitel = "x"\n', "there is no key 'titel'; did you mean 'title'?"),
+        (TEXT + '[[tables]]\nnote = "x"\n', "title"),
+        (TEXT + '[[references]]\ndata = "mnist"\n', "missing"),
+    ],
+)
+def test_a_wrong_file_says_where_and_what(text, message):
+    with pytest.raises(UserError) as error:
+        make(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_experiment_reads_and_every_reference_has_its_cell(name):
+    experiment = Experiment.read(name)
+    cells = {(c.data, c.model, c.encoding): c for c in experiment.cells}
+    for reference in experiment.references:
+        assert reference.evaluation in cells[reference.data, reference.model, reference.encoding].evaluate
+    for table in experiment.tables:
+        shown = [cell for cell in experiment.cells if table.shows(cell)]
+        for column in table.columns:
+            assert any(column.evaluation in cell.evaluate for cell in shown), (table.title, column.label)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(UserError, match="no experiment 'mnist-jigsw'; did you mean 'mnist-jigsaw'"):
+        Experiment.read("mnist-jigsw")

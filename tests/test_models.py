@@ -1,0 +1,103 @@
+import pytest
+import torch
+
+from vitpos.models import MODELS
+from vitpos.models.attend import SelfAttention, attend, twice_differentiable
+from vitpos.models.vit import DropPath
+from vitpos.positions import Positions
+
+
+@pytest.mark.parametrize("patch", [2, 4, 7, 14])
+def test_the_minimal_model_takes_every_patch_size(patch):
+    model = MODELS.build(f"attention(patch={patch}, residual=True)", (1, 28, 28), 10, "learned")
+    assert model(torch.randn(2, 1, 28, 28)).shape == (2, 10)
+    assert model.geometry.grid == (28 // patch, 28 // patch)
+
+
+def test_the_minimal_model_is_what_the_document_describes():
+    model = MODELS.build("attention", (1, 28, 28), 10, "learned")
+    x = torch.randn(3, 1, 28, 28)
+    patches = x.unfold(2, 4, 4).unfold(3, 4, 4).reshape(3, 49, 16)
+    tokens = patches @ model.project.weight.mT + model.project.bias + model.encoding.table.flatten(0, 1)
+    q, k, v = (tokens @ model.attention.qkv.weight.mT + model.attention.qkv.bias).chunk(3, -1)
+    mixed = ((q @ k.mT) / 8).softmax(-1) @ v
+    read = (mixed @ model.attention.proj.weight.mT + model.attention.proj.bias).mean(1)
+    assert torch.allclose(model(x), model.head(read), atol=1e-5)
+    assert not any(isinstance(module, torch.nn.LayerNorm) for module in model.modules())
+
+
+def test_positions_cost_their_table_and_the_control_costs_as_much():
+    size = {
+        (model, encoding): sum(p.numel() for p in MODELS.build(model, (1, 28, 28), 10, encoding).parameters())
+        for model, encoding in [("attention", "none"), ("attention", "learned"), ("attention(hidden=170)", "none")]
+    }
+    plain, learned, control = size.values()
+    assert learned - plain == 49 * 64
+    assert abs(control - learned) < 0.001 * learned
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_attention_is_the_formula_whatever_kernel_is_taken(needs_gradient, batch):
+    q, k, v = torch.randn(3, 2, 3, 5, 8, dtype=torch.float64, requires_grad=True).unbind()
+    bias = torch.randn(batch, 3, 5, 5, dtype=torch.float64, requires_grad=needs_gradient)
+    expected = ((q @ k.mT) / 8**0.5 + bias).softmax(-1) @ v
+    assert torch.allclose(attend(q, k, v, bias), expected)
+    with twice_differentiable():
+        assert torch.allclose(attend(q, k, v, bias), expected)
+
+
+def test_several_heads_agree_with_torch():
+    ours, theirs = SelfAttention(12, 3), torch.nn.MultiheadAttention(12, 3, batch_first=True)
+    theirs.load_state_dict(
+        {
+            "in_proj_weight": ours.qkv.weight,
+            "in_proj_bias": ours.qkv.bias,
+            "out_proj.weight": ours.proj.weight,
+            "out_proj.bias": ours.proj.bias,
+        }
+    )
+    from vitpos.encodings import ENCODINGS
+    from vitpos.encodings.base import Geometry
+
+    x, pos = torch.randn(2, 6, 12), Positions.of((2, 3))
+    none = ENCODINGS.build("none", Geometry(12, 3, 1, (2, 3)))
+    assert torch.allclose(ours(x, none, pos, 0), theirs(x, x, x)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pool", "registers", "prefix"), [("cls", 0, 1), ("cls", 4, 5), ("mean", 0, 0), ("mean", 2, 2)]
+)
+def test_prefix_tokens_are_cls_and_registers(pool, registers, prefix):
+    spec = f"vit(patch=(2, 4), dim=16, depth=1, heads=2, pool='{pool}', registers={registers})"
+    model = MODELS.build(spec, (3, 6, 8), 4, "learned")
+    x, pos = model.tokens(torch.randn(2, 3, 6, 8))
+    assert x.shape == (2, prefix + 6, 16) and pos.grid == (3, 2)
+    assert model.features(torch.randn(2, 3, 6, 8)).shape == (2, 16)
+
+
+def test_without_positions_cls_and_registers_stay():
+    model = MODELS.build("vit(dim=16, depth=1, heads=2, registers=3)", (1, 8, 8), 4, "none")
+    assert model.prefix.shape == (4, 16)
+
+
+def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
+    drop, x = DropPath(0.25), torch.ones(20000, 1, 1)
+    torch.manual_seed(0)
+    dropped = drop(x)
+    assert dropped.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert dropped.mean().item() == pytest.approx(1, abs=0.02)
+    assert torch.equal(drop.eval()(x), x)
+
+
+@pytest.mark.parametrize(
+    ("spec", "encoding", "message"),
+    [
+        ("vit(dim=30, heads=4)", "none", "30 cannot be shared by 4 heads"),
+        ("vit(patch=5)", "none", "cannot be cut into patches of 5x5"),
+        ("cnn", "learned", "has no tokens to give 'learned' to"),
+    ],
+)
+def test_what_cannot_be_built_says_why(spec, encoding, message):
+    with pytest.raises(ValueError, match=message):
+        MODELS.build(spec, (1, 28, 28), 10, encoding)

@@ -1,0 +1,99 @@
+import math
+
+import pytest
+import torch
+
+from vitpos.data.base import load
+from vitpos.errors import UserError, WorkError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.models import MODELS
+from vitpos.training.fit import fit, parameter_groups
+from vitpos.training.recipe import Recipe
+from vitpos.training.schedule import warmup_cosine
+
+SPEC = "vit(patch=(2, 4), dim=16, depth=1, heads=2, drop_path=0.2)"
+RECIPE = Recipe(epochs=3, batch=60, lr=0.01, smoothing=0.1)
+
+
+def trained(recipe=RECIPE, seed=0, resume=None, stop=None):
+    data = load("stripes")
+    torch.manual_seed(seed)
+    model = MODELS.build(SPEC, data.shape, 2, "learned")
+    states = []
+    for state in fit(model, data, recipe, seed=seed, resume=resume):
+        states.append((state.epoch, {k: v.clone() for k, v in state.tensors.items()}, state.record))
+        if state.epoch == stop:
+            break
+    return model, states
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_the_same_cell_twice_gives_the_same_bits():
+    assert equal(trained()[1][-1][1], trained()[1][-1][1])
+    assert not equal(trained()[1][-1][1], trained(seed=1)[1][-1][1])
+
+
+def test_going_on_from_any_state_gives_the_same_bits():
+    whole = trained()[1]
+    for epoch in range(4):
+        stopped = trained(stop=epoch)[1][-1]
+        rest = trained(resume=(stopped[0], stopped[1]))[1]
+        assert [state[0] for state in rest] == list(range(epoch, 4))
+        assert equal(rest[-1][1], whole[-1][1])
+
+
+def test_a_record_per_epoch_and_the_loss_falls():
+    states = trained()[1]
+    assert states[0][2] == {}
+    records = [state[2] for state in states[1:]]
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert all(record["images_per_second"] > 0 for record in records)
+
+
+def test_what_can_be_learned_is_learned():
+    model, _ = trained(Recipe(epochs=8, batch=32, lr=0.01))
+    assert EVALUATIONS.build("accuracy", model, load("stripes"))["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("lr", [1e30, 1e38])
+def test_a_loss_that_is_not_finite_stops_with_the_last_good_state(lr):
+    data, good = load("stripes"), None
+    model = MODELS.build(SPEC, data.shape, 2, "learned")
+    with pytest.raises(WorkError, match=r"try a lower train\.lr"):
+        for state in fit(model, data, Recipe(epochs=5, lr=lr, clip=0.0)):
+            good = {key: tensor.clone() for key, tensor in state.tensors.items()}
+    assert good and all(tensor.isfinite().all() for tensor in good.values())
+
+
+def test_positions_norms_biases_and_prefix_tokens_do_not_decay():
+    model = MODELS.build(SPEC, (1, 8, 16), 2, "learned")
+    decayed, kept = (group["params"] for group in parameter_groups(model, 0.05))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert all(names[id(p)].endswith("weight") and p.ndim == 2 for p in decayed)
+    assert {"encoding.table", "prefix", "norm.weight", "head.bias"} <= {names[id(p)] for p in kept}
+    assert len(decayed) + len(kept) == len(list(model.parameters()))
+
+
+def test_the_rate_climbs_and_then_falls_to_zero():
+    assert warmup_cosine(0, 0.1) == 0 and warmup_cosine(0.05, 0.1) == 0.5 and warmup_cosine(0.1, 0.1) == 1
+    assert warmup_cosine(0.55, 0.1) == pytest.approx(0.5) and warmup_cosine(1, 0.1) == pytest.approx(0)
+    assert warmup_cosine(0, 0) == 1 and math.isfinite(warmup_cosine(1, 0))
+
+
+def test_an_encoding_hears_how_far_training_is():
+    data = load("stripes")
+    model = MODELS.build(SPEC, data.shape, 2, "learned")
+    heard = []
+    model.encoding.advance = heard.append
+    list(fit(model, data, Recipe(epochs=2, batch=128)))
+    assert heard == [(step + 0.5) / 8 for step in range(8)]
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"batch": 0}, {"smoothing": 1.0}])
+def test_a_recipe_that_cannot_work_is_refused(wrong):
+    with pytest.raises(UserError, match=f"train.{next(iter(wrong))} is"):
+        Recipe(**wrong)
