@@ -91,7 +91,8 @@ def evaluate(run: Run, specs: Sequence[str]) -> None:
 def build(cell: Cell, data: Dataset) -> Classifier:
     """The untrained model of a cell; its weights depend on the cell's seed alone."""
     torch.manual_seed(cell.seed)
-    return MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
+    model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def restore(run: Run) -> Classifier:

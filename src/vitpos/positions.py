@@ -66,6 +66,13 @@ class Positions:
         coords = self.coords.expand(batch, -1, -1).gather(1, index[..., None].expand(-1, -1, 2))
         return replace(self, coords=coords, cells=cells, known=known, raster=False)
 
+    def to(self, device: torch.device | str) -> Positions:
+        """The same places on another device."""
+        if self.cells.device == torch.device(device):
+            return self
+        tensors = {name: getattr(self, name).to(device) for name in ("coords", "cells", "known")}
+        return replace(self, **tensors)
+
     def moved(self, offset: tuple[float, float]) -> Positions:
         """The same places seen from another origin: ``offset`` (rows, columns) added to every coordinate."""
         return replace(self, coords=self.coords + self.coords.new_tensor(offset), raster=False)

@@ -111,7 +111,7 @@ class Run:
     def _save(self, name: str, tensors: Mapping[str, Tensor], about: dict[str, str]) -> None:
         from safetensors.torch import save
 
-        _write(self.path / name, save({key: t.detach().contiguous() for key, t in tensors.items()}, about))
+        _write(self.path / name, save({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, about))
 
     def _load(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
         from safetensors import SafetensorError, safe_open

@@ -14,8 +14,9 @@ def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None
     own = model.geometry.grid
     pos = Positions.of(grid or own, fit=own)
     weight = model.project.weight
+    zeros = weight.new_zeros(1, pos.cells.shape[1], model.geometry.dim)
     with torch.inference_mode():
-        return model.encoding.embed(weight.new_zeros(1, pos.cells.shape[1], model.geometry.dim), pos)[0]
+        return model.encoding.embed(zeros, pos.to(weight.device))[0].cpu()
 
 
 def cosine_similarity(vectors: Tensor) -> Tensor:

@@ -17,12 +17,14 @@ Change = Callable[[Tensor, int], tuple[Tensor, Positions | None]]  # images, ind
 def predict(model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 500) -> Tensor:
     """(n, classes) logits of the test images, each batch first passed through ``change``."""
     model.eval()
+    device = next(model.parameters(), torch.empty(0)).device
     logits = []
     with torch.inference_mode():
         for start in range(0, len(data.test), batch):
             images = data.test.images[start : start + batch]
             changed, positions = change(images, start) if change else (images, None)
-            logits.append(model(data.inputs(changed), positions))
+            answers = model(data.inputs(changed.to(device)), positions.to(device) if positions else None)
+            logits.append(answers.cpu())
     return torch.cat(logits)
 
 

@@ -21,21 +21,21 @@ def tokens(model: Classifier, data: Dataset) -> dict[str, float]:
     if not isinstance(model, PatchClassifier):
         raise UserError("evaluation 'tokens' is for models with patches; leave it out for this one")
     model.eval()
-    direction = torch.randn(model.geometry.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    direction = torch.randn(model.geometry.dim, generator=torch.Generator().manual_seed(0))
     sums = torch.zeros(3, dtype=torch.float64)
     with torch.inference_mode():
-        for images in data.test.images.split(500):
+        for images in data.test.images.to(model.project.weight.device).split(500):
             pixels = split(images, model.patch)  # (B, N, C·p·q)
             x = model.project(split(data.inputs(images), model.patch))
             placed = model.encoding.embed(x, model.positions(images))
             blank = (pixels == pixels[..., :1]).all(2).double().mean(1)
-            sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)])
+            sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)]).cpu()
     blank, before, after = (sums / len(data.test)).tolist()
     return {"patches": pixels.shape[1], "blank": blank, "distinct_before": before, "distinct_after": after}
 
 
 def _distinct(x: Tensor, direction: Tensor) -> Tensor:
     """The number of different rows of x (B, N, D) per image, summed over the images."""
-    order = (x.double() @ direction).argsort(1)  # equal rows become neighbours: (B, N)
+    order = (x.double() @ direction.to(x.device).double()).argsort(1)  # equal rows become neighbours: (B, N)
     steps = x.gather(1, order[..., None].expand_as(x)).diff(dim=1).abs().amax(2)
     return (steps > 1e-5 * x.std()).sum().double() + len(x)

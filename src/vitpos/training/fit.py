@@ -47,6 +47,7 @@ def fit(
         done, tensors = resume
         load(tensors, model, optimizer)
     yield State(done, snapshot(model, optimizer), {})
+    device = next(model.parameters()).device
     images, labels = data.train.images, data.train.labels
     batches = -(-len(labels) // recipe.batch)
     model.train()
@@ -60,8 +61,9 @@ def fit(
                 group["lr"] = recipe.lr * warmup_cosine(progress, recipe.warmup)
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
-            logits, penalty = model.step(data.inputs(images[index]))
-            loss = F.cross_entropy(logits, labels[index], label_smoothing=recipe.smoothing) + penalty
+            logits, penalty = model.step(data.inputs(images[index].to(device)))
+            target = labels[index].to(device)
+            loss = F.cross_entropy(logits, target, label_smoothing=recipe.smoothing) + penalty
             if not (value := loss.item()) - value == 0:  # nan and inf alike
                 raise _diverged(f"the loss became {value}", epoch, step, batches)
             optimizer.zero_grad()
@@ -70,7 +72,7 @@ def fit(
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()
             total += value * len(index)
-            right += int((logits.detach().argmax(1) == labels[index]).sum())
+            right += int((logits.detach().argmax(1) == target).sum())
             tick(len(index))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
