@@ -40,6 +40,19 @@ def test_a_block_overrides_what_is_shared_and_a_setting_overrides_both():
     assert len(changed) == 2, "cells that became the same are run once"
 
 
+def test_two_trainings_of_one_model_are_told_apart():
+    text = TEXT.replace("lr = [0.01, 0.001]", "") + "[[cells]]\ntrain.batch = 32\n[[cells]]\ntrain.lr = 0.5\n"
+    experiment = make(text, ["encoding=none"], seeds=[0, 1])
+    assert experiment.columns == ("train.batch", "train.lr")
+    assert len({cell.row for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
+
+
+def test_a_cell_named_twice_is_run_once_and_asked_everything():
+    text = TEXT + '[[cells]]\nevaluate = ["cost"]\n[[cells]]\nevaluate = ["tokens", "cost"]\n'
+    cells = make(text).cells
+    assert len(cells) == 8 and all(cell.evaluate == ("cost", "tokens") for cell in cells)
+
+
 def test_seeds_given_apart_replace_those_of_the_file():
     assert {cell.seed for cell in make(seeds=[5, 7]).cells} == {5, 7}
 

@@ -1,7 +1,7 @@
 """An experiment: a TOML file that becomes cells to run and tables to print.
 
 Top-level keys are what every cell shares; each ``[[cells]]`` block overrides some of them, and a list in ``data``,
-``model``, ``encoding`` or a ``train`` value becomes one cell for each of its members. Needs no torch.
+``model``, ``encoding`` or a ``train`` value becomes one cell for each of its members. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -42,7 +42,7 @@ class Cell:
     seed: int
     train: Recipe
     evaluate: tuple[str, ...]
-    swept: tuple[tuple[str, Any], ...] = ()  # what a list in ``train`` gave this cell
+    swept: tuple[tuple[str, Any], ...] = ()  # the ``train`` values that tell it from cells of the same three specs
 
     @cached_property
     def key(self) -> str:
@@ -147,7 +147,7 @@ class Experiment:
             question=about.get("question", ""),
             source=about.get("source", ""),
             notes=tuple(about.get("notes", ())),
-            cells=tuple(dict.fromkeys(cells)),
+            cells=_tell_apart(_merge(cells)),
             tables=tuple(_table(t, name) for t in tables) or tuple(_plain_tables(cells)),
             references=tuple(_record(Reference, r, f"experiment {name!r}, references") for r in references),
             origin=origin,
@@ -155,7 +155,7 @@ class Experiment:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The swept ``train`` values, which become columns of the results."""
+        """The ``train`` values that tell cells apart, which become columns of the results."""
         return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.swept))
 
 
@@ -199,9 +199,34 @@ def _expand(values: Mapping[str, Any]) -> Iterator[Cell]:
     for combination in itertools.product(*choices.values()):
         chosen = dict(zip(choices, combination, strict=True))
         recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
-        swept = tuple((key, chosen[key]) for key in chosen if key in TRAIN and len(choices[key]) > 1)
         for seed in seeds:
-            yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluate, swept)
+            yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluate)
+
+
+def _merge(cells: Iterable[Cell]) -> list[Cell]:
+    """Each cell once, asked whatever any of its mentions asks."""
+    merged: dict[str, Cell] = {}
+    for cell in cells:
+        asked = merged[cell.key].evaluate if cell.key in merged else ()
+        merged[cell.key] = replace(cell, evaluate=tuple(dict.fromkeys((*asked, *cell.evaluate))))
+    return list(merged.values())
+
+
+def _tell_apart(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells, each with the ``train`` values that differ between cells of its data, model and encoding.
+
+    Without this, two trainings of one model would be averaged as if they were two seeds.
+    """
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.row, []).append(cell)
+    told = {}
+    for group in groups.values():
+        differ = [f.name for f in fields(Recipe) if len({getattr(cell.train, f.name) for cell in group}) > 1]
+        for cell in group:
+            swept = tuple((f"train.{name}", getattr(cell.train, name)) for name in differ)
+            told[cell.key] = replace(cell, swept=swept)
+    return tuple(told[cell.key] for cell in cells)
 
 
 def _choices(key: str, value: Any) -> list[Any]:

@@ -48,13 +48,14 @@ class Row:
     def label(self, name: str) -> str:
         """What the row is, under one of the table's :func:`labels`."""
         cell = self.cell
-        return str({"trained on": cell.data, "model": cell.model, "encoding": cell.encoding, **dict(cell.swept)}[name])
+        known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding, **dict(cell.swept)}
+        return str(known.get(name, ""))
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
     """The headings that tell the rows apart; what all were trained on is left to the title."""
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
-    return [*trained_on, "model", "encoding", *(key for key, _ in rows[0].cell.swept)]
+    return [*trained_on, "model", "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.swept)]
 
 
 def summarise(folder: Folder, table: Table) -> list[Row]:

@@ -83,8 +83,13 @@ def curves(lines: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
 
 def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
     """Confusion matrices side by side: rows are what it is, columns what it is taken for, in percent of the row."""
-    figure = Figure(figsize=(4.4 * len(tables), 4.3))
-    for axes, (name, table) in zip(np.atleast_1d(figure.subplots(1, len(tables))), tables.items(), strict=True):
+    columns = min(2, len(tables))
+    rows = -(-len(tables) // columns)
+    figure = Figure(figsize=(4.6 * columns, 4.5 * rows))
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels[len(tables) :]:
+        axes.axis("off")
+    for axes, (name, table) in zip(panels, tables.items(), strict=False):
         axes.imshow(table, cmap="Blues", vmin=0, vmax=1)
         for (row, column), value in np.ndenumerate(table):
             if value >= 0.005:
@@ -121,6 +126,7 @@ def strips(rows: Mapping[str, np.ndarray]) -> Figure:
         strip = np.concatenate([part for picture in pictures for part in (picture, gap)][:-1], 1)
         axes.imshow(strip.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
         axes.set_title(name, loc="left", fontsize=9)
+        axes.set(xlim=(-0.5, count * (pictures.shape[2] + 2) - 2.5))
         axes.axis("off")
     figure.tight_layout()
     return figure

@@ -37,7 +37,8 @@ def _protocols(folder: Folder) -> Iterator[Section]:
                     spread = statistics.stdev(figure.values) if len(figure.values) > 1 else 0.0
                     value = (100 * statistics.fmean(figure.values), 100 * spread)
                     reference = None if figure.reference is None else 100 * figure.reference
-                    where = column.label if len(table.columns) > 1 else row.cell.data.replace(" + ", " +\n")
+                    trained_on = "trained on\n" + row.cell.data.replace(" + ", " +\n")
+                    where = column.label if len(table.columns) > 1 else trained_on
                     groups.setdefault(where, {})[_model(row.cell)] = value, reference
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     if groups:

@@ -1,0 +1,94 @@
+"""What the README says is so: its commands, its example, its numbers."""
+
+import csv
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from vitpos.experiment import Experiment
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_it_begins_with_the_two_commands():
+    first = re.search(r"```\n(.*?)```", README, re.DOTALL)[1]
+    assert first.splitlines() == [
+        "pip install -c constraints.txt -e . && vitpos run mnist-jigsaw --out runs/mnist-jigsaw",
+        "pip install -c constraints.txt -e '.[dev]' && pytest",
+    ]
+
+
+def test_its_python_runs():
+    for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(compile(code, "README.md", "exec"), {})
+
+
+def test_its_smallest_experiment_reads():
+    text = re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1]
+    assert len(Experiment.make({"name": "readme", "text": text, "settings": [], "seeds": None}).cells) == 4
+
+
+def _figures() -> dict[tuple[str, ...], list[float]]:
+    found: dict[tuple[str, ...], list[float]] = {}
+    with (ROOT / "results" / "mnist-jigsaw.csv").open() as file:
+        for row in csv.DictReader(file):
+            key = (row["data"], row["model"], row["encoding"], row["evaluation"], row["metric"])
+            found.setdefault(key, []).append(100 * float(row["value"]))
+    return found
+
+
+FOLLOW, STAY = (f"jigsaw(grid=(7, 7), positions='{positions}')" for positions in ("follow", "stay"))
+FIXED, EACH = "mnist + jigsaw(grid=(7, 7))", "mnist + jigsaw(grid=(7, 7), per='image')"
+ROWS = {
+    ("cnn", "none"): "CNN",
+    ("attention", "none"): "attention, no positions",
+    ("attention", "learned"): "attention, learned positions",
+}
+
+
+def _row(model: tuple[str, str], columns: list[tuple[str, str, str]]) -> list[str]:
+    figures = _figures()
+    values = [figures[data, *model, evaluation, metric] for data, evaluation, metric in columns]
+    return [f"{statistics.fmean(v):.2f} ± {statistics.stdev(v):.2f}" for v in values]
+
+
+TABLES = {
+    "trained on normal digits": [("mnist", e, "accuracy") for e in ("accuracy", FOLLOW, STAY)],
+    "digit pairs": [
+        *[("mnist", f"pairs(classes={pair})", "two_logits") for pair in ("(1, 8)", "(6, 9)")],
+        *[(f"mnist + only(classes={pair})", "accuracy", "accuracy") for pair in ("(1, 8)", "(6, 9)")],
+    ],
+    "trained and tested on rearranged digits": [(data, "accuracy", "accuracy") for data in (FIXED, EACH)],
+}
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_its_figures_are_those_of_the_stored_runs(title):
+    table = re.search(rf"\| {re.escape(title)} \|.*?\n\n", README, re.DOTALL)[0]
+    for model, name in ROWS.items():
+        if title == "digit pairs" and model[0] == "cnn":
+            continue
+        (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
+        shown = [re.sub(r" \(.*?\)", "", cell.strip()) for cell in line.strip("|").split("|")[1:]]
+        assert shown == _row(model, TABLES[title])
+
+
+def test_the_stored_runs_keep_what_was_promised():
+    figures = {key: statistics.fmean(values) for key, values in _figures().items()}
+    one = _figures()
+    none, learned, cnn = ("attention", "none"), ("attention", "learned"), ("cnn", "none")
+    for model in (none, learned):
+        assert one["mnist", *model, "accuracy", "accuracy"] == one["mnist", *model, FOLLOW, "accuracy"]
+    assert figures["mnist", *learned, "accuracy", "accuracy"] >= 92
+    assert 40 <= figures["mnist", *none, "accuracy", "accuracy"] <= 60
+    assert figures["mnist", *cnn, "accuracy", "accuracy"] >= 98 and figures["mnist", *cnn, FOLLOW, "accuracy"] < 20
+    assert figures[FIXED, *cnn, "accuracy", "accuracy"] > 97
+    six_nine = [figures["mnist", *m, "pairs(classes=(6, 9))", "two_logits"] for m in (none, learned)]
+    assert six_nine[1] >= 98 and six_nine[1] - six_nine[0] >= 15
+    one_eight = [figures["mnist", *m, "pairs(classes=(1, 8))", "two_logits"] for m in (none, learned)]
+    assert abs(one_eight[0] - one_eight[1]) <= 3
+    pair = [figures["mnist + only(classes=(6, 9))", *m, "accuracy", "accuracy"] for m in (none, learned)]
+    assert pair[1] >= 98 and pair[1] - pair[0] >= 8
