@@ -8,10 +8,14 @@ import torch.nn.functional as F
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.tables import resample, sample
+from vitpos.encodings.tables import read, resample, taps
 from vitpos.positions import Positions
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))
+
+
+def sample(table, pos, how):
+    return read(table.flatten(0, 1), taps(pos.coords, tuple(table.shape[:2]), how=how))
 
 
 def added(spec, pos, dim=16):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding, where_known
-from vitpos.encodings.tables import resample, sample
+from vitpos.encodings.tables import read, resample, taps
 from vitpos.positions import Positions
 
 
@@ -36,9 +36,13 @@ class Learned(PositionEncoding):
 
     def embed(self, x: Tensor, pos: Positions) -> Tensor:
         """Adds to each token the vector of its place."""
-        if pos.raster and pos.grid == self.table.shape[:2]:
-            return x + self.table.flatten(0, 1)
-        return x + where_known(sample(self.table, pos, how=self.between), pos)
+        rows, columns = self.table.shape[:2]
+        vectors = self.table.flatten(0, 1)  # (places, D)
+        if pos.raster and pos.grid == (rows, columns):
+            return x + vectors
+        key = ("taps", rows, columns, self.between)
+        where = pos.table(key, lambda: taps(pos.coords, (rows, columns), how=self.between))
+        return x + where_known(read(vectors, where), pos)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Learned:
         """The same encoding with its table resampled for good."""

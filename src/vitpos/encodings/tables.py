@@ -1,4 +1,4 @@
-"""Tables of vectors on a grid: reading them between their places, and resampling them for good."""
+"""Tables on a grid: reading them at any coordinates, and resampling them for good."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.positions import Positions
+Taps = tuple[Tensor, Tensor | None]  # cells to read (…, K) and their weights; no weights where K is 1 and all are whole
 
 
-def sample(table: Tensor, pos: Positions, *, how: str = "bicubic") -> Tensor:
-    """(R, C, D) read at each token's coordinates → (B|1, N, D); beyond the border the border repeats.
+def taps(coords: Tensor, grid: tuple[int, int], *, how: str = "bicubic") -> Taps:
+    """Which cells of a grid to read for coordinates (…, 2), and how much of each; beyond the border the border repeats.
 
-    At whole coordinates this gives the table's rows exactly. ``bicubic`` is PyTorch's kernel (a = −.75), so that a grid
-    fitted into the table's span reads what ``F.interpolate`` would compute.
+    ``bicubic`` is PyTorch's kernel (a = −.75), so that a grid fitted into the table's span reads what ``F.interpolate``
+    would compute. At whole coordinates either kernel gives the cell itself, and only that one is read.
     """
-    rows, columns = table.shape[:2]
-    index, weight = pos.table(("taps", rows, columns, how), lambda: _taps(pos.coords, (rows, columns), how))
-    vectors = table.flatten(0, 1)[index]  # (B|1, N, K, D)
-    return torch.einsum("bnkd,bnk->bnd", vectors, weight.to(table.dtype))
+    if not torch.compiler.is_compiling() and torch.equal(coords, coords.round()):
+        rows, columns = (coords[..., axis].long().clamp(0, grid[axis] - 1) for axis in (0, 1))
+        return (rows * grid[1] + columns)[..., None], None
+    (rows, by_row), (columns, by_column) = (_axis(coords[..., axis], grid[axis], how) for axis in (0, 1))
+    index = rows[..., :, None] * grid[1] + columns[..., None, :]
+    return index.flatten(-2), (by_row[..., :, None] * by_column[..., None, :]).flatten(-2)
 
 
-def _taps(coords: Tensor, grid: tuple[int, int], how: str) -> tuple[Tensor, Tensor]:
-    """The cells (B|1, N, K) to read for each place, and their weights; K = taps² of the two axes' neighbours."""
-    places, weights = zip(*(_axis_taps(coords[..., axis], grid[axis], how) for axis in (0, 1)), strict=True)
-    index = places[0][..., :, None] * grid[1] + places[1][..., None, :]
-    return index.flatten(2), (weights[0][..., :, None] * weights[1][..., None, :]).flatten(2)
+def read(table: Tensor, where: Taps) -> Tensor:
+    """The vectors (…, D) of a table (cells, D) at some taps."""
+    index, weight = where
+    if weight is None:
+        return table[index[..., 0]]
+    return torch.einsum("...kd,...k->...d", table[index], weight.to(table.dtype))
 
 
-def _axis_taps(at: Tensor, size: int, how: str) -> tuple[Tensor, Tensor]:
+def _axis(at: Tensor, size: int, how: str) -> tuple[Tensor, Tensor]:
     """The neighbours (…, k) of each coordinate on one axis, clamped to the border, and their weights."""
     whole = at.floor()
     t = at - whole
