@@ -73,9 +73,13 @@ class Positions:
         tensors = {name: getattr(self, name).to(device) for name in ("coords", "cells", "known")}
         return replace(self, **tensors)
 
+    def placed(self, coords: Tensor) -> Positions:
+        """The same tokens at other coordinates (B|1, N, 2)."""
+        return replace(self, coords=coords, raster=False)
+
     def moved(self, offset: tuple[float, float]) -> Positions:
         """The same places seen from another origin: ``offset`` (rows, columns) added to every coordinate."""
-        return replace(self, coords=self.coords + self.coords.new_tensor(offset), raster=False)
+        return self.placed(self.coords + self.coords.new_tensor(offset))
 
     def offsets(self) -> Tensor:
         """(B|1, N, N, 2): row and column of each query's place less those of each key's place."""

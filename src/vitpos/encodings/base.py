@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -35,6 +36,7 @@ class PositionEncoding(nn.Module):
     ``relative``           a shift of the origin changes nothing
     ``trained``            it has parameters
     ``stored``             it stores a table for its grid, which ``resized`` can resample
+    ``prefix``             its bias speaks of pairs with prefix tokens too
     """
 
     traits: ClassVar[tuple[str, ...]] = ()
@@ -139,3 +141,8 @@ def widen(bias: Tensor, tokens: int) -> Tensor:
 def where_known(values: Tensor, pos: Positions) -> Tensor:
     """Per-token values (B|1, N, D), zero where the place is hidden."""
     return values.where(pos.known[..., None], 0) if pos.hiding else values
+
+
+def where_pairs(bias: Tensor, pos: Positions) -> Tensor:
+    """A bias for patch pairs (B|1, H, N, N), zero where either place of a pair is hidden."""
+    return torch.where(pos.pairs(), bias, 0) if pos.hiding else bias

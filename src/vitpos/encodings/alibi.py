@@ -1,0 +1,28 @@
+"""Linear distance bias in two dimensions (2-D ALiBi; CROMA, Fuller et al., NeurIPS 2023)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.positions import Positions
+
+
+class Alibi(PositionEncoding):
+    """Logits fall with the distance of two patches, at a fixed rate per head: −2^(−8a/h)·distance, a = 1 … h."""
+
+    traits = ("relative",)
+
+    def __init__(self, geometry: Geometry):
+        super().__init__()
+        self.heads = geometry.heads
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
+        """(B|1, H, N, N), the same in all layers."""
+        return pos.table(("alibi", self.heads, q.dtype), lambda: self._slopes(pos).to(q.dtype))
+
+    def _slopes(self, pos: Positions) -> Tensor:
+        distance = pos.offsets().norm(dim=-1)[:, None]  # (B|1, 1, N, N)
+        heads = torch.arange(1, self.heads + 1, device=distance.device)
+        return where_pairs(-distance * 2.0 ** (-8 * heads / self.heads)[:, None, None], pos)

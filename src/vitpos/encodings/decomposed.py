@@ -1,0 +1,49 @@
+"""Decomposed relative positions (MViTv2; Li et al., CVPR 2022; also SAM): a row term and a column term."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.encodings.steps import lookup
+from vitpos.encodings.tables import resample
+from vitpos.positions import Positions
+
+
+class Decomposed(PositionEncoding):
+    """q·(r_row[Δrow] + r_column[Δcolumn]) added to the logits; a trained vector per offset of each axis and layer.
+
+    Tables are shared by the heads of a layer and start at zero; q is not scaled, as in both releases. Between offsets
+    the products are interpolated, beyond the tables their border repeats.
+    """
+
+    traits = ("relative", "trained", "stored")
+
+    def __init__(self, geometry: Geometry):
+        super().__init__()
+        width = geometry.dim // geometry.heads
+        rows, columns = (2 * side - 1 for side in geometry.grid)
+        self.rows = nn.Parameter(torch.zeros(geometry.depth, rows, width))
+        self.columns = nn.Parameter(torch.zeros(geometry.depth, columns, width))
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
+        """(B, H, N, N)."""
+        q = q[:, :, -pos.cells.shape[1] :]
+        terms = []
+        for axis, table in enumerate((self.rows[layer], self.columns[layer])):
+            zero = (len(table) - 1) / 2
+            offsets = pos.offsets()[..., axis][:, None] + zero  # (B|1, 1, N, N)
+            terms.append(lookup(q @ table.mT, offsets))
+        return where_pairs(terms[0] + terms[1], pos)
+
+    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Decomposed:
+        """Both tables resampled along their one axis."""
+        new = deepcopy(self)
+        for name, side in zip(("rows", "columns"), grid, strict=True):
+            table = getattr(self, name).detach()  # (depth, offsets, d): every layer keeps to itself
+            wide = torch.stack([resample(one[None], (1, 2 * side - 1), how=how)[0] for one in table])
+            setattr(new, name, nn.Parameter(wide))
+        return new

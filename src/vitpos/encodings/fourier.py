@@ -1,0 +1,46 @@
+"""Fourier features of the place: fixed (Tancik et al., NeurIPS 2020) and learnable (Li et al., NeurIPS 2021)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.coordinates import unit
+from vitpos.errors import UserError
+from vitpos.positions import Positions
+
+
+class Fourier(PositionEncoding):
+    """Cosines and sines of random projections of the place, added to the tokens as they are or through a network.
+
+    Fixed: γ(v) = [cos 2πBv, sin 2πBv], B normal of deviation ``sigma``, v from −1 to 1 over the training grid; nothing is
+    trained. ``learnable``: B is trained, γ is scaled by 1/√F for its F features, and a GELU network of ``hidden`` units
+    maps it to the tokens.
+    """
+
+    traits = ("trained",)
+
+    def __init__(self, geometry: Geometry, *, sigma: float = 1.0, learnable: bool = True, hidden: int = 32):
+        super().__init__()
+        if geometry.dim % 2:
+            raise UserError(f"encoding 'fourier' needs an even width, not {geometry.dim}; change the model's dim")
+        self.grid = geometry.grid
+        directions = torch.randn(2, geometry.dim // 2) * sigma
+        self.directions: Tensor
+        self.network: nn.Module | None = None
+        if learnable:
+            self.directions = nn.Parameter(directions)
+            self.network = nn.Sequential(nn.Linear(geometry.dim, hidden), nn.GELU(), nn.Linear(hidden, geometry.dim))
+        else:
+            self.register_buffer("directions", directions)
+
+    def embed(self, x: Tensor, pos: Positions) -> Tensor:
+        """Adds to each token the features of its place."""
+        angles = 2 * math.pi * unit(pos, self.grid, x.dtype) @ self.directions.to(x.dtype)
+        features = torch.cat([angles.cos(), angles.sin()], -1)  # (B|1, N, D)
+        if self.network is not None:
+            features = self.network(features / features.shape[-1] ** 0.5)
+        return x + where_known(features, pos)

@@ -1,0 +1,57 @@
+"""Attention heads that look one way (LookHere; Fuller et al., NeurIPS 2024)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.positions import Positions
+
+
+class LookHere(PositionEncoding):
+    """Some heads see only what lies in one direction, all see less of what is far; nothing is trained.
+
+    Inside its field of view head h of layer l gets −λ_l·m_h·distance, outside −∞; a patch always sees itself. λ falls
+    evenly over depth from 1.5 to .5. Two thirds of the heads (rounded up) are directed, cycling through the views of
+    ``view`` degrees: four half-planes, the four quadrants between them, or eight eighths; their slopes are 2^−1, 2^−2, …,
+    one value for each four heads. The rest see everything, with slopes 4^−1, 4^−2, …. The release knows 6, 12 and 16
+    heads; for 6 and 12 this gives its counts (4 + 2, 8 + 4).
+    """
+
+    traits = ("relative",)
+
+    def __init__(self, geometry: Geometry, *, view: Literal[180, 90, 45] = 90):
+        super().__init__()
+        self.heads, self.depth, self.view = geometry.heads, geometry.depth, view
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
+        """(B|1, H, N, N)."""
+        return pos.table(
+            ("lookhere", self.heads, self.depth, self.view, layer, q.dtype),
+            lambda: self._fields(pos, layer).to(q.dtype),
+        )
+
+    def _fields(self, pos: Positions, layer: int) -> Tensor:
+        offsets = -pos.offsets()  # from the query's place to the key's
+        distance = offsets.norm(dim=-1)
+        directed = math.ceil(2 * self.heads / 3)
+        decay = 1.5 - layer / max(self.depth - 1, 1)
+        fields = []
+        for head in range(self.heads):
+            if head < directed:
+                slope, visible = 2.0 ** -(head // 4 + 1), self._sees(offsets, distance, head)
+            else:
+                slope, visible = 4.0 ** -(head - directed + 1), torch.ones_like(distance, dtype=torch.bool)
+            fields.append(torch.where(visible, -decay * slope * distance, -math.inf))
+        return where_pairs(torch.stack(fields, 1), pos)
+
+    def _sees(self, offsets: Tensor, distance: Tensor, head: int) -> Tensor:
+        """Whether an offset lies within half a view of the head's direction; oneself always does."""
+        count = 8 if self.view == 45 else 4
+        towards = 2 * math.pi * (head % count + (0.5 if self.view == 90 else 0)) / count
+        along = offsets[..., 1] * math.cos(towards) + offsets[..., 0] * math.sin(towards)
+        return along >= distance * math.cos(math.radians(self.view / 2)) - 1e-4

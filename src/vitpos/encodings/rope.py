@@ -1,0 +1,57 @@
+"""Axial rotary positions (Heo et al., ECCV 2024), after RoFormer (Su et al., 2021)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs, turned
+from vitpos.errors import UserError
+from vitpos.positions import Positions
+
+
+class Rope(Rotary):
+    """Half of each head's channels turned by the column of the token, half by its row; nothing is trained.
+
+    Frequencies ω_t = base^(−t/(d/4)), t = 0 … d/4 − 1; channels (2t, 2t + 1) form pair t, the first d/4 pairs turn by
+    column·ω_t, the last by row·ω_t, as in the release. A larger grid goes beyond the trained angles, or is fitted into
+    the trained span (position interpolation) by the coordinates given; ``ntk`` = s instead stretches the base to
+    base·s^(d/(d − 4)), which leaves the fastest pair as it is and slows the slowest down s-fold.
+    """
+
+    traits = ("relative",)
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        *,
+        base: float = 100.0,
+        ntk: float = 1.0,
+        prefix: Literal["origin", "content", "place", "centre"] = "origin",
+    ):
+        super().__init__(geometry, prefix)
+        width = head_width("rope", geometry)
+        if base <= 0 or ntk <= 0:
+            raise UserError(f"encoding 'rope' got base={base}, ntk={ntk}; both must be above 0")
+        self.width, self.base = width, base * ntk ** (width / (width - 4)) if width > 4 else base
+
+    def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
+        """One table of angles for all layers and heads."""
+        if self.place is not None:
+            cos, sin = self._waves(pos, dtype)
+        else:
+            key = ("rope", self.width, self.base, tuple(self.middle), dtype)
+            cos, sin = pos.table(key, lambda: self._waves(pos, dtype))
+        return partial(turned, cos=cos, sin=sin)
+
+    def _waves(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Two of (B|1, 1, N, d)."""
+        coords = self.coords(pos, dtype).flip(-1)  # column before row
+        count = self.width // 4
+        steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
+        angles = coords[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
+        return turn_pairs(angles.flatten(2)[:, None], dtype)
