@@ -34,7 +34,8 @@ class ViT(PatchClassifier):
         prefix = registers + (pool == "cls")
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads, depth=depth, prefix=prefix)
         self.pool = pool
-        self.prefix = nn.Parameter(torch.randn(prefix, dim) * 0.02)  # CLS first, if any, then the registers
+        tokens = torch.randn(prefix, dim) * 0.02  # CLS first, if any, then the registers
+        self.prefix = nn.Parameter(tokens) if prefix else None
         rates = torch.linspace(0, drop_path, depth).tolist()
         self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate) for rate in rates)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
@@ -47,7 +48,8 @@ class ViT(PatchClassifier):
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
         """Prefix tokens in front, then every block, then the norm."""
         count = self.geometry.prefix
-        x = torch.cat([self.prefix.expand(len(x), -1, -1), x], 1) if count else x  # (B, T, D)
+        if self.prefix is not None:
+            x = torch.cat([self.prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
         for layer, block in enumerate(self.blocks):
             patches = x[:, count:]
             fresh = self.encoding.refresh(patches, pos, layer)
