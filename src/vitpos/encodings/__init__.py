@@ -20,6 +20,7 @@ ENCODINGS = Catalog(
         "alibi": "vitpos.encodings.alibi:Alibi",
         "lookhere": "vitpos.encodings.lookhere:LookHere",
         "cope": "vitpos.encodings.cope:CoPE",
+        "sape2": "vitpos.encodings.sape2:SaPE2",
         "rope": "vitpos.encodings.rope:Rope",
         "rope_mixed": "vitpos.encodings.rope_mixed:RopeMixed",
         "rope_dino": "vitpos.encodings.rope_dino:RopeDino",
