@@ -13,26 +13,20 @@ from vitpos.evaluations import EVALUATIONS
 
 torch.set_num_threads(1)
 
-PRELUDE = """
-import torch
-from vitpos.data.base import Dataset, Split
-from vitpos.encodings.base import Geometry, PositionEncoding
-from vitpos.evaluations.predict import predict, share
-"""
 ROOT = Path(__file__).parents[1]
 CATALOGS = {"encoding": ENCODINGS, "evaluation": EVALUATIONS, "data": DATASETS}
 
 
-def _register_examples() -> dict[str, str]:
+def _register_examples() -> dict[str, list[str]]:
     """Writes each example of CONTRIBUTING.md into a module and its entry into the catalogue that it names."""
     folder = Path(tempfile.mkdtemp())
     sys.path.insert(0, str(folder))
     found = {}
     for kind, code in re.findall(r"```python (\w+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL):
         name = re.search(r"(?:class|def) (\w+)", code)[1]
-        (folder / f"example_{name.lower()}.py").write_text(PRELUDE + code)
+        (folder / f"example_{name.lower()}.py").write_text(code)
         CATALOGS[kind][name.lower()] = f"example_{name.lower()}:{name}"
-        found[kind] = code
+        found[kind] = [line for line in code.splitlines() if line and not line.startswith(("from", "import"))]
     return found
 
 

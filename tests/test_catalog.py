@@ -23,6 +23,8 @@ from vitpos.listing import CATALOGS
         ("learned(between='nearest')", "takes Literal['bicubic', 'bilinear'], not 'nearest'"),
         ("learned(between=bilinear)", "write between='bilinear' with quotes"),
         ("learned(std=1+__import__('os').getpid())", "not a value"),
+        ("learned(std=1.0, std=2.0)", "given twice"),
+        ("learned(std={[]: 1})", "not a value"),
         ("learned(0.1)", "cannot read encoding spec"),
         ("learned + ", "cannot read encoding spec"),
         ("learned - sinusoidal", "cannot read encoding spec"),
@@ -38,8 +40,8 @@ def test_a_wrong_spec_names_itself_and_the_remedy(spec, message):
 
 def test_a_spec_has_one_spelling():
     messy = 'learned( between = "bilinear",std=1 )+sinusoidal'
-    assert ENCODINGS.canonical(messy) == "learned(between='bilinear', std=1) + sinusoidal"
-    assert EVALUATIONS.canonical("jigsaw(grid=(7,7))") == "jigsaw(grid=(7, 7))"
+    assert ENCODINGS.canonical(messy) == "learned(std=1.0, between='bilinear') + sinusoidal"
+    assert EVALUATIONS.canonical("jigsaw(seed=1,grid=[7,7])") == "jigsaw(grid=(7, 7), seed=1)"
 
 
 @given(

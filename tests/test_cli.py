@@ -20,6 +20,7 @@ source = "nobody"
 data = "mnist + part(limit=640)"
 model = "attention(dim=16)"
 encoding = ["none", "learned"]
+notes = ["[baseline] is no markup [/nothing]"]
 evaluate = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion"]
 [train]
 epochs = 2
@@ -36,7 +37,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "NO_COLOR
 
 def vitpos(*words, **options):
     command = [sys.executable, "-m", "vitpos", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300, **options)
+    options = {"env": ENVIRONMENT, **options}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,7 @@ def test_the_page_stands_alone(finished):
     assert Links.found and all(link.startswith("data:") for link in Links.found)
     for text in ("Does a tiny model run?", "document 70.90", "Confusion", "Position similarity", "Training curves"):
         assert text in page
-    for text in ("Made on", "share of test images, 0 to 1", "vitpos run tiny.toml", "--seeds 0,1", "torch"):
+    for text in ("Made on", "share of test images, 0 to 1", "tiny.toml --out runs/tiny", "--seeds 0,1", "torch"):
         assert text in page
 
 
@@ -153,7 +155,9 @@ def test_list_answers_in_json_on_standard_output_alone(kind):
         (["run", "BROKEN", "--out", "OUT"], "is not valid TOML"),
         (["run", "mnist-jigsaw", "--out", "BROKEN"], "is a file; give a folder"),
         (["run", "mnist-jigsaw", "--out", "/proc/vitpos"], "cannot be written"),
-        (["evaluate", "OUT", "--with", "accuracy"], "is not the folder of an experiment"),
+        (["evaluate", "OUT", "--with", "accuracy"], "is neither the folder of an experiment nor of a cell"),
+        (["run", "mnist-jigsaw", "--out", "OUT", "--seeds", "99999999999999999999"], "write --seeds 0,1,2"),
+        (["run", "METRIC", "--out", "OUT"], "has no metric 'acuracy'; did you mean 'accuracy'?"),
         (["report", "OUT", "--out", "page.html"], "is not the folder of an experiment"),
         (["list", "encoding"], "choose from encodings"),
         (["explode"], "explode"),
@@ -161,12 +165,31 @@ def test_list_answers_in_json_on_standard_output_alone(kind):
 )
 def test_a_users_mistake_is_one_line_and_exit_code_2(words, message, tmp_path):
     (tmp_path / "broken.toml").write_text("data = \n")
-    places = {"OUT": tmp_path / "out", "BROKEN": tmp_path / "broken.toml"}
+    table = '[[tables]]\ntitle = "x"\ncolumns = [{ label = "a", evaluation = "accuracy", metric = "acuracy" }]\n'
+    (tmp_path / "metric.toml").write_text(TINY + table)
+    places = {"OUT": tmp_path / "out", "BROKEN": tmp_path / "broken.toml", "METRIC": tmp_path / "metric.toml"}
     done = vitpos(*(places.get(word, word) for word in words))
     assert done.returncode == 2, done.stderr
     assert done.stdout == "" and len(done.stderr.strip().splitlines()) == 1
     assert done.stderr.startswith("error: ") and message in done.stderr
     assert not (tmp_path / "out").exists(), "nothing is written for a command that was refused"
+
+
+def test_a_damaged_mnist_file_is_one_line_and_exit_code_1(tiny, tmp_path):
+    import shutil
+
+    import vitpos as package
+
+    copy = tmp_path / "vitpos"
+    shutil.copytree(Path(package.__file__).parent, copy)
+    archive = copy / "data" / "mnist.xz"
+    archive.write_bytes(archive.read_bytes()[:5000])
+    done = vitpos(
+        "run", tiny, "--out", tmp_path / "out", cwd=tmp_path, env={**ENVIRONMENT, "PYTHONPATH": str(tmp_path)}
+    )
+    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
+    assert "MNIST file mnist.xz inside the package cannot be read" in done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_loss_that_explodes_stops_its_cell_alone_and_keeps_the_last_good_state(tiny, tmp_path):
@@ -216,12 +239,15 @@ def test_two_runs_do_not_work_in_one_folder(tiny, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "vitpos", "run", str(tiny), "--out", str(out), "--set", "train.epochs=500"]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(out.rglob("checkpoint.safetensors")):
+    deadline = time.monotonic() + 120
+    while not list(out.rglob("checkpoint.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    second = vitpos("run", tiny, "--out", out)
+    before = (out / "experiment.json").read_text()
+    second = vitpos("run", tiny, "--out", out, "--seeds", "7")
     process.kill()
     process.wait()
     assert second.returncode == 2 and "another process is working in" in second.stderr
+    assert (out / "experiment.json").read_text() == before
 
 
 def test_a_damaged_weights_file_is_told_and_not_used(tiny, finished, tmp_path):

@@ -7,10 +7,11 @@ import torch
 from safetensors.torch import load, save
 
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, widen
+from vitpos.encodings.base import Geometry, PositionEncoding, widen
 from vitpos.models import MODELS
 from vitpos.models.attend import twice_differentiable
 from vitpos.models.vit import ViT
+from vitpos.patches import split
 from vitpos.positions import Positions
 
 GRID, OTHER, PATCH = (3, 4), (2, 6), (2, 3)  # same number of cells; nothing is square
@@ -19,9 +20,29 @@ MODEL = f"vit(patch={PATCH}, dim=32, depth=2, heads=2, registers=1)"
 PATCHES_ONLY = MODEL.replace("registers=1", "pool='mean'")
 N = GRID[0] * GRID[1]
 SINGLE = list(ENCODINGS)
-SPECS = [*SINGLE, "learned + sinusoidal", "nearby + learned"]
+SPECS = [*SINGLE, "learned + sinusoidal", "nearby + learned", "rope + liere + cope", "rope(prefix='content') + cpe"]
+OPTIONS = [
+    "learned(between='bilinear')",
+    "factorized(fractional=True)",
+    "fourier(learnable=False)",
+    "relative(cls=True)",
+    "irpe(mode='bias')",
+    "cpb(cosine=False)",
+    "cpe(blocks=(0, 1), padding='circular')",
+    "lookhere(view=45)",
+    "lookhere(view=180)",
+    "cope(causal=True)",
+    "sape2(dot='q', scaled_gates=False, divide=False, steps=4, sign=-1)",
+    "sape2(axes=False)",
+    "sape2(gated=False)",
+    "rope(prefix='place')",
+    "rope(prefix='centre', ntk=2.0)",
+    "rope_mixed(prefix='content')",
+    "rope_dino(shift=0.5, jitter=1.5)",
+    "liere(block=2)",
+]
 
-every = pytest.mark.parametrize("spec", SPECS)
+every = pytest.mark.parametrize("spec", SPECS + OPTIONS)
 single = pytest.mark.parametrize("spec", SINGLE)
 
 
@@ -60,6 +81,20 @@ def shuffled(n=N):
     return torch.randperm(n, generator=torch.Generator().manual_seed(3))
 
 
+def traits_of(spec):
+    return {trait for term in ENCODINGS.parse(spec) for trait in ENCODINGS.describe(term.name).traits}
+
+
+def pair_logits(model, x, pos, layer=1):
+    """(B, H, N, N): the logits that attention would see, from tokens x that are their own q and k."""
+    x = model.encoding.refresh(model.encoding.embed(x, pos), pos, layer)
+    q = x.unflatten(2, (2, 16)).transpose(1, 2)
+    k = q.flip(-1)
+    bias = model.encoding.bias(q, k, pos, layer)
+    turned = model.encoding.rotate(q, k, pos, layer)
+    return turned[0] @ turned[1].mT / 4 + (0 if bias is None else bias)
+
+
 def holds(promise: bool, spec: str, trait: str) -> None:
     """A declared trait is true and an undeclared one is not."""
     declared = trait in ENCODINGS.describe(spec).traits
@@ -87,7 +122,7 @@ def test_swapping_hidden_patches_changes_nothing(spec):
     order[[1, 6, 10]] = torch.tensor([6, 10, 1])
     pos = Positions.of(GRID).hide(hidden)
     assert same(forward(model, x, pos), forward(model, x[:, order], pos))
-    if "permutation-blind" not in ENCODINGS.describe(spec.split(" + ")[0]).traits:
+    if "permutation-blind" not in traits_of(spec) and "gated=False" not in spec:
         visible = Positions.of(GRID)
         assert not same(forward(model, x, visible), forward(model, x[:, order], visible))
 
@@ -174,7 +209,7 @@ def test_prefix_tokens_are_left_alone(spec):
     q, k = torch.randn(2, 3, 2, N + 2, 16, dtype=torch.float64)
     bias = model.encoding.bias(q, k, Positions.of(GRID), 0)
     speaks = bias is not None and bool(widen(bias, N + 2)[..., :2, :].any() or widen(bias, N + 2)[..., :2].any())
-    assert speaks == any("prefix" in ENCODINGS.describe(part).traits for part in spec.split(" + "))
+    assert speaks == ("prefix" in traits_of(spec) or "content" in spec or "cls=True" in spec)
 
 
 @every
@@ -220,6 +255,9 @@ def test_another_resolution_fits_into_the_span_or_goes_beyond(spec, grid):
     assert same(fitted, model(images, Positions.of(grid, fit=GRID)))
     beyond = model(images, Positions.of(grid))
     assert beyond.isfinite().all()
+    if grid == (6, 8):  # on a single row some heads may see nobody, at whatever distance
+        by_cell = " + " not in spec and traits_of(spec) & {"permutation-blind", "by-cell"}
+        assert same(fitted, beyond) == bool(by_cell or "fractional" in spec)
 
 
 @every
@@ -244,6 +282,14 @@ def test_patch_dropout_keeps_the_places_of_the_patches_it_keeps(spec):
 
 
 @single
+def test_what_is_said_of_a_pair_depends_on_other_tokens_only_if_declared(spec):
+    model, x = model_of(spec), tokens()
+    kept = torch.tensor([0, 3, 4, 9, 11])
+    whole = pair_logits(model, x, Positions.of(GRID))[:, :, kept][..., kept]
+    holds(not same(pair_logits(model, x[:, kept], Positions.of(GRID).take(kept)), whole), spec, "contextual")
+
+
+@single
 def test_composition_works_in_either_order(spec):
     first, second = model_of(f"{spec} + learned"), model_of(f"learned + {spec}")
     second.encoding.parts[1].load_state_dict(first.encoding.parts[0].state_dict())
@@ -258,9 +304,46 @@ def test_composition_works_in_either_order(spec):
 def test_exports_with_and_without_positions(spec):
     model, images = model_of(spec, torch.float32), pictures(dtype=torch.float32)
     pos = Positions.of(GRID).permute(shuffled())
-    for inputs in ((images,), (images, pos)):
+    for inputs in ((images,), (images, pos), (images, pos.hide(torch.arange(N)[None] < 4))):
         exported = torch.export.export(model, inputs).module()
         assert torch.allclose(exported(*inputs), model(*inputs), atol=1e-5)
+
+
+def test_positions_made_by_hand_hide_what_they_say_they_hide():
+    pos = Positions.of(GRID)
+    by_hand = Positions(GRID, pos.coords, pos.cells, torch.zeros_like(pos.known))
+    for spec in ("learned", "rope", "relative"):
+        model, x = model_of(spec), tokens()
+        hidden = forward(model, x, pos.hide(torch.ones(1, N, dtype=torch.bool)))
+        assert same(forward(model, x, by_hand), hidden)
+
+
+class Mover(PositionEncoding):
+    """Turns the tokens round, hides some, and is sorry for it."""
+
+    def arrange(self, x, pos):
+        order = torch.arange(x.shape[1]).flip(0)
+        return x[:, order], pos.permute(order).hide(torch.arange(x.shape[1])[None] < 3)
+
+    def penalty(self, pos):
+        return (~pos.known).sum() * 0.5
+
+    def advance(self, progress):
+        self.heard = progress
+
+
+def test_hooks_that_move_hide_and_penalise_reach_the_model_alone_and_in_a_sum():
+    model, images = model_of("learned"), pictures()
+    learned = model.encoding
+    order = torch.arange(N).flip(0)
+    x = model.project(split(images, model.patch))
+    pos = Positions.of(GRID).permute(order).hide(torch.arange(N)[None] < 3)
+    expected = forward(model, x[:, order], pos)
+    model.encoding = Mover() + learned
+    logits, penalty = model.step(images)
+    assert same(logits, expected) and penalty == 1.5
+    model.encoding.advance(0.25)
+    assert model.encoding.parts[0].heard == 0.25
 
 
 def test_a_table_first_used_in_inference_can_be_trained_with_later():

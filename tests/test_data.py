@@ -38,6 +38,14 @@ def test_another_picture_in_the_file_is_noticed(tmp_path):
         read(tmp_path / "mnist.xz")
 
 
+def test_reading_inputs_leaves_the_images_as_they_are():
+    data = load("stripes(count=4)")
+    images = data.test.images.float()
+    before = images.clone()
+    data.inputs(images)
+    assert torch.equal(images, before)
+
+
 def test_only_keeps_some_classes_and_counts_them_from_zero():
     data, pair = load("mnist"), load("mnist + only(classes=(9, 6))")
     assert pair.classes == ("9", "6")
@@ -72,6 +80,9 @@ def test_a_part_is_drawn_once_and_leaves_the_test_alone():
     [
         ("jigsaw + mnist", "a view comes after"),
         ("jigsaw", "without a data set"),
+        ("mnist + mnist", "only a view can be added"),
+        ("mnist + jigsaw(grid=(0, 7))", "no grid of 0x7"),
+        ("mnist + jigsaw(seed=99999999999999999999)", "a seed of"),
         ("mnist + only(classes=(6, 11))", "from 0 to 9"),
         ("mnist + jigsaw(grid=(5, 5))", "no grid of 5x5"),
         ("mnist + part(fraction=0.0)", "a share up to 1"),

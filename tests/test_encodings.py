@@ -76,3 +76,13 @@ def test_a_learned_table_starts_small_and_is_as_large_as_the_grid():
     learned = ENCODINGS.build("learned", Geometry(dim=64, heads=1, depth=1, grid=(20, 30)))
     assert learned.table.shape == (20, 30, 64)
     assert math.isclose(learned.table.std().item(), 0.02, rel_tol=0.05)
+
+
+def test_sape2_without_gates_knows_nothing_of_places():
+    encoding = ENCODINGS.build("sape2(gated=False)", GEOMETRY)
+    q, k = torch.randn(2, 1, 2, 15, 8)
+    order = torch.randperm(15)
+    pos = Positions.of((3, 5))
+    bias = encoding.bias(q, k, pos, 0)
+    moved = encoding.bias(q[:, :, order], k[:, :, order], pos, 0)
+    assert torch.allclose(moved, bias[:, :, order][..., order], atol=1e-6)

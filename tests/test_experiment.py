@@ -17,7 +17,9 @@ lr = [0.01, 0.001]
 
 
 def make(text=TEXT, settings=(), seeds=None):
-    return Experiment.make({"name": "test", "text": text, "settings": list(settings), "seeds": seeds})
+    return Experiment.make(
+        {"name": "test", "asked": "test.toml", "text": text, "settings": list(settings), "seeds": seeds}
+    )
 
 
 def test_lists_become_a_grid_of_cells():
@@ -75,7 +77,11 @@ def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
         (["encoding=learnt"], "no encoding 'learnt'; did you mean 'learned'?"),
         (["encoding=3"], "encoding takes text such as"),
         (["evaluate=accuray"], "no evaluation 'accuray'; did you mean 'accuracy'?"),
-        (["seeds=[-1]"], "seeds takes whole numbers from 0, not -1"),
+        (["encoding=[]"], "encoding is an empty list"),
+        (["seeds=[]"], "seeds takes whole numbers"),
+        (["evaluate=accuracy + cost"], "give one evaluation at a time"),
+        (["model=attention + cnn"], "give one model at a time"),
+        (["seeds=[-1]"], "seeds takes whole numbers from 0 to 2³¹ − 1, not -1"),
     ],
 )
 def test_a_wrong_setting_names_itself_and_the_remedy(settings, message):
@@ -92,8 +98,24 @@ def test_a_wrong_setting_names_itself_and_the_remedy(settings, message):
         ('data = "mnist"', "no model is given"),
         (TEXT + "[[cells]]\ntrain.rate = 1\n", "cells 1: there is no key 'train.rate'"),
         (TEXT + '[[tables]]\ntitel = "x"\n', "there is no key 'titel'; did you mean 'title'?"),
-        (TEXT + '[[tables]]\nnote = "x"\n', "title"),
-        (TEXT + '[[references]]\ndata = "mnist"\n', "missing"),
+        (TEXT + '[[tables]]\nnote = "x"\n', "title is missing"),
+        (TEXT + '[[references]]\ndata = "mnist"\n', "model is missing"),
+        ("tables = 3\n" + TEXT, "write [[tables]] above each one"),
+        (TEXT + '[tables]\ntitle = "x"\n', "write [[tables]] above each one"),
+        (TEXT + "[references]\nvalue = 3\n", "write [[references]] above each one"),
+        ('cells = "x"\n' + TEXT, "write [[cells]] above each one"),
+        ("notes = 3\n" + TEXT, "notes takes tuple[str, ...], not 3"),
+        ('notes = "abc"\n' + TEXT, "notes takes tuple[str, ...], not 'abc'"),
+        (TEXT + "[[tables]]\ntitle = 3\n", "title takes str, not 3"),
+        (TEXT + '[[tables]]\ntitle = "x"\ncolumns = 3\n', "columns is not a list of tables"),
+        (
+            TEXT + '[[tables]]\ntitle = "x"\ncolumns = [{label="a", evaluation="accuracy", percent="no"}]',
+            "percent takes bool",
+        ),
+        (
+            TEXT + '[[tables]]\ntitle = "x"\ncolumns = [{label="a", evaluation="cost"}]',
+            "none of its cells is asked cost",
+        ),
     ],
 )
 def test_a_wrong_file_says_where_and_what(text, message):

@@ -94,6 +94,12 @@ def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
     ("spec", "encoding", "message"),
     [
         ("vit(dim=30, heads=4)", "none", "30 cannot be shared by 4 heads"),
+        ("vit(heads=0)", "none", "heads=0 cannot be"),
+        ("vit(depth=-1)", "none", "depth=-1 cannot be"),
+        ("vit(registers=-1)", "none", "registers from 0"),
+        ("vit(drop_path=1.5)", "none", "drop_path from 0"),
+        ("attention(dim=0)", "none", "dim=0 cannot be"),
+        ("attention(hidden=0)", "none", "hidden=0"),
         ("vit(patch=5)", "none", "cannot be cut into patches of 5x5"),
         ("cnn", "learned", "has no tokens to give 'learned' to"),
     ],
@@ -101,3 +107,19 @@ def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
 def test_what_cannot_be_built_says_why(spec, encoding, message):
     with pytest.raises(ValueError, match=message):
         MODELS.build(spec, (1, 28, 28), 10, encoding)
+
+
+def test_positions_that_do_not_fit_the_patches_are_refused():
+    model = MODELS.build("attention", (1, 28, 28), 10, "none")
+    with pytest.raises(ValueError, match="4 places for 1 images do not fit 2 images of 49 patches"):
+        model(torch.randn(2, 1, 28, 28), Positions.of((2, 2)))
+
+
+@pytest.mark.parametrize("encoding", ["learned(between='bilinear')", "learned"])
+def test_a_resized_model_reads_its_new_table_where_the_old_one_was_fitted(encoding):
+    model = MODELS.build("vit(patch=(2, 4), dim=16, depth=1, heads=2)", (1, 6, 20), 4, encoding)
+    how = "bilinear" if "bilinear" in encoding else "bicubic"
+    images = torch.randn(2, 1, 10, 12)  # a grid of 5×3 instead of 3×5
+    resized = model.resized((5, 3), how=how)
+    assert resized.geometry.grid == (5, 3) and model.geometry.grid == (3, 5)
+    assert torch.allclose(resized(images), model(images), atol=1e-5)

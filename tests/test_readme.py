@@ -1,7 +1,9 @@
 """What the README says is so: its commands, its example, its numbers."""
 
 import csv
+import itertools
 import re
+import shlex
 import statistics
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def test_its_python_runs():
 
 def test_its_smallest_experiment_reads():
     text = re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1]
-    assert len(Experiment.make({"name": "readme", "text": text, "settings": [], "seeds": None}).cells) == 4
+    assert len(Experiment.make({"name": "readme", "asked": "", "text": text, "settings": [], "seeds": None}).cells) == 4
 
 
 def _figures() -> dict[tuple[str, ...], list[float]]:
@@ -92,3 +94,20 @@ def test_the_stored_runs_keep_what_was_promised():
     assert abs(one_eight[0] - one_eight[1]) <= 3
     pair = [figures["mnist + only(classes=(6, 9))", *m, "accuracy", "accuracy"] for m in (none, learned)]
     assert pair[1] >= 98 and pair[1] - pair[0] >= 8
+
+
+def test_adding_something_takes_under_ten_lines_and_one_entry():
+    from tests.conftest import EXAMPLES
+
+    assert set(EXAMPLES) == {"encoding", "evaluation", "data"}
+    assert all(len(lines) < 10 for lines in EXAMPLES.values())
+
+
+def test_its_commands_are_understood():
+    """Each vitpos command of the README reads: its options exist and its experiment can be made."""
+    commands = re.findall(r"^vitpos run .*$", README, re.MULTILINE)
+    assert commands
+    for command in commands:
+        words = shlex.split(command)
+        settings = [after for word, after in itertools.pairwise(words) if word == "--set"]
+        assert Experiment.read(words[2], settings).cells

@@ -45,6 +45,19 @@ def test_going_on_from_any_state_gives_the_same_bits():
         assert equal(rest[-1][1], whole[-1][1])
 
 
+def test_looking_at_a_state_does_not_change_what_follows():
+    data = load("stripes")
+    weights = []
+    for look in (False, True):
+        torch.manual_seed(0)
+        model = MODELS.build(SPEC, data.shape, 2, "learned")
+        for _ in fit(model, data, RECIPE):
+            if look:
+                EVALUATIONS.build("accuracy", model, data)
+        weights.append(model.state_dict())
+    assert equal(*weights)
+
+
 def test_a_record_per_epoch_and_the_loss_falls():
     states = trained()[1]
     assert states[0][2] == {}

@@ -61,9 +61,10 @@ class Term:
 class Catalog(dict[str, str]):
     """A dict from names to lazy ``"module:object"`` strings that can build what a spec describes."""
 
-    def __init__(self, kind: str, entries: Mapping[str, str]):
+    def __init__(self, kind: str, entries: Mapping[str, str], *, sums: bool = False):
         super().__init__(entries)
         self.kind = kind
+        self.sums = sums  # whether things of this kind can be added
 
     def build(self, spec: str, *args: Any) -> Any:
         """The object a spec names, called with ``args`` and the spec's options; several terms are added up."""
@@ -80,7 +81,10 @@ class Catalog(dict[str, str]):
             tree = ast.parse(spec.strip(), mode="eval").body
         except (SyntaxError, ValueError, AttributeError):
             raise self._unreadable(spec) from None
-        return [self._term(node, spec) for node in _summands(tree)]
+        terms = [self._term(node, spec) for node in _summands(tree)]
+        if len(terms) > 1 and not self.sums:
+            raise UserError(f"cannot add in {self.kind} spec {spec!r}; give one {self.kind} at a time")
+        return terms
 
     def canonical(self, spec: str) -> str:
         """The spec as we write it: checked, with one way of spacing and quoting."""
@@ -103,9 +107,11 @@ class Catalog(dict[str, str]):
             if keyword.arg not in entry.options:
                 known = suggest(keyword.arg or "**", entry.options)
                 raise UserError(f"{self.kind} {entry.name!r} has no option {keyword.arg!r}; {known}")
+            if keyword.arg in values:
+                raise UserError(f"{self.kind} {entry.name!r}: option {keyword.arg!r} is given twice; keep one")
             try:
                 value = ast.literal_eval(keyword.value)
-            except ValueError:
+            except (ValueError, TypeError):
                 text = ast.unparse(keyword.value)
                 hint = f"write {keyword.arg}={text!r} with quotes" if text.isidentifier() else "write a plain value"
                 raise UserError(
@@ -114,8 +120,8 @@ class Catalog(dict[str, str]):
             option = entry.options[keyword.arg]
             if not accepts(option.annotation, value):
                 raise UserError(f"{self.kind} {entry.name!r}: option {keyword.arg!r} takes {option}, not {value!r}")
-            values[keyword.arg] = value
-        return Term(entry.name, values)
+            values[keyword.arg] = settle(option.annotation, value)
+        return Term(entry.name, {key: values[key] for key in entry.options if key in values})
 
     def _unreadable(self, spec: object) -> UserError:
         return UserError(
@@ -156,6 +162,15 @@ def accepts(annotation: ast.expr | None, value: Any) -> bool:
         case ast.Name(id="bool" | "str" as name):
             return type(value).__name__ == name
     raise AssertionError(f"an option is annotated {ast.unparse(annotation)}, which nobody can check")
+
+
+def settle(annotation: ast.expr | None, value: Any) -> Any:
+    """An accepted value in its one form, so that specs can be compared: lists as tuples, numbers for floats as floats."""
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    if isinstance(value, int) and isinstance(annotation, ast.Name) and annotation.id == "float":
+        return float(value)
+    return value
 
 
 def _constants(node: ast.expr) -> list[Any]:

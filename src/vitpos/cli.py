@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,15 +59,19 @@ def run(
     from vitpos.report import write_report
     from vitpos.store import Folder
 
-    try:
-        with Progress() as progress:
-            folder = lab.run(asked, out, workers=workers, watch=progress)
-    except WorkError:
-        if Folder.open(out).runs:
-            write_report([out], out / "report.html")
-        raise
-    print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
+    failure: WorkError | None = None
+    with Progress() as progress:
+        try:
+            lab.run(asked, out, workers=workers, watch=progress)
+        except WorkError as error:
+            failure = error
+    if not (out / "experiment.json").exists() or not (folder := Folder.open(out)).runs:
+        raise failure or AssertionError("a run without cells")
+    progress.show(range(len(asked.tables)), folder)
+    print(f"results: {out / 'results.csv'}", file=sys.stderr)
     print(f"report:  {write_report([out], out / 'report.html')}", file=sys.stderr)
+    if failure:
+        raise failure
 
 
 @app.command()
@@ -82,16 +87,24 @@ def evaluate(
     wanted = [EVALUATIONS.canonical(spec) for spec in specs]
     from vitpos import lab
     from vitpos.progress import show_scores
-    from vitpos.store import Folder, Run
+    from vitpos.store import Folder, Run, only_one
 
-    home = run if (run / "experiment.json").exists() else run.parent.parent
-    folder = Folder.open(home)
-    runs = [r for _, r in folder.runs] if home == run else [Run(run)]
+    path = run.resolve()
+    if (path / "experiment.json").exists():
+        folder = Folder.open(path)
+        runs = [r for _, r in folder.runs]
+    elif (path / "cell.json").exists():
+        folder = Folder.open(path.parent.parent)
+        runs = [Run(path)] if Run(path).trained else []
+    else:
+        raise UserError(f"{run} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'")
     if not runs:
         raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
-    for one in runs:
-        lab.evaluate(one, wanted)
-    folder.write_results()
+    lab.check([replace(r.cell, evaluate=tuple(wanted)) for r in runs])
+    with only_one(folder.path):
+        for one in runs:
+            lab.evaluate(one, wanted)
+        folder.write_results()
     show_scores(runs, wanted)
 
 
@@ -110,7 +123,7 @@ def _seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdecimal() and int(part) < 2**31 for part in parts):
         raise UserError(f"--seeds {text!r} is not a list of whole numbers; write --seeds 0,1,2")
     return [int(part) for part in parts]
 

@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -78,6 +78,7 @@ class Table:
     data: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     note: str = ""
+    chart: bool = False  # whether its percentages are drawn in the chart of protocols
 
     def shows(self, cell: Cell) -> bool:
         """Whether a cell is in one of the rows."""
@@ -94,6 +95,15 @@ class Reference:
     evaluation: str
     value: float
     metric: str = "accuracy"
+
+
+@dataclass(frozen=True)
+class About:
+    """What an experiment says of itself."""
+
+    question: str = ""
+    source: str = ""  # where the references come from
+    notes: tuple[str, ...] = ()  # what a reader of the results must know
 
 
 @dataclass(frozen=True)
@@ -121,35 +131,36 @@ class Experiment:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read experiment {name!r}: {error}") from None
-        return cls.make({"name": path.stem, "text": text, "settings": list(settings), "seeds": seeds})
+        return cls.make({"name": path.stem, "asked": name, "text": text, "settings": list(settings), "seeds": seeds})
 
     @classmethod
     def make(cls, origin: Mapping[str, Any]) -> Self:
         """The experiment of a TOML text with settings, as ``origin`` keeps them."""
-        name = origin["name"]
+        name, where = origin["name"], f"experiment {origin['name']!r}"
         try:
             document = tomllib.loads(origin["text"])
         except tomllib.TOMLDecodeError as error:
-            raise UserError(f"experiment {name!r} is not valid TOML: {error}") from None
+            raise UserError(f"{where} is not valid TOML: {error}") from None
         settings = dict(_setting(text) for text in origin["settings"])
         if origin["seeds"] is not None:
             settings["seeds"] = list(origin["seeds"])
-        blocks, tables, references = (document.pop(key, []) for key in ("cells", "tables", "references"))
-        about = {key: document.pop(key) for key in ("question", "source", "notes") if key in document}
-        shared = _flat(document, f"experiment {name!r}")
-        cells = [
+        blocks, tables, references = (_blocks(document, key, where) for key in ("cells", "tables", "references"))
+        about = _record(About, {f.name: document.pop(f.name) for f in fields(About) if f.name in document}, where)
+        shared = _flat(document, where)
+        cells = _merge(
             cell
             for number, block in enumerate(blocks or [{}], 1)
-            for cell in _expand(shared | _flat(block, f"experiment {name!r}, cells {number}") | settings)
-        ]
+            for cell in _expand(shared | _flat(block, f"{where}, cells {number}") | settings)
+        )
+        shown = [_table(t, where) for t in tables] or [_plain_table(cells)]
         return cls(
             name=name,
-            question=about.get("question", ""),
-            source=about.get("source", ""),
-            notes=tuple(about.get("notes", ())),
-            cells=_tell_apart(_merge(cells)),
-            tables=tuple(_table(t, name) for t in tables) or tuple(_plain_tables(cells)),
-            references=tuple(_record(Reference, r, f"experiment {name!r}, references") for r in references),
+            question=about.question,
+            source=about.source,
+            notes=tuple(about.notes),
+            cells=_tell_apart(cells),
+            tables=tuple(_served(shown, cells, strict=not settings)),
+            references=tuple(_record(Reference, r, f"{where}, references") for r in references),
             origin=origin,
         )
 
@@ -177,6 +188,14 @@ def _setting(text: str) -> tuple[str, Any]:
         return key, value
 
 
+def _blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """The ``[[key]]`` tables of a document, taken out of it."""
+    blocks = document.pop(key, [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise UserError(f"{where}: {key!r} is not a list of tables; write [[{key}]] above each one")
+    return blocks
+
+
 def _flat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The document with ``train`` laid out as ``train.lr`` and so on, all keys known."""
     flat: dict[str, Any] = {}
@@ -195,7 +214,7 @@ def _expand(values: Mapping[str, Any]) -> Iterator[Cell]:
             raise UserError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
     choices = {key: _choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
     evaluate = tuple(EVALUATIONS.canonical(_text("evaluate", spec)) for spec in _several(values.get("evaluate", [])))
-    seeds = [_whole("seeds", seed) for seed in _several(values.get("seeds", [0]))]
+    seeds = [_whole("seeds", seed) for seed in _several(values.get("seeds", [0])) or [None]]
     for combination in itertools.product(*choices.values()):
         chosen = dict(zip(choices, combination, strict=True))
         recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
@@ -231,6 +250,8 @@ def _tell_apart(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 def _choices(key: str, value: Any) -> list[Any]:
     """The members of a value that may be a list, each checked and in our spelling."""
+    if not _several(value):
+        raise UserError(f"{key} is an empty list; give it a value or leave it out")
     if key in SPECS:
         return [SPECS[key].canonical(_text(key, spec)) for spec in _several(value)]
     for item in _several(value):
@@ -240,7 +261,7 @@ def _choices(key: str, value: Any) -> list[Any]:
 
 
 def _several(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _text(key: str, value: Any) -> str:
@@ -250,41 +271,64 @@ def _text(key: str, value: Any) -> str:
 
 
 def _whole(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UserError(f"{key} takes whole numbers from 0, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise UserError(f"{key} takes whole numbers from 0 to 2³¹ − 1, not {value!r}")
     return value
 
 
-def _table(document: Mapping[str, Any], name: str) -> Table:
-    where = f"experiment {name!r}, table {document.get('title', '')!r}"
-    columns = tuple(_record(Column, column, where) for column in document.get("columns", ()))
-    rows = {key: tuple(_choices(key, document.get(key, []))) for key in ("data", "model")}
-    return _record(Table, {**document, "columns": columns, **rows}, where)
+def _table(document: Mapping[str, Any], where: str) -> Table:
+    columns = document.get("columns", [])
+    where = f"{where}, table {document.get('title', '')!r}"
+    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
+        raise UserError(
+            f"{where}: columns is not a list of tables such as {{ label = 'normal', evaluation = 'accuracy' }}"
+        )
+    rows = {key: tuple(_choices(key, document[key])) for key in ("data", "model") if key in document}
+    made = tuple(_record(Column, column, where) for column in columns)
+    return _record(Table, {**document, "columns": made, **rows}, where)
 
 
 def _record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    """A Column, Table or Reference of a TOML table; specs in our spelling, so that they can be compared."""
-    names = [f.name for f in fields(kind)]
-    for key in values:
-        if key not in names:
-            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, names)}")
-    spelt = {
-        key: (SPECS | {"evaluation": EVALUATIONS})[key].canonical(value)
-        if key in (*SPECS, "evaluation") and isinstance(value, str)
-        else value
-        for key, value in values.items()
-    }
-    try:
-        return kind(**spelt)
-    except TypeError as error:
-        raise UserError(f"{where}: {str(error).split('__init__() ')[-1]}") from None
+    """A Column, Table, Reference or About of a TOML table; specs in our spelling, so that they can be compared."""
+    types = {f.name: ast.parse(str(f.type), mode="eval").body for f in fields(kind)}
+    spelt = {}
+    for key, value in values.items():
+        if key not in types:
+            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
+        made = key == "columns" or (kind is Table and key in SPECS)
+        if not made and not accepts(types[key], value):
+            raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
+        catalog = (SPECS | {"evaluation": EVALUATIONS}).get(key)
+        spelt[key] = catalog.canonical(value) if catalog and isinstance(value, str) else value
+    for f in fields(kind):
+        if f.name not in spelt and f.default is MISSING:
+            raise UserError(f"{where}: {f.name} is missing; write {f.name} = …")
+    return kind(**spelt)
 
 
-def _plain_tables(cells: Sequence[Cell]) -> Iterator[Table]:
+def _served(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:
+    """The tables, each with the columns that its cells are asked for.
+
+    In the file itself a column that nobody serves is a mistake; a setting may leave some out.
+    """
+    for table in tables:
+        asked = {spec for cell in cells if table.shows(cell) for spec in cell.evaluate}
+        for column in table.columns:
+            if strict and column.evaluation not in asked:
+                raise UserError(
+                    f"table {table.title!r}: none of its cells is asked {column.evaluation}; add it to evaluate"
+                )
+        columns = tuple(column for column in table.columns if column.evaluation in asked)
+        if columns:
+            yield replace(table, columns=columns)
+
+
+def _plain_table(cells: Sequence[Cell]) -> Table:
     """For an experiment that names no table: accuracy in every protocol that gives one."""
-    evaluations = dict.fromkeys(spec for cell in cells for spec in cell.evaluate)
-    shown = [
-        spec for spec in evaluations if "accuracy" in EVALUATIONS.describe(EVALUATIONS.parse(spec)[0].name).definition
-    ]
-    columns = tuple(Column(spec, spec) for spec in shown)
-    yield Table("Accuracy", columns)
+    specs = dict.fromkeys(spec for cell in cells for spec in cell.evaluate)
+    shown = [spec for spec in specs if re.search(r"^accuracy:", _definition(spec), re.MULTILINE)]
+    return Table("Accuracy", tuple(Column(spec, spec) for spec in shown), chart=True)
+
+
+def _definition(spec: str) -> str:
+    return EVALUATIONS.describe(EVALUATIONS.parse(spec)[0].name).definition

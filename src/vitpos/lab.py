@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from vitpos.catalog import suggest
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.experiment import Cell, Experiment
+from vitpos.experiment import Cell, Experiment, Table
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
-from vitpos.store import Folder, Run, only_one
+from vitpos.store import Folder, Run
 from vitpos.training.fit import fit
 from vitpos.workers import Event, cores, spread
 
@@ -42,18 +43,21 @@ def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch:
     weights depend on the number of threads that train it, which is the cores divided by the workers.
     """
     watch = watch or Watch()
-    for cell in {cell.row: cell for cell in experiment.cells}.values():  # before anything is trained or written
-        check(cell)
-    folder = Folder.create(out, experiment)
-    failed = 0
-    with only_one(folder.path):
-        for name, cell, about in spread(run_cell, experiment.cells, folder.path, _workers(workers, experiment)):
+    check(experiment.cells, experiment.tables)  # before anything is trained or written
+    failed: list[Cell] = []
+    with Folder.working(out, experiment) as folder:
+
+        def hear(event: Event) -> None:
+            name, cell, about = event
             if name in ("finish", "fail"):
-                failed += name == "fail"
                 folder.write_results()
+            if name == "fail":
+                failed.append(cell)
             getattr(watch, name)(cell, *(about if name != "finish" else (folder,)))
+
+        spread(run_cell, experiment.cells, folder.path, _workers(workers, experiment), hear)
     if failed:
-        raise WorkError(f"{failed} of {len(experiment.cells)} cells failed; the others are finished")
+        raise WorkError(f"{len(failed)} of {len(experiment.cells)} cells failed; the others are finished")
     return folder
 
 
@@ -102,16 +106,23 @@ def restore(run: Run) -> Classifier:
     return model.eval()
 
 
-def check(cell: Cell) -> None:
-    """Tells now what would go wrong after hours: data, a model or an evaluation that cannot be had, by a rehearsal."""
-    try:
-        data = load(cell.data)
-        model = build(cell, data)
-        few = replace(data, train=data.train.first(8), test=data.test.first(8))
-        for spec in cell.evaluate:
-            EVALUATIONS.build(spec, model, few)
-    except UserError as error:
-        raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
+def check(cells: Iterable[Cell], tables: Iterable[Table] = ()) -> None:
+    """Tells now what would go wrong after hours, by a rehearsal on a few images: data, models, evaluations, metrics."""
+    for cell in {cell.row: cell for cell in cells}.values():
+        try:
+            data = load(cell.data)
+            model = build(cell, data)
+            few = replace(data, train=data.train.first(8), test=data.test.first(8))
+            gives = {spec: EVALUATIONS.build(spec, model, few) for spec in cell.evaluate}
+        except UserError as error:
+            raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
+        for table in tables:
+            for column in table.columns if table.shows(cell) else ():
+                if column.evaluation in gives and column.metric not in gives[column.evaluation]:
+                    known = suggest(column.metric, gives[column.evaluation])
+                    raise UserError(
+                        f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}"
+                    )
 
 
 def _workers(asked: int | None, experiment: Experiment) -> int:

@@ -41,18 +41,24 @@ def join(patches: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tens
 
 def permutation(count: int, *, seed: int) -> Tensor:
     """The one fixed permutation (count,) that a seed stands for, the same in data and in evaluations."""
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    return torch.randperm(max(count, 0), generator=_generator(seed))
 
 
 def permutations(images: int, count: int, *, seed: int) -> Tensor:
     """A permutation of its own for each image: (images, count)."""
-    return torch.rand(images, count, generator=torch.Generator().manual_seed(seed)).argsort(1)
+    return torch.rand(images, max(count, 0), generator=_generator(seed)).argsort(1)
+
+
+def _generator(seed: int) -> torch.Generator:
+    if not 0 <= seed < 2**63:
+        raise UserError(f"a seed of {seed} cannot be; choose a whole number from 0")
+    return torch.Generator().manual_seed(seed)
 
 
 def rearrange(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
     """Pictures whose cells are moved: ``order`` (N,) for all images, or (B, N)."""
     height, width = images.shape[2:]
-    if height % grid[0] or width % grid[1]:
+    if min(grid) < 1 or height % grid[0] or width % grid[1]:
         raise UserError(
             f"a picture of {height}x{width} pixels has no grid of {grid[0]}x{grid[1]} equal cells; "
             "choose rows that divide its height and columns that divide its width"
@@ -66,7 +72,7 @@ def rearrange(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
 
 def refine(order: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
     """The order that moving the cells of ``grid`` means for the cells of a ``finer`` grid: (…, N) → (…, N finer)."""
-    if finer[0] % grid[0] or finer[1] % grid[1]:
+    if min(grid) < 1 or finer[0] % grid[0] or finer[1] % grid[1]:
         raise UserError(
             f"cells of a {grid[0]}x{grid[1]} grid are not made of whole patches of a {finer[0]}x{finer[1]} grid; "
             "choose rows and columns that divide the model's"

@@ -18,7 +18,8 @@ class Positions:
     """The places of the patch tokens of a batch; ``B|1`` means one set of places for all images, or one per image.
 
     ``raster`` and ``hiding`` are facts known without looking into a tensor: that the tokens are all cells of the grid
-    in row-major order at whole coordinates, and that something may be hidden. They let an encoding take its short way.
+    in row-major order at whole coordinates, and that something may be hidden. They let an encoding take its short way;
+    a Positions made by hand takes the long one.
     """
 
     grid: tuple[int, int]  # rows, columns of the slots
@@ -26,7 +27,7 @@ class Positions:
     cells: Tensor  # (B|1, N) slot of the grid that each token belongs to, row-major
     known: Tensor  # (B|1, N) False where the place must not be used
     raster: bool = False
-    hiding: bool = False
+    hiding: bool = True
     _tables: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
@@ -92,7 +93,8 @@ class Positions:
     def table(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` gives for these places, made once: per grid for whole images, once a pass for shuffled ones.
 
-        Only for what depends on places alone, never on a parameter. Made outside inference mode, so that a table first
+        Only for what depends on places alone, never on a parameter; ``key`` begins with the name of whoever makes it and
+        holds every option that matters. Made outside inference mode, so that a table first
         used in an evaluation can be trained with later.
         """
         if torch.compiler.is_compiling():
@@ -112,7 +114,9 @@ def _raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -
         )
         coords = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)[None]  # (1, N, 2)
         cells = torch.arange(grid[0] * grid[1], device=device)[None]
-        return Positions(grid, coords, cells, torch.ones_like(cells, dtype=torch.bool), raster=grid == fit)
+        return Positions(
+            grid, coords, cells, torch.ones_like(cells, dtype=torch.bool), raster=grid == fit, hiding=False
+        )
 
 
 _cached_raster = lru_cache(maxsize=64)(_raster)

@@ -23,10 +23,10 @@ from vitpos.errors import WorkError
 from vitpos.experiment import Cell, Table
 from vitpos.lab import Watch
 from vitpos.store import Folder, Run
-from vitpos.summary import complete, labels, summarise
+from vitpos.summary import Figure, complete, labels, seeds_of, summarise
 
-errors = Console(stderr=True, highlight=False)
-output = Console(highlight=False)
+errors = Console(stderr=True, highlight=False, markup=False)
+output = Console(highlight=False, markup=False)
 
 
 class Progress(Watch):
@@ -34,7 +34,7 @@ class Progress(Watch):
 
     def __init__(self) -> None:
         self.bar = Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(20),
             MofNCompleteColumn(),
             Speed(),
@@ -44,7 +44,7 @@ class Progress(Watch):
             disable=not errors.is_terminal,
         )
         self.tasks: dict[Cell, TaskID] = {}
-        self.shown: set[str] = set()
+        self.shown: set[int] = set()
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -66,18 +66,22 @@ class Progress(Watch):
         self._close(cell)
         seconds = sum(record["seconds"] for record in folder.run_of(cell).log)
         errors.print(f"{describe(cell)}: trained in {seconds:.0f} s", soft_wrap=True)
-        due = [t for t in folder.experiment.tables if t.title not in self.shown and complete(folder, t)]
-        if due:
-            self.bar.stop()  # tables go to standard output, which may be the same screen
-            for table in due:
-                self.shown.add(table.title)
-                show_table(folder, table)
-            self.bar.start()
+        self.show([n for n, table in enumerate(folder.experiment.tables) if complete(folder, table)], folder)
 
     def fail(self, cell: Cell, error: WorkError) -> None:
         """Says what went wrong with a cell."""
         self._close(cell)
-        errors.print(f"[red]failed[/red] {describe(cell)}: {error}", soft_wrap=True)
+        errors.print(f"failed: {describe(cell)}: {error}", style="red", soft_wrap=True)
+
+    def show(self, tables: Iterable[int], folder: Folder) -> None:
+        """Prints those of the tables that have not been printed yet."""
+        due = [number for number in tables if number not in self.shown]
+        self.shown.update(due)
+        if due:
+            self.bar.stop()  # tables go to standard output, which may be the same screen
+            for number in due:
+                show_table(folder, folder.experiment.tables[number])
+            self.bar.start()
 
     def _close(self, cell: Cell) -> None:
         if cell in self.tasks:
@@ -101,25 +105,29 @@ def describe(cell: Cell) -> str:
 def show_table(folder: Folder, table: Table) -> None:
     """Prints a table; a figure from elsewhere stands below ours."""
     rows = summarise(folder, table)
-    seeds = len({cell.seed for cell in folder.experiment.cells})
-    grid = Grid(title=table.title, title_justify="left", title_style="bold", pad_edge=False)
+    grid = Grid(title=Text(table.title, "bold"), title_justify="left", pad_edge=False)
     for label in labels(rows):
-        grid.add_column(label, overflow="fold")
+        grid.add_column(Text(label), overflow="fold")
     for column in table.columns:
-        grid.add_column(column.label, justify="right")
+        grid.add_column(Text(column.label), justify="right", overflow="fold")
     for row in rows:
-        texts = [f.text + (f"\n[dim]({f.reference_text})[/dim]" if f.reference_text else "") for f in row.figures]
-        grid.add_row(*(row.label(name) for name in labels(rows)), *texts)
+        grid.add_row(*(Text(row.label(name)) for name in labels(rows)), *map(_cell, row.figures))
     output.print()
     output.print(grid)
     about = [table.note] if table.note else []
     if any(column.percent for column in table.columns):
+        seeds = seeds_of(rows)
         about.append(
             "In percent" + (f", mean ± standard deviation over {seeds} seeds." if seeds > 1 else ", one seed.")
         )
     if any(figure.reference_text for row in rows for figure in row.figures):
-        about.append(f"In brackets: {folder.experiment.source}.")
+        about.append(f"In brackets: {folder.experiment.source or 'reference'}.")
     output.print(" ".join(about), style="dim")
+
+
+def _cell(figure: Figure) -> Text:
+    reference = Text(f"\n({figure.reference_text})", "dim") if figure.reference_text else Text()
+    return Text(figure.text) + reference
 
 
 def show_scores(runs: Iterable[Run], evaluations: Iterable[str]) -> None:
@@ -128,5 +136,5 @@ def show_scores(runs: Iterable[Run], evaluations: Iterable[str]) -> None:
     for run in runs:
         for evaluation in evaluations:
             for metric, value in run.scores[evaluation].items():
-                grid.add_row(describe(run.cell), evaluation, metric, f"{value:.6g}")
+                grid.add_row(Text(describe(run.cell)), Text(evaluation), metric, f"{value:.6g}")
     output.print(grid)

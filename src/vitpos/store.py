@@ -131,18 +131,21 @@ class Folder:
     experiment: Experiment
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment) -> Self:
-        """The folder for an experiment, made or taken over now; a folder of another experiment is refused."""
+    @contextmanager
+    def working(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
+        """The folder for an experiment, made or taken over now and locked; that of another experiment is refused."""
         if path.exists() and not path.is_dir():
             raise UserError(f"--out {path} is a file; give a folder")
         if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
             raise UserError(f"--out {path} holds experiment {other!r}; give {experiment.name!r} a folder of its own")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            _write(path / "experiment.json", _json(dict(experiment.origin)))
-        except (OSError, WorkError) as error:
+            (path / ".lock").touch()
+        except OSError as error:
             raise UserError(f"--out {path} cannot be written ({_reason(error)}); give another folder") from None
-        return cls(path, experiment)
+        with only_one(path):
+            _write(path / "experiment.json", _json(dict(experiment.origin)))
+            yield cls(path, experiment)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -160,6 +163,16 @@ class Folder:
         """The trained cells of the experiment as it was last asked for, in its order."""
         pairs = [(cell, self.run_of(cell)) for cell in self.experiment.cells]
         return [(cell, run) for cell, run in pairs if run.trained]
+
+    @property
+    def unfinished(self) -> list[Cell]:
+        """The cells that are not trained, or not asked everything yet."""
+        return [cell for cell in self.experiment.cells if not self.finished(cell)]
+
+    def finished(self, cell: Cell) -> bool:
+        """Whether a cell is trained and measured."""
+        run = self.run_of(cell)
+        return run.trained and set(cell.evaluate) <= set(run.scores)
 
     def results(self) -> Iterator[dict[str, Any]]:
         """One row per number."""
@@ -195,7 +208,7 @@ def only_one(folder: Path) -> Iterator[None]:
     except ImportError:  # no such lock on Windows
         yield
         return
-    with (folder / ".lock").open("w") as file:
+    with (folder / ".lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

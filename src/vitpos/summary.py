@@ -24,8 +24,18 @@ class Figure:
         """As a reader sees it: ``94.02`` or ``94.02 ± 0.11``, in percent where the column is."""
         if not self.values:
             return "–"
-        mean = self._show(statistics.fmean(self.values))
-        return f"{mean} ± {self._show(statistics.stdev(self.values))}" if len(self.values) > 1 else mean
+        mean = self._show(self.mean)
+        return f"{mean} ± {self._show(self.deviation)}" if len(self.values) > 1 else mean
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds there are."""
+        return statistics.fmean(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """Over the seeds there are; 0 for one."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
     @property
     def reference_text(self) -> str:
@@ -52,6 +62,11 @@ class Row:
         return str(known.get(name, ""))
 
 
+def seeds_of(rows: Sequence[Row]) -> int:
+    """The largest number of seeds behind a figure."""
+    return max((len(figure.values) for row in rows for figure in row.figures), default=0)
+
+
 def labels(rows: Sequence[Row]) -> list[str]:
     """The headings that tell the rows apart; what all were trained on is left to the title."""
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
@@ -71,9 +86,7 @@ def summarise(folder: Folder, table: Table) -> list[Row]:
 
 def complete(folder: Folder, table: Table) -> bool:
     """Whether every cell that a table shows has been measured."""
-    cells = [cell for cell in folder.experiment.cells if table.shows(cell)]
-    runs = [folder.run_of(cell) for cell in cells]
-    return all(run.trained and set(cell.evaluate) <= set(run.scores) for cell, run in zip(cells, runs, strict=True))
+    return all(folder.finished(cell) for cell in folder.experiment.cells if table.shows(cell))
 
 
 def _figure(folder: Folder, cells: Sequence[Cell], column: Column) -> Figure:

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int) -> Iterator[Event]:
-    """Runs ``job`` on every cell and yields what happens, in the order it happens, until all are through."""
+def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int, hear: Callable[[Event], None]) -> None:
+    """Runs ``job`` on every cell, in this process or in several, and lets ``hear`` know of everything that happens."""
+    if workers == 1:
+        for cell in cells:
+            _attempt(job, cell, folder, hear)
+        return
     context = multiprocessing.get_context("spawn")
     tasks: multiprocessing.Queue[Cell | None] = context.Queue()
     events: multiprocessing.Queue[Event] = context.Queue()
     for task in (*cells, *[None] * workers):
         tasks.put(task)
-    threads = max(1, cores() // workers)
-    arguments = (job, tasks, events, folder, threads)
+    arguments = (job, tasks, events, folder, max(1, cores() // workers))
     processes = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(workers)]
     for process in processes:
         process.start()
@@ -52,11 +55,20 @@ def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int) -> Itera
                     raise WorkError("a worker process died; the same command goes on from what is finished") from None
                 continue
             left -= event[0] in ("finish", "fail")
-            yield event
+            hear(event)
     finally:
         for process in processes:
             process.terminate()
             process.join()
+
+
+def _attempt(job: Job, cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
+    try:
+        job(cell, folder, say)
+    except (UserError, WorkError) as error:
+        say(("fail", cell, (WorkError(str(error)),)))
+    else:
+        say(("finish", cell, ()))
 
 
 def _work(
@@ -76,6 +88,8 @@ def _work(
         if parent and not parent.is_alive():
             sys.exit(1)
         name, cell, about = event
+        if name == "start":
+            ticks = 0
         if name == "tick":  # a few times a second will do
             ticks += about[0]
             if time.monotonic() - last < 0.2:
@@ -85,10 +99,6 @@ def _work(
 
     while cell := tasks.get():
         try:
-            job(cell, folder, say)
-        except (UserError, WorkError) as error:
-            events.put(("fail", cell, (WorkError(str(error)),)))
+            _attempt(job, cell, folder, say)
         except Exception:
-            events.put(("fail", cell, (WorkError(f"an error of vitpos itself:\n{traceback.format_exc()}"),)))
-        else:
-            events.put(("finish", cell, ()))
+            say(("fail", cell, (WorkError(f"an error of vitpos itself:\n{traceback.format_exc()}"),)))

@@ -20,39 +20,35 @@ def svg(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def bars(
-    groups: Sequence[str],
-    series: Mapping[str, Sequence[tuple[float, float] | None]],
-    references: Mapping[str, Sequence[float | None]],
-    *,
-    label: str,
-) -> Figure:
-    """Groups of horizontal bars, a colour per series, (mean, deviation) each; a diamond where a reference stands."""
-    figure = Figure(figsize=(9, 0.5 + len(groups) * (0.16 + 0.19 * len(series))))
+def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], *, label: str) -> Figure:
+    """Groups of horizontal bars, a colour per series: (mean, deviation, reference) each; a diamond is a reference."""
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    figure = Figure(figsize=(9, 0.5 + len(groups) * (0.16 + 0.19 * len(names))))
     axes = figure.subplots()
-    thick = 0.8 / len(series)
-    for number, (name, values) in enumerate(series.items()):
-        at = [place + number * thick - 0.4 + thick / 2 for place in range(len(groups))]
-        colour = COLOURS[number % len(COLOURS)]
-        shown = [(y, value) for y, value in zip(at, values, strict=True) if value]
+    thick = 0.8 / len(names)
+    for number, name in enumerate(names):
+        at = {
+            place + number * thick - 0.4 + thick / 2: group[name]
+            for place, group in enumerate(groups.values())
+            if name in group
+        }
         axes.barh(
-            [y for y, _ in shown],
-            [mean for _, (mean, _) in shown],
+            list(at),
+            [mean for mean, _, _ in at.values()],
             0.92 * thick,
-            xerr=[deviation for _, (_, deviation) in shown],
-            color=colour,
+            xerr=[deviation for _, deviation, _ in at.values()],
+            color=COLOURS[number % len(COLOURS)],
             label=name,
             error_kw={"lw": 1},
         )
-        for y, (mean, deviation) in shown:
+        for y, (mean, deviation, reference) in at.items():
             axes.annotate(
                 f"{mean:.1f}", (mean + deviation, y), (4, 0), textcoords="offset points", va="center", fontsize=8
             )
-        marks = [(value, y) for value, y in zip(references[name], at, strict=True) if value is not None]
-        if marks:
-            axes.plot(*zip(*marks, strict=True), "D", ms=4, mfc="white", mec="black", zorder=3)
+            if reference is not None:
+                axes.plot(reference, y, "D", ms=4, mfc="white", mec="black", zorder=3)
     axes.plot([], [], "D", ms=4, mfc="white", mec="black", label="source document")
-    axes.set_yticks(range(len(groups)), groups)
+    axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
     axes.set(xlabel=label, xlim=(0, 108))
     axes.spines[["top", "right"]].set_visible(False)

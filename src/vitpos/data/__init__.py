@@ -13,4 +13,5 @@ DATASETS = Catalog(
         "part": "vitpos.data.views:part",
         "jigsaw": "vitpos.data.views:jigsaw",
     },
+    sums=True,
 )

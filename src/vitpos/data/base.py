@@ -47,9 +47,11 @@ class Dataset:
     def inputs(self, images: Tensor) -> Tensor:
         """Bytes (B, C, height, width) as the normalised numbers that a model reads."""
         mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.mean, self.std))
-        return images.to(torch.float32).sub_(255 * mean).div_(255 * std)
+        return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
 
     def __add__(self, view: View) -> Dataset:
+        if not isinstance(view, View):
+            raise UserError("only a view can be added to data, as in 'mnist + jigsaw'; one set does not add to another")
         return view.apply(self)
 
 

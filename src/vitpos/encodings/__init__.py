@@ -26,4 +26,5 @@ ENCODINGS = Catalog(
         "rope_dino": "vitpos.encodings.rope_dino:RopeDino",
         "liere": "vitpos.encodings.liere:LieRE",
     },
+    sums=True,
 )

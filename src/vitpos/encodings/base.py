@@ -37,9 +37,12 @@ class PositionEncoding(nn.Module):
     ``trained``            it has parameters
     ``stored``             it stores a table for its grid, which ``resized`` can resample
     ``prefix``             its bias speaks of pairs with prefix tokens too
+    ``by-cell``            it goes by the cells of the tokens alone, not by their coordinates
+    ``contextual``         what it says of two tokens depends on other tokens too
     """
 
     traits: ClassVar[tuple[str, ...]] = ()
+    turns: ClassVar[bool] = False  # its bias undoes its own rotation where a place is hidden
 
     def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """Once, first: moves or hides tokens; x (B, N, D)."""
@@ -102,8 +105,18 @@ class Composed(PositionEncoding):
         return x
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """The sum of what the parts say; None when none of them speaks."""
-        biases = [part.bias(q, k, pos, layer) for part in _parts(self)]
+        """The sum of what the parts say; None when none of them speaks.
+
+        Rotations follow each other, so each one has to undo its own on what those before it have turned.
+        """
+        prefix = q.shape[2] - pos.cells.shape[1]
+        turning = [part for part in _parts(self) if part.turns]
+        biases = [part.bias(q, k, pos, layer) for part in _parts(self) if not part.turns]
+        for part in turning:
+            biases.append(part.bias(q, k, pos, layer))
+            if part is not turning[-1]:
+                pair = part.rotate(q[:, :, prefix:], k[:, :, prefix:], pos, layer)
+                q, k = (torch.cat([x[:, :, :prefix], y], 2) for x, y in zip((q, k), pair, strict=True))
         spoken = [bias for bias in biases if bias is not None]
         widest = max((bias.shape[-1] for bias in spoken), default=0)
         return sum(widen(bias, widest) for bias in spoken) if spoken else None  # type: ignore[return-value]

@@ -21,7 +21,7 @@ class CoPE(PositionEncoding):
     not counted. Patches are ordered by their cells, whatever the order of the tokens.
     """
 
-    traits = ("relative", "grid-blind", "trained")
+    traits = ("relative", "grid-blind", "by-cell", "contextual", "trained")
 
     def __init__(self, geometry: Geometry, *, steps: int = 16, causal: bool = False):
         super().__init__()

@@ -20,7 +20,7 @@ class CPE(PositionEncoding):
     lie in their cells, whatever their order; empty and hidden cells are zero, and a hidden token gains nothing.
     """
 
-    traits = ("relative", "trained")
+    traits = ("relative", "by-cell", "contextual", "trained")
 
     def __init__(
         self,

@@ -26,7 +26,8 @@ class Relative(PositionEncoding):
         super().__init__()
         spans = [2 * side - 1 for side in geometry.grid]
         self.table = nn.Parameter(torch.randn(geometry.depth, *spans, geometry.heads) * std)  # (depth, 2R−1, 2C−1, H)
-        self.cls = nn.Parameter(torch.randn(geometry.depth, 3, geometry.heads) * std) if cls else None
+        entries = torch.randn(geometry.depth, 3, geometry.heads) * std
+        self.cls = nn.Parameter(entries) if cls and geometry.prefix else None
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B|1, H, N, N), or (B|1, H, T, T) with entries for prefix tokens."""

@@ -25,6 +25,8 @@ class Rotary(PositionEncoding):
     the training grid, or to a place that is learned; ``content`` gives every pair with a prefix token its plain q·k.
     """
 
+    turns = True
+
     def __init__(self, geometry: Geometry, prefix: Prefix):
         super().__init__()
         self.geometry, self.prefix = geometry, prefix

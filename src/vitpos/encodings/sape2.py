@@ -29,10 +29,12 @@ class SaPE2(PositionEncoding):
     gates: the two ablations.
 
     Facts, tested: the row part is equivariant to any permutation of rows, and so to vertical shifts, but not to
-    horizontal ones, because counts are anchored at the right edge. The paper's abstract says otherwise.
+    horizontal ones, because counts are anchored at the right edge. The paper's abstract says otherwise. Without gates no
+    position is left, since every patch then counts alike (z is a linear map of k): all that SaPE2 knows of places comes
+    through its gates.
     """
 
-    traits = ("trained",)
+    traits = ("by-cell", "contextual", "trained")
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ class Sinusoidal1d(PositionEncoding):
     of other columns the same index lies elsewhere, which is why the class declares itself grid-blind.
     """
 
-    traits = ("grid-blind",)
+    traits = ("grid-blind", "by-cell")
 
     def __init__(self, geometry: Geometry, *, temperature: float = 10000.0):
         super().__init__()

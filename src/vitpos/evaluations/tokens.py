@@ -25,10 +25,10 @@ def tokens(model: Classifier, data: Dataset) -> dict[str, float]:
     sums = torch.zeros(3, dtype=torch.float64)
     with torch.inference_mode():
         for images in data.test.images.to(model.project.weight.device).split(500):
-            pixels = split(images, model.patch)  # (B, N, C·p·q)
+            pixels = split(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
             x = model.project(split(data.inputs(images), model.patch))
             placed = model.encoding.embed(x, model.positions(images))
-            blank = (pixels == pixels[..., :1]).all(2).double().mean(1)
+            blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
             sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)]).cpu()
     blank, before, after = (sums / len(data.test)).tolist()
     return {"patches": pixels.shape[1], "blank": blank, "distinct_before": before, "distinct_after": after}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from vitpos.errors import UserError
 from vitpos.models.attend import SelfAttention
 from vitpos.models.base import PatchClassifier, Shape
 from vitpos.positions import Positions
@@ -24,6 +25,8 @@ class Attention(PatchClassifier):
         residual: bool = False,
     ):
         super().__init__(image, encoding, patch=patch, dim=dim, heads=1, depth=1)
+        if hidden < 1:
+            raise UserError(f"model 'attention' got hidden={hidden}; choose 1 or more")
         self.residual = residual
         self.attention = SelfAttention(dim, 1)
         self.head = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, classes))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
+from typing import Self
+
 from torch import Tensor, nn
 
 from vitpos.encodings import ENCODINGS
@@ -24,11 +28,11 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """(B, classes)."""
-        return self.step(images, positions)[0]
+        return self.head(self.features(images, positions))
 
     def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
         """Logits and this batch's penalty: what training, DDP and compile wrap."""
-        return self.head(self.features(images, positions)), 0.0
+        return self.forward(images, positions), 0.0
 
 
 class PatchClassifier(Classifier):
@@ -46,6 +50,9 @@ class PatchClassifier(Classifier):
         prefix: int = 0,
     ):
         super().__init__()
+        for name, value in (("dim", dim), ("heads", heads), ("depth", depth)):
+            if value < 1:
+                raise UserError(f"a model with {name}={value} cannot be; choose 1 or more")
         if dim % heads:
             raise UserError(f"a width of {dim} cannot be shared by {heads} heads; choose a dim that heads divides")
         channels, height, width = image
@@ -59,10 +66,24 @@ class PatchClassifier(Classifier):
         height, width = images.shape[2:]
         return Positions.of(grid_of((height, width), self.patch), fit=self.geometry.grid, device=images.device)
 
+    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Self:
+        """The same model built for another grid: its encoding's tables are resampled for good."""
+        new = deepcopy(self)
+        new.encoding = self.encoding.resized(grid, how=how)
+        new.geometry = replace(self.geometry, grid=grid)
+        return new
+
     def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
+        x = self.project(split(images, self.patch))  # (B, N, D)
         pos = self.positions(images) if positions is None else positions
-        x, pos = self.encoding.arrange(self.project(split(images, self.patch)), pos)  # (B, N, D)
+        if pos.cells.shape[1] != x.shape[1] or len(pos.cells) not in (1, len(x)):
+            places, batch = pos.cells.shape[1], len(pos.cells)
+            raise UserError(
+                f"positions of {places} places for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
+                "give a place for each patch, for one image or for all"
+            )
+        x, pos = self.encoding.arrange(x, pos)
         return self.encode(self.encoding.embed(x, pos), pos), pos
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:

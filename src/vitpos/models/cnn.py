@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, Shape
 from vitpos.positions import Positions
@@ -15,8 +16,10 @@ class CNN(Classifier):
 
     def __init__(self, image: Shape, classes: int, encoding: str = "none", *, width: int = 16, hidden: int = 128):
         super().__init__()
-        if encoding != "none":
+        if any("permutation-blind" not in ENCODINGS.describe(term.name).traits for term in ENCODINGS.parse(encoding)):
             raise UserError(f"model 'cnn' has no tokens to give {encoding!r} to; set its encoding to 'none'")
+        if min(width, hidden) < 1:
+            raise UserError(f"model 'cnn' got width={width}, hidden={hidden}; choose 1 or more")
         channels, rows, columns = image
         self.conv1 = nn.Conv2d(channels, width, 3, padding=1)
         self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1)

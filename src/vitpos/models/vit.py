@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
+from vitpos.errors import UserError
 from vitpos.models.attend import SelfAttention
 from vitpos.models.base import PatchClassifier, Shape
 from vitpos.positions import Positions
@@ -31,6 +32,11 @@ class ViT(PatchClassifier):
         registers: int = 0,
         drop_path: float = 0.0,
     ):
+        if not 0 <= drop_path < 1 or registers < 0 or mlp <= 0:
+            raise UserError(
+                f"model 'vit' got drop_path={drop_path}, registers={registers}, mlp={mlp}; "
+                "take a drop_path from 0 to below 1, registers from 0 and an mlp above 0"
+            )
         prefix = registers + (pool == "cls")
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads, depth=depth, prefix=prefix)
         self.pool = pool

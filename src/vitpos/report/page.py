@@ -18,11 +18,11 @@ from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.experiment import Experiment, Table, shipped
+from vitpos.experiment import Experiment, Table
 from vitpos.models import MODELS
 from vitpos.report import sections
 from vitpos.store import Folder, write_text
-from vitpos.summary import labels, summarise
+from vitpos.summary import labels, seeds_of, summarise
 
 
 def write_report(folders: Iterable[Path], out: Path) -> Path:
@@ -47,7 +47,7 @@ def _experiment(folder: Folder) -> dict[str, Any]:
         "source": experiment.source,
         "notes": experiment.notes,
         "seeds": sorted({cell.seed for cell, _ in folder.runs}),
-        "missing": len(experiment.cells) - len(folder.runs),
+        "missing": len(folder.unfinished),
         "tables": [_table(folder, table) for table in experiment.tables],
         "figures": figures,
         "definitions": _definitions(experiment),
@@ -59,14 +59,13 @@ def _experiment(folder: Folder) -> dict[str, Any]:
 
 def _table(folder: Folder, table: Table) -> dict[str, Any]:
     rows = summarise(folder, table)
-    return {"table": table, "rows": rows, "labels": labels(rows)}
+    return {"table": table, "rows": rows, "labels": labels(rows), "seeds": seeds_of(rows)}
 
 
 def command(experiment: Experiment) -> str:
     """What makes the run again."""
     origin = experiment.origin
-    name = experiment.name if experiment.name in shipped() else f"{experiment.name}.toml"
-    words = ["vitpos", "run", name, "--out", f"runs/{experiment.name}"]
+    words = ["vitpos", "run", origin["asked"], "--out", f"runs/{experiment.name}"]
     for setting in origin["settings"]:
         words += ["--set", setting]
     if origin["seeds"] is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +15,7 @@ from vitpos.experiment import Cell
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
 from vitpos.store import Folder, Run
+from vitpos.summary import Figure as Number
 from vitpos.summary import summarise
 
 Section = tuple[str, str, Figure]  # title, what it shows, the figure
@@ -28,26 +28,33 @@ def figures(folder: Folder) -> Iterator[Section]:
 
 
 def _protocols(folder: Folder) -> Iterator[Section]:
-    """Accuracy in every protocol that the tables name."""
-    groups: dict[str, dict[str, tuple[tuple[float, float], float | None]]] = {}
+    """The percentages of the tables that ask for a chart: a group for each column and training set."""
+    groups: dict[str, dict[str, Number]] = {}
     for table in folder.experiment.tables:
-        for row in summarise(folder, table):
+        rows = summarise(folder, table) if table.chart else []
+        several = len({row.cell.data for row in rows}) > 1
+        for row in rows:
             for column, figure in zip(table.columns, row.figures, strict=True):
-                if column.metric == "accuracy" and figure.values:
-                    spread = statistics.stdev(figure.values) if len(figure.values) > 1 else 0.0
-                    value = (100 * statistics.fmean(figure.values), 100 * spread)
-                    reference = None if figure.reference is None else 100 * figure.reference
-                    trained_on = "trained on\n" + row.cell.data.replace(" + ", " +\n")
-                    where = column.label if len(table.columns) > 1 else trained_on
-                    groups.setdefault(where, {})[_model(row.cell)] = value, reference
-    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+                if column.percent and figure.values:
+                    trained_on = "\ntrained on " + row.cell.data.replace(" + ", " +\n") if several else ""
+                    groups.setdefault(column.label + trained_on, {})[_model(row.cell)] = figure
     if groups:
-        series = {name: [group[name][0] if name in group else None for group in groups.values()] for name in names}
-        references = {name: [group[name][1] if name in group else None for group in groups.values()] for name in names}
         note = (
             "Bars: ours, with the standard deviation over seeds where there are several. Diamonds: the source document."
         )
-        yield "Accuracy by protocol", note, draw.bars(list(groups), series, references, label="accuracy, %")
+        yield (
+            "Accuracy by protocol",
+            note,
+            draw.bars({name: _percentages(group) for name, group in groups.items()}, label="%"),
+        )
+
+
+def _percentages(group: dict[str, Number]) -> dict[str, tuple[float, float, float | None]]:
+    """Mean, deviation and reference of each number of a group, in percent."""
+    return {
+        name: (100 * n.mean, 100 * n.deviation, None if n.reference is None else 100 * n.reference)
+        for name, n in group.items()
+    }
 
 
 def _pictures(folder: Folder) -> Iterator[Section]:
@@ -65,16 +72,17 @@ def _pictures(folder: Folder) -> Iterator[Section]:
 
 
 def _confusions(folder: Folder) -> Iterator[Section]:
-    """What is taken for what, a matrix per model, mean over seeds."""
-    tables: dict[str, list[np.ndarray]] = {}
+    """What is taken for what: a matrix per model and training set, mean over seeds."""
+    found: dict[str, dict[str, list[np.ndarray]]] = {}  # data → model → a matrix per seed
     for cell, run in folder.runs:
         if "confusion" in run.scores:
-            classes = load(cell.data).classes
-            numbers = np.array(list(run.scores["confusion"].values())).reshape(len(classes), len(classes))
-            tables.setdefault(_model(cell), []).append(numbers)
-    if tables:
+            numbers = np.array(list(run.scores["confusion"].values()))
+            count = len(load(cell.data).classes)
+            found.setdefault(cell.data, {}).setdefault(_model(cell), []).append(numbers.reshape(count, count))
+    for data, models in found.items():
         note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."
-        yield "Confusion", note, draw.confusion({name: np.mean(t, 0) for name, t in tables.items()}, classes)
+        means = {name: np.mean(matrices, 0) for name, matrices in models.items()}
+        yield f"Confusion, trained on {data}", note, draw.confusion(means, load(data).classes)
 
 
 def _similarities(folder: Folder) -> Iterator[Section]:
@@ -82,7 +90,7 @@ def _similarities(folder: Folder) -> Iterator[Section]:
     for cell, run in _first_seed(folder):
         model = restore(run)
         vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
-        if isinstance(model, PatchClassifier) and vectors.any():
+        if isinstance(model, PatchClassifier) and vectors.any():  # an encoding that adds nothing has nothing to show
             maps = cosine_similarity(vectors).numpy()
             title = f"Position similarity: {_model(cell)}, trained on {cell.data}, seed {cell.seed}"
             note = "One small map for each place: the cosine between its position vector and that of every other place."

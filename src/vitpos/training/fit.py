@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ def fit(
     device = next(model.parameters()).device
     images, labels = data.train.images, data.train.labels
     batches = -(-len(labels) // recipe.batch)
-    model.train()
     for epoch in range(done, recipe.epochs):
+        model.train()  # whoever looked at the last state may have left it in evaluation
         torch.manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(len(labels))
         total, right, began = 0.0, 0, time.perf_counter()
@@ -64,7 +65,7 @@ def fit(
             logits, penalty = model.step(data.inputs(images[index].to(device)))
             target = labels[index].to(device)
             loss = F.cross_entropy(logits, target, label_smoothing=recipe.smoothing) + penalty
-            if not (value := loss.item()) - value == 0:  # nan and inf alike
+            if not math.isfinite(value := loss.item()):
                 raise _diverged(f"the loss became {value}", epoch, step, batches)
             optimizer.zero_grad()
             loss.backward()
