@@ -74,7 +74,7 @@ def test_a_sum_adds_what_its_parts_add():
 
 def test_a_learned_table_starts_small_and_is_as_large_as_the_grid():
     learned = ENCODINGS.build("learned", Geometry(dim=64, heads=1, depth=1, grid=(20, 30)))
-    assert learned.table.shape == (20, 30, 64)
+    assert learned.table.shape == (1, 20, 30, 64)
     assert math.isclose(learned.table.std().item(), 0.02, rel_tol=0.05)
 
 

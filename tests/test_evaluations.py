@@ -87,7 +87,36 @@ def test_tokens_counts_blank_and_distinct_patches():
 
 def test_cost_counts_parameters():
     model = MODELS.build("attention(dim=8)", (1, 28, 28), 10, "learned")
-    assert EVALUATIONS.build("cost", model, load("mnist"))["position_parameters"] == 49 * 8
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    numbers = EVALUATIONS.build("cost(batch=4, steps=1)", model, load("mnist"))
+    assert numbers["position_parameters"] == 49 * 8 and numbers["step_milliseconds"] > 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_moving_by_nothing_changes_nothing_and_moving_keeps_what_stays_in_view():
+    data = load("mnist")
+    few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
+    seen = []
+    model = trained_like("learned")
+    assert EVALUATIONS.build("translation(by=(0, 0))", model, few)["agreement"] == 1
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    EVALUATIONS.build("translation(by=(-1, 2))", model, few)
+    moved, usual = seen[0], data.inputs(few.test.images)
+    assert torch.equal(moved[:, :, :24, 8:], usual[:, :, 4:, :20])
+    assert (moved[:, :, 24:] == usual.min()).all() and (moved[:, :, :, :8] == usual.min()).all()
+
+
+def test_the_trained_size_is_answered_as_usual_and_another_size_needs_whole_patches():
+    data = load("mnist")
+    few = Dataset(data.train, data.test.first(200), data.classes, data.mean, data.std)
+    model = trained_like("learned")
+    usual = EVALUATIONS.build("accuracy", model, few)["accuracy"]
+    for coordinates in ("fit", "beyond"):
+        same = EVALUATIONS.build(f"resolution(size=(28, 28), coordinates='{coordinates}')", model, few)
+        assert same["accuracy"] == usual
+    assert 0 <= EVALUATIONS.build("resolution(size=(40, 20))", model, few)["accuracy"] <= 1
+    with pytest.raises(UserError, match="30x28 pixels cannot be cut"):
+        EVALUATIONS.build("resolution(size=(30, 28))", model, few)
 
 
 def test_the_example_of_an_evaluation_works():

@@ -18,7 +18,7 @@ def test_the_minimal_model_is_what_the_document_describes():
     model = MODELS.build("attention", (1, 28, 28), 10, "learned")
     x = torch.randn(3, 1, 28, 28)
     patches = x.unfold(2, 4, 4).unfold(3, 4, 4).reshape(3, 49, 16)
-    tokens = patches @ model.project.weight.mT + model.project.bias + model.encoding.table.flatten(0, 1)
+    tokens = patches @ model.project.weight.mT + model.project.bias + model.encoding.table.flatten(0, 2)
     q, k, v = (tokens @ model.attention.qkv.weight.mT + model.attention.qkv.bias).chunk(3, -1)
     mixed = ((q @ k.mT) / 8).softmax(-1) @ v
     read = (mixed @ model.attention.proj.weight.mT + model.attention.proj.bias).mean(1)

@@ -38,7 +38,13 @@ class Entry:
     name: str
     definition: str  # the whole docstring
     options: dict[str, Option]
-    traits: tuple[str, ...]  # what the class declares of itself, if anything
+    facts: dict[str, Any]  # what the body of the class assigns, such as ``traits``
+    methods: tuple[str, ...]  # what the class defines itself
+
+    @property
+    def traits(self) -> tuple[str, ...]:
+        """What the class declares of itself, if anything."""
+        return self.facts.get("traits", ())
 
     @property
     def summary(self) -> str:
@@ -198,9 +204,9 @@ def _read(name: str, target: str) -> Entry:
         for argument, default in zip(call.args.kwonlyargs, call.args.kw_defaults, strict=True):
             assert default is not None, f"option {argument.arg!r} of {name!r} has no default"
             options[argument.arg] = Option(ast.literal_eval(default), argument.annotation)
-    traits = next((_constants(n.value) for n in node.body if isinstance(n, ast.Assign) and _names(n) == ["traits"]), [])
-    return Entry(name, ast.get_docstring(node) or "", options, tuple(traits))
-
-
-def _names(assignment: ast.Assign) -> list[str]:
-    return [target.id for target in assignment.targets if isinstance(target, ast.Name)]
+    facts = {}
+    for statement in node.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=fact)], value=value) if not isinstance(node, ast.FunctionDef):
+                facts[fact] = ast.literal_eval(value)
+    return Entry(name, ast.get_docstring(node) or "", options, facts, tuple(body))

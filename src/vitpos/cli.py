@@ -26,6 +26,9 @@ app = typer.Typer(
 def list_(
     kind: Annotated[str, Argument(help="encodings, models, data, evaluations or experiments; all without it")] = "all",
     as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
+    geometry: Annotated[
+        str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")
+    ] = None,
 ) -> None:
     """What there is, one line each with its options."""
     from vitpos.listing import KINDS, entries, show
@@ -34,10 +37,10 @@ def list_(
         raise UserError(f"there is no list of {kind!r}; choose from {', '.join(KINDS)}")
     kinds = KINDS if kind == "all" else (kind,)
     if as_json:
-        print(json.dumps([entry for k in kinds for entry in entries(k)], indent=1, ensure_ascii=False))
+        print(json.dumps([entry for k in kinds for entry in entries(k, geometry)], indent=1, ensure_ascii=False))
     else:
         for k in kinds:
-            show(k)
+            show(k, geometry)
 
 
 @app.command()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vitpos.catalog import Catalog
+from vitpos.catalog import Catalog, Entry
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
+from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
@@ -18,30 +19,81 @@ CATALOGS: dict[str, Catalog] = {
     "evaluations": EVALUATIONS,
 }
 KINDS = (*CATALOGS, "experiments")
+ATTACHES = {  # by the hook that an encoding defines
+    "arrange": "moves tokens",
+    "embed": "added to tokens",
+    "refresh": "added before blocks",
+    "bias": "added to logits",
+    "turn": "rotates q and k",
+    "rotate": "rescales q and k",
+}
 
 
-def entries(kind: str) -> list[dict[str, Any]]:
-    """One object per entry: name, summary, options with their type and default, and traits where it declares some."""
+def entries(kind: str, geometry: str | None = None) -> list[dict[str, Any]]:
+    """One object per entry: name, summary, options with type and default; for encodings also what they are and do.
+
+    With a ``geometry`` such as ``dim=384,heads=6,depth=12,grid=14x14``, encodings are built and their parameters counted.
+    """
     if kind == "experiments":
         return [{"kind": kind, "name": name, "summary": _question(name), "options": {}} for name in shipped()]
     found = []
     for name in CATALOGS[kind]:
         entry = CATALOGS[kind].describe(name)
         options = {key: {"type": str(option), "default": option.default} for key, option in entry.options.items()}
-        traits = {"traits": list(entry.traits)} if kind == "encodings" else {}
-        found.append({"kind": kind, "name": name, "summary": entry.summary, "options": options} | traits)
+        about = _encoding(entry) if kind == "encodings" else {}
+        if about and geometry:
+            about["parameters"] = _parameters(name, geometry)
+        found.append({"kind": kind, "name": name, "summary": entry.summary, "options": options} | about)
     return found
 
 
-def show(kind: str) -> None:
-    """Prints the entries of a kind, one line each, and below it the options that it takes."""
+def _encoding(entry: Entry) -> dict[str, Any]:
+    """Where an encoding comes from, where it attaches, and what it does on other grids and under a shift."""
+    attaches = [text for method, text in ATTACHES.items() if method in entry.methods]
+    traits = set(entry.traits)
+    if "stored" in traits:
+        resolution = "by resampling its table, or by coordinates"
+    elif "by-cell" in traits or "permutation-blind" in traits:
+        resolution = "any, by cells"
+    else:
+        resolution = "any, by coordinates"
+    shift = "changes nothing" if "relative" in traits else "changes it"
+    return {
+        "source": entry.facts.get("source", ""),
+        "attaches": attaches or ["nowhere"],
+        "resolution": resolution,
+        "translation": f"a shift of the origin {shift}",
+        "traits": list(entry.traits),
+    }
+
+
+def _parameters(name: str, geometry: str) -> int:
+    from vitpos.encodings.base import Geometry
+
+    values: dict[str, Any] = {}
+    for part in geometry.split(","):
+        key, _, value = part.partition("=")
+        sides = value.split("x") if key == "grid" else [value]
+        if key not in ("dim", "heads", "depth", "grid", "prefix") or not all(side.isdecimal() for side in sides):
+            raise UserError(f"--geometry {geometry!r} is not understood; write dim=384,heads=6,depth=12,grid=14x14")
+        values[key] = tuple(map(int, sides)) if key == "grid" else int(value)
+    usual: dict[str, Any] = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "prefix": 1}
+    encoding = ENCODINGS.build(name, Geometry(**(usual | values)))
+    return sum(parameter.numel() for parameter in encoding.parameters())
+
+
+def show(kind: str, geometry: str | None = None) -> None:
+    """Prints the entries of a kind, one line each, and below it what else there is to say."""
     print(f"{kind}:")
-    found = entries(kind)
+    found = entries(kind, geometry)
     width = max(len(entry["name"]) for entry in found)
     for entry in found:
         print(f"  {entry['name']:{width}}  {entry['summary']}")
         details = [", ".join(f"{key}={option['default']!r}" for key, option in entry["options"].items())]
-        details += [", ".join(entry.get("traits", []))]
+        if "traits" in entry:
+            details.append(f"{entry['source']} · {', '.join(entry['attaches'])} · {', '.join(entry['traits'])}")
+        if "parameters" in entry:
+            details.append(f"{entry['parameters']:,} parameters")
         for detail in filter(None, details):
             print(f"  {'':{width}}    {detail}")
 

@@ -12,6 +12,7 @@ from vitpos.positions import Positions
 class Alibi(PositionEncoding):
     """Logits fall with the distance of two patches, at a fixed rate per head: −2^(−8a/h)·distance, a = 1 … h."""
 
+    source = "Fuller et al. (CROMA), NeurIPS 2023"
     traits = ("relative",)
 
     def __init__(self, geometry: Geometry):

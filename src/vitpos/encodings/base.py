@@ -27,9 +27,10 @@ class Geometry:
 class PositionEncoding(nn.Module):
     """One way to use places; ``encoding + other`` uses both.
 
-    Encodings see patch tokens only, except that ``bias`` is given q and k of all T tokens (prefix first) and may answer
-    for patch pairs (N, N) or for all (T, T). Hidden means per pair: where either place of a pair is unknown, the
-    encoding says nothing. ``traits`` declares what is true of the class; the contract suite tests each both ways:
+    Encodings see patch tokens only, except that ``lead`` may add to prefix tokens and ``bias`` is given q and k of all T
+    tokens (prefix first) and may answer for patch pairs (N, N) or for all (T, T). Hidden means per pair: where either
+    place of a pair is unknown, the encoding says nothing. ``traits`` declares what is true of the class; the contract
+    suite tests each both ways:
 
     ``permutation-blind``  shuffled patches change nothing
     ``grid-blind``         the same number of tokens on another grid changes nothing
@@ -41,8 +42,13 @@ class PositionEncoding(nn.Module):
     ``contextual``         what it says of two tokens depends on other tokens too
     """
 
+    source: ClassVar[str] = ""  # who proposed it, where and when
     traits: ClassVar[tuple[str, ...]] = ()
     turns: ClassVar[bool] = False  # its bias undoes its own rotation where a place is hidden
+
+    def lead(self, tokens: Tensor) -> Tensor:
+        """Once: adds to the prefix tokens (P, D), for tables that have rows for them."""
+        return tokens
 
     def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """Once, first: moves or hides tokens; x (B, N, D)."""
@@ -85,6 +91,12 @@ class Composed(PositionEncoding):
     def __init__(self, parts: Iterable[PositionEncoding]):
         super().__init__()
         self.parts = nn.ModuleList(parts)
+
+    def lead(self, tokens: Tensor) -> Tensor:
+        """Each part adds its own."""
+        for part in _parts(self):
+            tokens = part.lead(tokens)
+        return tokens
 
     def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """Each part arranges what the one before it left."""

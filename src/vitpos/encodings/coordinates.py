@@ -12,6 +12,7 @@ from vitpos.positions import Positions
 class Coordinates(PositionEncoding):
     """A GELU network of row and column, from −1 to 1 over the training grid, added to the tokens."""
 
+    source = "a coordinate network; no one source"
     traits = ("trained",)
 
     def __init__(self, geometry: Geometry, *, hidden: int = 128):

@@ -21,6 +21,7 @@ class CoPE(PositionEncoding):
     not counted. Patches are ordered by their cells, whatever the order of the tokens.
     """
 
+    source = "Golovneva et al., arXiv 2024"
     traits = ("relative", "grid-blind", "by-cell", "contextual", "trained")
 
     def __init__(self, geometry: Geometry, *, steps: int = 16, causal: bool = False):

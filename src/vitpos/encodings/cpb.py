@@ -20,6 +20,7 @@ class CPB(PositionEncoding):
     and k times a learned scale per head, at most 100, as in Swin-v2.
     """
 
+    source = "Liu et al. (Swin-v2), CVPR 2022"
     traits = ("relative", "trained")
 
     def __init__(self, geometry: Geometry, *, hidden: int = 512, cosine: bool = True):

@@ -20,6 +20,7 @@ class CPE(PositionEncoding):
     lie in their cells, whatever their order; empty and hidden cells are zero, and a hidden token gains nothing.
     """
 
+    source = "Chu et al. (CPVT), ICLR 2023"
     traits = ("relative", "by-cell", "contextual", "trained")
 
     def __init__(

@@ -20,6 +20,7 @@ class Decomposed(PositionEncoding):
     the products are interpolated, beyond the tables their border repeats.
     """
 
+    source = "Li et al. (MViTv2), CVPR 2022"
     traits = ("relative", "trained", "stored")
 
     def __init__(self, geometry: Geometry):

@@ -20,6 +20,7 @@ class Factorized(PositionEncoding):
     last the last. Between entries vectors are interpolated, beyond them the last repeats.
     """
 
+    source = "Dehghani et al. (NaViT), NeurIPS 2023"
     traits = ("trained", "stored")
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, fractional: bool = False):

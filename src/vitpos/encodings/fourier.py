@@ -21,6 +21,7 @@ class Fourier(PositionEncoding):
     maps it to the tokens.
     """
 
+    source = "Tancik et al., NeurIPS 2020; Li et al., NeurIPS 2021"
     traits = ("trained",)
 
     def __init__(self, geometry: Geometry, *, sigma: float = 1.0, learnable: bool = True, hidden: int = 32):

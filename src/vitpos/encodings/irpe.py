@@ -22,6 +22,7 @@ class IRPE(PositionEncoding):
     Tables start at zero.
     """
 
+    source = "Wu et al., ICCV 2021"
     traits = ("relative", "trained", "prefix")
 
     def __init__(

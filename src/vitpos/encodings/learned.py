@@ -17,10 +17,12 @@ class Learned(PositionEncoding):
     """A trained vector per place of the grid, added to the tokens.
 
     Initialised from a truncated normal (timm cuts at ±2 in value, which at std .02 cuts nothing: a plain normal). The
-    table holds patches only, as in DeiT-III; a vector for CLS would be one more CLS token. Between the places of the
-    table, as on another grid, vectors are interpolated; beyond its border the border repeats.
+    table holds patches only, as in DeiT-III; ``prefix`` adds a vector for each prefix token, as in ViT, whose first row is
+    that of CLS. ``every_layer`` adds a table of its own before each block instead of one at the input. Between the places
+    of the table, as on another grid, vectors are interpolated; beyond its border the border repeats.
     """
 
+    source = "Dosovitskiy et al., ICLR 2021"
     traits = ("trained", "stored")
 
     def __init__(
@@ -29,15 +31,31 @@ class Learned(PositionEncoding):
         *,
         std: float = 0.02,
         between: Literal["bicubic", "bilinear"] = "bicubic",
+        prefix: bool = False,
+        every_layer: bool = False,
     ):
         super().__init__()
-        self.between = between
-        self.table = nn.Parameter(torch.randn(*geometry.grid, geometry.dim) * std)  # (R, C, D)
+        self.between, self.every_layer = between, every_layer
+        layers = geometry.depth if every_layer else 1
+        self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
+        rows = torch.randn(geometry.prefix, geometry.dim) * std
+        self.rows = nn.Parameter(rows) if prefix and geometry.prefix else None
+
+    def lead(self, tokens: Tensor) -> Tensor:
+        """Adds to the prefix tokens their own vectors."""
+        return tokens if self.rows is None else tokens + self.rows
 
     def embed(self, x: Tensor, pos: Positions) -> Tensor:
         """Adds to each token the vector of its place."""
-        rows, columns = self.table.shape[:2]
-        vectors = self.table.flatten(0, 1)  # (places, D)
+        return x if self.every_layer else self._add(x, pos, 0)
+
+    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Adds to each token the layer's vector of its place."""
+        return self._add(x, pos, layer) if self.every_layer else x
+
+    def _add(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        rows, columns = self.table.shape[1:3]
+        vectors = self.table[layer].flatten(0, 1)  # (places, D)
         if pos.raster and pos.grid == (rows, columns):
             return x + vectors
         key = ("taps", rows, columns, self.between)
@@ -47,5 +65,5 @@ class Learned(PositionEncoding):
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Learned:
         """The same encoding with its table resampled for good."""
         new = deepcopy(self)
-        new.table = nn.Parameter(resample(self.table.detach(), grid, how=how))
+        new.table = nn.Parameter(torch.stack([resample(table, grid, how=how) for table in self.table.detach()]))
         return new

@@ -22,6 +22,7 @@ class LieRE(Rotary):
     RoPE-Mixed; larger blocks' generators need not commute, and then a product depends on more than the offset.
     """
 
+    source = "Ostmeier et al., ICML 2025"
     traits = ("trained",)
 
     def __init__(

@@ -22,6 +22,7 @@ class LookHere(PositionEncoding):
     heads; for 6 and 12 this gives its counts (4 + 2, 8 + 4).
     """
 
+    source = "Fuller et al., NeurIPS 2024"
     traits = ("relative",)
 
     def __init__(self, geometry: Geometry, *, view: Literal[180, 90, 45] = 90):

@@ -20,6 +20,7 @@ class Relative(PositionEncoding):
     head for pairs from, to and among prefix tokens.
     """
 
+    source = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"
     traits = ("relative", "trained", "stored")
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, cls: bool = False):

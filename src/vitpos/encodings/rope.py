@@ -23,6 +23,7 @@ class Rope(Rotary):
     base·s^(d/(d − 4)), which leaves the fastest pair as it is and slows the slowest down s-fold.
     """
 
+    source = "Su et al., 2021; Heo et al., ECCV 2024"
     traits = ("relative",)
 
     def __init__(

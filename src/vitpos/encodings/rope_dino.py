@@ -24,6 +24,7 @@ class RopeDino(Rotary):
     axis, or both together, by a factor between 1/x and x, uniform in its logarithm.
     """
 
+    source = "Siméoni et al. (DINOv3), arXiv 2025"
     traits = ("relative",)
 
     def __init__(

@@ -21,6 +21,7 @@ class RopeMixed(Rotary):
     direction per head and once at a right angle to it, so that each head starts as a rotated axial RoPE.
     """
 
+    source = "Heo et al., ECCV 2024"
     traits = ("relative", "trained")
 
     def __init__(

@@ -34,6 +34,7 @@ class SaPE2(PositionEncoding):
     through its gates.
     """
 
+    source = "Chen et al., arXiv 2025"
     traits = ("by-cell", "contextual", "trained")
 
     def __init__(

@@ -17,6 +17,7 @@ class Sinusoidal1d(PositionEncoding):
     of other columns the same index lies elsewhere, which is why the class declares itself grid-blind.
     """
 
+    source = "Vaswani et al., NeurIPS 2017"
     traits = ("grid-blind", "by-cell")
 
     def __init__(self, geometry: Geometry, *, temperature: float = 10000.0):

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitpos.errors import UserError
+
 Taps = tuple[Tensor, Tensor | None]  # cells to read (…, K) and their weights; no weights where K is 1 and all are whole
 
 
@@ -52,8 +54,42 @@ def _cubic(x: Tensor, a: float = -0.75) -> Tensor:
 
 
 def resample(table: Tensor, grid: tuple[int, int], *, how: str = "bicubic") -> Tensor:
-    """(R, C, D) → (R', C', D), as ViT and DeiT do it: ``F.interpolate`` without antialiasing, in float32 or better."""
+    """(R, C, D) → (R', C', D) for good, in float32 or better; the same grid gives the same numbers.
+
+    ``how`` is ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` for a kernel that widens when shrinking and
+    ``-norm`` for vectors scaled back to the length that interpolation takes from them. Plain ``bicubic`` is what ViT and
+    DeiT do, ``bicubic-antialias`` what timm does; they differ even when enlarging, being two kernels (a = −.75 and −.5).
+    """
+    mode, antialias, norm = _parse(how)
     if tuple(table.shape[:2]) == tuple(grid):
         return table.clone()
     wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(2, 0, 1)[None]
-    return F.interpolate(wide, size=grid, mode=how, align_corners=False)[0].permute(1, 2, 0).to(table.dtype)
+    options = {} if mode == "area" else {"align_corners": False, "antialias": antialias}
+    new = F.interpolate(wide, size=grid, mode=mode, **options)
+    if norm:
+        lengths = F.interpolate(wide.norm(dim=1, keepdim=True), size=grid, mode="bilinear", align_corners=False)
+        new = new * lengths / new.norm(dim=1, keepdim=True).clamp_min(torch.finfo(new.dtype).tiny)
+    return new[0].permute(1, 2, 0).to(table.dtype)
+
+
+def resample_rows(
+    rows: Tensor, old: tuple[int, int], new: tuple[int, int], *, prefix: int = 0, how: str = "bicubic"
+) -> Tensor:
+    """A flat table (prefix + R·C, D) of one grid as one of another; the rows of prefix tokens stay as they are."""
+    if len(rows) != prefix + old[0] * old[1]:
+        raise UserError(
+            f"a table of {len(rows)} rows is not {prefix} prefix tokens and {old[0]}x{old[1]} places; name the right grid"
+        )
+    front, places = rows[:prefix], rows[prefix:]
+    return torch.cat([front, resample(places.unflatten(0, old), new, how=how).flatten(0, 1)])
+
+
+def _parse(how: str) -> tuple[str, bool, bool]:
+    mode, *more = how.split("-")
+    if mode not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
+        raise UserError(
+            f"cannot resample by {how!r}; take bicubic, bilinear or area, then -antialias and -norm if wanted"
+        )
+    if mode == "area" and "antialias" in more:
+        raise UserError("resampling by 'area' needs no -antialias: it averages already")
+    return mode, "antialias" in more, "norm" in more

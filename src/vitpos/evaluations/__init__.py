@@ -9,6 +9,8 @@ EVALUATIONS = Catalog(
         "confusion": "vitpos.evaluations.accuracy:confusion",
         "pairs": "vitpos.evaluations.pairs:pairs",
         "jigsaw": "vitpos.evaluations.jigsaw:jigsaw",
+        "resolution": "vitpos.evaluations.resolution:resolution",
+        "translation": "vitpos.evaluations.translation:translation",
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
     },

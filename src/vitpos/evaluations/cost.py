@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+
+import torch.nn.functional as F
+
 from vitpos.data.base import Dataset
 from vitpos.models.base import Classifier, PatchClassifier
 
 
-def cost(model: Classifier, data: Dataset) -> dict[str, float]:
-    """The size of the model.
+def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -> dict[str, float]:
+    """The size of the model and the time of a training step.
 
     parameters: trained numbers in the model. position_parameters: those of them that belong to its encoding.
+    step_milliseconds: median time of a pass forward and back on ``batch`` images, of ``steps`` after one to warm up. It
+    is this machine's, at this moment; only numbers of one quiet run can be compared.
     """
     encoding = model.encoding.parameters() if isinstance(model, PatchClassifier) else []
+    device = next(model.parameters()).device
+    images = data.inputs(data.train.images[:batch].to(device))
+    labels = data.train.labels[:batch].to(device)
+    model.train()
+    taken = []
+    for _ in range(steps + 1):
+        began = time.perf_counter()
+        logits, penalty = model.step(images)
+        (F.cross_entropy(logits, labels) + penalty).backward()
+        taken.append(1000 * (time.perf_counter() - began))
+        model.zero_grad()
+    model.eval()
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "position_parameters": sum(p.numel() for p in encoding),
+        "step_milliseconds": statistics.median(taken[1:]),
     }

@@ -55,7 +55,7 @@ class ViT(PatchClassifier):
         """Prefix tokens in front, then every block, then the norm."""
         count = self.geometry.prefix
         if self.prefix is not None:
-            x = torch.cat([self.prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
+            x = torch.cat([self.encoding.lead(self.prefix).expand(len(x), -1, -1), x], 1)  # (B, T, D)
         for layer, block in enumerate(self.blocks):
             patches = x[:, count:]
             fresh = self.encoding.refresh(patches, pos, layer)

@@ -1,0 +1,196 @@
+"""What each encoding costs: a training step of the same ViT, as a ratio to `none` and to other implementations.
+
+    python benchmarks/encodings.py [--rounds 25] [--only rope,sape2]
+    python benchmarks/encodings.py --sape2          # time and memory against the form printed in its paper
+
+Depth 6, dim 192, 3 heads, 32-pixel images, patch 4, batch 64. All contenders take turns in one process; a ratio is taken
+within a round, and the median over the rounds is printed. Peers are timm's models of the same size, where timm is there.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+from torch import nn
+
+sys.path.insert(0, ".")
+from tests.references import pretend_torchvision_operators
+
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.models import MODELS
+from vitpos.models.base import PatchClassifier
+from vitpos.models.vit import ViT
+
+MODEL = "vit(patch=4, dim=192, depth=6, heads=3)"
+
+
+class PrintedSaPE2(PositionEncoding):
+    """SaPE2 as its appendix writes it, vectorised: gates, counts, embeddings, `torch.cdist`."""
+
+    def __init__(self, geometry: Geometry):
+        super().__init__()
+        width = geometry.dim // geometry.heads
+        rows, columns = geometry.grid
+        self.x = nn.Parameter(torch.randn(geometry.depth, columns + 1, width) * 0.02)
+        self.y = nn.Parameter(torch.randn(geometry.depth, rows + 1, width) * 0.02)
+
+    def bias(self, q, k, pos, layer):
+        q, k = (t[:, :, 1:].unflatten(2, pos.grid) for t in (q, k))
+        total = 0
+        for table, flip in ((self.x[layer], False), (self.y[layer], True)):
+            a, b = (q.transpose(2, 3), k.transpose(2, 3)) if flip else (q, k)
+            gates = torch.sigmoid(a @ b.mT * a.shape[-1] ** -0.5)
+            counts = gates.flip(-1).cumsum(-1).flip(-1).clamp(max=len(table) - 1)
+            low, high = counts.floor().long(), counts.ceil().long()
+            values = b @ table.mT
+            weight = counts - low
+            z = values.gather(-1, high) * weight + values.gather(-1, low) * (1 - weight)
+            z = (z.transpose(2, 3) if flip else z).flatten(2, 3)
+            total = total + torch.cdist(z, z)
+        return total * q.shape[-1] ** -0.5
+
+
+class Step:
+    """One training step of a model, forward and back."""
+
+    def __init__(self, model: nn.Module, batch: int, size: int):
+        self.model, self.images = model, torch.randn(batch, 3, size, size)
+
+    def __call__(self) -> float:
+        began = time.perf_counter()
+        self.model(self.images).square().mean().backward()
+        taken = time.perf_counter() - began
+        self.model.zero_grad()
+        return taken
+
+
+def ours(spec: str, size: int = 32) -> nn.Module:
+    return MODELS.build(MODEL, (3, size, size), 10, spec)
+
+
+def printed(size: int) -> PatchClassifier:
+    model: ViT = MODELS.build(MODEL, (3, size, size), 10, "none")
+    model.encoding = PrintedSaPE2(model.geometry)
+    return model
+
+
+def peers() -> dict[str, tuple[str, nn.Module]]:
+    """timm's models of the same size: name → the encoding of ours to compare with, and the model."""
+    pretend_torchvision_operators()
+    try:
+        from timm.models.eva import Eva
+        from timm.models.vision_transformer import VisionTransformer
+        from timm.models.vision_transformer_relpos import VisionTransformerRelPos
+    except ImportError as error:
+        print(f"(no peers: {error})")
+        return {}
+    same = {"img_size": 32, "patch_size": 4, "embed_dim": 192, "depth": 6, "num_heads": 3, "num_classes": 10}
+    return {
+        "timm learned": ("learned", VisionTransformer(**same)),
+        "timm rope": ("rope", Eva(**same, use_abs_pos_emb=False, use_rot_pos_emb=True, qkv_fused=True)),
+        "timm rope mixed": (
+            "rope_mixed",
+            Eva(**same, use_abs_pos_emb=False, use_rot_pos_emb=True, rope_type="mixed", rope_mixed_mode=True),
+        ),
+        "timm relative": ("relative", VisionTransformerRelPos(**same, rel_pos_type="bias", class_token=True)),
+        "timm relative mlp": (
+            "cpb(cosine=False)",
+            VisionTransformerRelPos(**same, rel_pos_type="mlp", class_token=True),
+        ),
+    }
+
+
+def compare(names: list[str], rounds: int) -> None:
+    rivals = {name: pair for name, pair in peers().items() if pair[0] in names}
+    steps = {name: Step(ours(name), 64, 32) for name in names}
+    steps |= {name: Step(model, 64, 32) for name, (_, model) in rivals.items()}
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(rounds + 2):
+        for name, step in steps.items():
+            seconds = step()
+            if turn >= 2:
+                taken[name].append(seconds)
+    print(f"{'encoding':28} {'ms':>7} {'/ none':>7} {'/ peer':>7}   (medians of {rounds} rounds)")
+    for name in steps:
+        to_none = statistics.median(a / b for a, b in zip(taken[name], taken["none"], strict=True))
+        rival = next((peer for peer, (own, _) in rivals.items() if own == name), None)
+        to_peer = statistics.median(a / b for a, b in zip(taken[name], taken[rival], strict=True)) if rival else None
+        text = f"{to_peer:7.2f}" if to_peer else "       "
+        print(f"{name:28} {1000 * statistics.median(taken[name]):7.1f} {to_none:7.3f} {text}")
+
+
+def compare_sape2(rounds: int) -> None:
+    print(f"{'grid':8} {'batch':>5}   overhead over none, ours / printed form: time, memory")
+    for side, batch in ((8, 64), (14, 16), (24, 4)):
+        size = 4 * side
+        steps = {
+            "none": Step(ours("none", size), batch, size),
+            "ours": Step(ours("sape2", size), batch, size),
+            "printed": Step(printed(size), batch, size),
+        }
+        taken: dict[str, list[float]] = {name: [] for name in steps}
+        for turn in range(rounds + 2):
+            for name, step in steps.items():
+                seconds = step()
+                if turn >= 2:
+                    taken[name].append(seconds)
+        rows = list(zip(*taken.values(), strict=True))
+        plain, mine, theirs = (statistics.median(column) for column in zip(*rows, strict=True))
+        ratio = statistics.median((b - a) / (c - a) for a, b, c in rows)
+        memory = {name: peak(name, size, batch) for name in steps}
+        saved = (memory["ours"] - memory["none"]) / (memory["printed"] - memory["none"])
+        times = f"step {1000 * plain:.0f} / {1000 * mine:.0f} / {1000 * theirs:.0f} ms"
+        peaks = " / ".join(f"{memory[name]:.0f}" for name in steps)
+        print(f"{side}x{side:<5} {batch:5}   {ratio:.2f}, {saved:.2f}   ({times}; peak {peaks} MiB)")
+
+
+def peak(name: str, size: int, batch: int) -> float:
+    """Peak memory in MiB of three steps in a process of their own."""
+    command = [sys.executable, __file__, "--peak", json.dumps([name, size, batch])]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def print_peak(name: str, size: int, batch: int) -> None:
+    model = printed(size) if name == "printed" else ours({"ours": "sape2"}.get(name, name), size)
+    step = Step(model, batch, size)
+    for _ in range(3):
+        step()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def check_printed() -> None:
+    """The printed form and ours are the same function."""
+    torch.manual_seed(0)
+    mine, theirs = ours("sape2"), printed(32)
+    theirs.load_state_dict({k: v for k, v in mine.state_dict().items() if not k.startswith("encoding")}, strict=False)
+    with torch.no_grad():
+        theirs.encoding.x.copy_(mine.encoding.tables[0]), theirs.encoding.y.copy_(mine.encoding.tables[1])
+        images = torch.randn(2, 3, 32, 32)
+        assert torch.allclose(mine(images), theirs(images), atol=1e-3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--only", help="names of encodings, by commas")
+    parser.add_argument("--sape2", action="store_true")
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        print_peak(*json.loads(options.peak))
+    elif options.sape2:
+        check_printed()
+        compare_sape2(options.rounds)
+    else:
+        names = options.only.split(",") if options.only else [*ENCODINGS, "cpb(cosine=False)"]
+        compare(list(dict.fromkeys(["none", *names])), options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Pictures of another size than the model was trained on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitpos.data.base import Dataset
+from vitpos.errors import UserError
+from vitpos.evaluations.predict import predict, share
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import grid_of
+from vitpos.positions import Positions
+
+
+def resolution(
+    model: Classifier,
+    data: Dataset,
+    *,
+    size: tuple[int, int] = (56, 56),
+    coordinates: Literal["fit", "beyond"] = "fit",
+) -> dict[str, float]:
+    """Right answers on test images resized to another height and width, so that the grid of patches changes.
+
+    accuracy: share of the resized test images, 0 to 1, whose largest logit is their label's. Images are resized
+    bilinearly (antialiased when shrunk). ``coordinates="fit"``: the new grid is laid over the span of the training grid;
+    ``"beyond"``: its places keep whole coordinates, so that a larger grid goes beyond it.
+    """
+    if not isinstance(model, PatchClassifier):
+        raise UserError("evaluation 'resolution' is for models with patches; leave it out for this one")
+    grid = grid_of(size, model.patch)
+    positions = Positions.of(grid, fit=model.geometry.grid if coordinates == "fit" else None)
+
+    def change(images: Tensor, start: int) -> tuple[Tensor, Positions]:
+        wide = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
+        return wide.round().clamp(0, 255).to(torch.uint8), positions
+
+    return {"accuracy": share(predict(model, data, change).argmax(1) == data.test.labels)}
