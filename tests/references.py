@@ -1,6 +1,7 @@
 """Other people's implementations, made importable beside a CPU build of torch."""
 
 import importlib
+import warnings
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ def peer(name: str):
     if name.split(".")[0] == "timm":
         pretend_torchvision_operators()
     try:
-        return importlib.import_module(name)
+        with warnings.catch_warnings(action="ignore"):
+            return importlib.import_module(name)
     except ImportError as error:
         return pytest.skip(f"{name} is not installed ({error})")
 

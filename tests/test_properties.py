@@ -1,0 +1,230 @@
+"""What the papers promise, or should not have promised, as properties."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.references import peer
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.sape2 import SumOfDistances
+from vitpos.encodings.steps import lookup
+from vitpos.encodings.tables import resample
+from vitpos.models import MODELS
+from vitpos.models.attend import attend, twice_differentiable
+from vitpos.positions import Positions
+
+GRID, N = (4, 6), 24
+
+
+def build(spec, prefix=0):
+    torch.manual_seed(0)
+    encoding = ENCODINGS.build(spec, Geometry(32, 2, 1, GRID, prefix)).double()
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return encoding
+
+
+def qk(n=N):
+    generator = torch.Generator().manual_seed(5)
+    return torch.randn(2, 2, 2, n, 16, generator=generator, dtype=torch.float64).unbind()
+
+
+def sape2_part(axis):
+    """SaPE2 with one of its two parts silent: its table zero, so that all its distances are."""
+    encoding = build("sape2")
+    with torch.no_grad():
+        encoding.tables[1 - axis].zero_()
+    return encoding
+
+
+def moved(q, k, order):
+    return q[:, :, order], k[:, :, order]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sape2_along_one_axis_is_equivariant_to_any_order_across_it(axis):
+    encoding, (q, k), pos = sape2_part(axis), qk(), Positions.of(GRID)
+    cells = torch.arange(N).view(GRID)
+    order = (cells[torch.randperm(4)] if axis == 0 else cells[:, torch.randperm(6)]).flatten()
+    bias = encoding.bias(q, k, pos, 0)
+    assert torch.allclose(encoding.bias(*moved(q, k, order), pos, 0), bias[:, :, order][..., order])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sape2_along_an_axis_is_not_equivariant_to_a_shift_along_it(axis):
+    encoding, (q, k), pos = sape2_part(axis), qk(), Positions.of(GRID)
+    cells = torch.arange(N).view(GRID)
+    order = cells.roll(2, 1 - axis).flatten()
+    bias = encoding.bias(q, k, pos, 0)[:, :, order][..., order]
+    error = (encoding.bias(*moved(q, k, order), pos, 0) - bias).norm() / bias.norm()
+    assert error > 0.05
+
+
+@pytest.mark.parametrize("spec", ["sape2", "alibi", "lookhere"])
+def test_nobody_is_at_a_distance_from_oneself(spec):
+    bias = build(spec).bias(*qk(), Positions.of(GRID), 0)
+    assert (bias.diagonal(dim1=2, dim2=3) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_vectors_are_at_distance_zero_with_gradients_of_zero_once_and_twice(dtype):
+    z = torch.randn(1, 1, 5, 4, dtype=dtype)
+    z[:, :, 3] = z[:, :, 1]
+    z.requires_grad_()
+    total = SumOfDistances.apply(1.0, z)
+    assert total[0, 0, 1, 3] == 0 and (total.diagonal(dim1=2, dim2=3) == 0).all()
+    (gradient,) = torch.autograd.grad(total.square().sum() + total.sum(), z, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.square().sum(), z)
+    assert gradient.isfinite().all() and second.isfinite().all()
+
+
+def test_distances_agree_with_cdist_and_their_gradients_with_differences():
+    a, b = torch.randn(2, 2, 3, 6, 4, dtype=torch.float64, requires_grad=True).unbind()
+    expected = 0.5 * (torch.cdist(a, a) + torch.cdist(b, b))
+    assert torch.allclose(SumOfDistances.apply(0.5, a, b), expected, atol=1e-6)
+    x, y = (t.detach()[:1, :1].clone().requires_grad_() for t in (a, b))
+
+    def apart(x, y):
+        return SumOfDistances.apply(0.5, x, y).triu(1)
+
+    assert torch.autograd.gradcheck(apart, (x, y))
+    assert torch.autograd.gradgradcheck(apart, (x, y))
+
+
+@given(st.integers(2, 6), st.lists(st.floats(-3, 9), min_size=1, max_size=5))
+@settings(max_examples=40)
+def test_steps_are_read_between_and_at_whole_steps_exactly(count, at):
+    values = torch.randn(1, 1, 1, count, dtype=torch.float64)
+    whole = lookup(values, torch.arange(float(count))[None, None, None])
+    assert torch.equal(whole, values)
+    read = lookup(values, torch.tensor(at, dtype=torch.float64)[None, None, None])[0, 0, 0]
+    for value, place in zip(read, at, strict=True):
+        place = min(max(place, 0), count - 1)
+        low = min(int(place), count - 2)
+        row = values[0, 0, 0]
+        assert abs(value - (row[low] + (place - low) * (row[low + 1] - row[low]))) < 1e-9
+
+
+@pytest.mark.parametrize("prefix", ["origin", "content", "place", "centre"])
+def test_what_a_prefix_token_has_to_do_with_rotation(prefix):
+    encoding, (q, k) = build(f"rope(prefix='{prefix}')", prefix=1), qk(N + 1)
+
+    def logits(pos):
+        pair = encoding.rotate(q[:, :, 1:], k[:, :, 1:], pos, 0)
+        turned = [torch.cat([x[:, :, :1], y], 2) for x, y in zip((q, k), pair, strict=True)]
+        bias = encoding.bias(q, k, pos, 0)
+        return turned[0] @ turned[1].mT / 4 + (0 if bias is None else bias)
+
+    here, there = logits(Positions.of(GRID)), logits(Positions.of(GRID).moved((1, 2)))
+    assert torch.allclose(here[..., 1:, 1:], there[..., 1:, 1:]), "patches know offsets only"
+    plain = q @ k.mT / 4
+    if prefix == "content":
+        assert torch.allclose(here[..., 0, :], plain[..., 0, :]) and torch.allclose(here[..., 0], plain[..., 0])
+    else:  # a patch at the place of the prefix token is met by the plain product
+        place = encoding.place.tolist() if prefix == "place" else {"origin": (0.0, 0.0), "centre": (1.5, 2.5)}[prefix]
+        same = logits(Positions.of(GRID).placed(torch.tensor(place).expand(1, N, 2)))
+        assert torch.allclose(same[..., 0, :], plain[..., 0, :], atol=1e-5)
+        assert not torch.allclose(here[..., 0, 1:], plain[..., 0, 1:], atol=1e-3)
+
+
+def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor():
+    plain, scaled = build("rope"), build("rope(ntk=4.0)")
+    q = torch.zeros(1, 1, 2, 16, dtype=torch.float64)
+    q[..., 0::2] = 1
+    pos = Positions.of((1, 2))
+    angles = [
+        torch.atan2(y[..., 1::2], y[..., 0::2])[0, 0, 1, :4]
+        for y in (e.rotate(q, q, pos, 0)[0] for e in (plain, scaled))
+    ]
+    assert angles[0][0] == angles[1][0]
+    assert torch.allclose(angles[0][-1] / angles[1][-1], torch.tensor(4.0, dtype=torch.float64))
+
+
+def test_dino_moves_places_in_training_only_and_keeps_all_layers_together():
+    encoding = build("rope_dino(shift=0.2, jitter=1.3)")
+    x, pos = torch.zeros(2, N, 32), Positions.of(GRID)
+    assert encoding.eval().arrange(x, pos)[1] is pos
+    torch.manual_seed(0)
+    drawn = encoding.train().arrange(x, pos)[1]
+    assert not torch.equal(drawn.coords, pos.coords)
+    by_column = drawn.coords.view(1, *GRID, 2)
+    steps = by_column.diff(dim=2)[..., 1]
+    assert torch.allclose(steps, steps[0, 0, 0].expand_as(steps), atol=1e-5), "one factor per axis"
+
+
+def test_a_timm_table_with_a_cls_row_goes_in_and_comes_out_exactly():
+    vision = peer("timm.models.vision_transformer")
+    theirs = vision.VisionTransformer(
+        img_size=(8, 12), patch_size=2, embed_dim=32, depth=2, num_heads=2, num_classes=5
+    ).eval()
+    ours = MODELS.build("vit(patch=2, dim=32, depth=2, heads=2)", (3, 8, 12), 5, "learned(prefix=True)").eval()
+    with torch.no_grad():
+        theirs.pos_embed.normal_()
+        ours.encoding.rows.copy_(theirs.pos_embed[0, :1])
+        ours.encoding.table.copy_(theirs.pos_embed[0, 1:].unflatten(0, GRID)[None])
+        ours.prefix.copy_(theirs.cls_token[0])
+        ours.project.weight.copy_(theirs.patch_embed.proj.weight.flatten(1))
+        ours.project.bias.copy_(theirs.patch_embed.proj.bias)
+        for mine, block in zip(ours.blocks, theirs.blocks, strict=True):
+            pairs = (mine.norm1, block.norm1), (mine.norm2, block.norm2)
+            pairs += (mine.attention.qkv, block.attn.qkv), (mine.attention.proj, block.attn.proj)
+            pairs += (mine.mlp[0], block.mlp.fc1), (mine.mlp[2], block.mlp.fc2)
+            for a, b in (*pairs, (ours.norm, theirs.norm), (ours.head, theirs.head)):
+                a.load_state_dict(b.state_dict())
+    images = torch.randn(2, 3, 8, 12)
+    assert torch.allclose(ours(images), theirs(images), atol=1e-5)
+    back = torch.cat([ours.encoding.rows, ours.encoding.table.flatten(0, 2)])[None]
+    assert torch.equal(back, theirs.pos_embed)
+
+
+@pytest.mark.parametrize("how", ["bicubic", "bilinear", "area", "bicubic-antialias", "bilinear-antialias"])
+@pytest.mark.parametrize("grid", [(8, 12), (2, 3), (3, 8), (24, 1)])
+def test_every_way_of_resampling_serves_every_grid_and_can_keep_lengths(how, grid):
+    table = torch.randn(*GRID, 8)
+    plain, kept = resample(table, grid, how=how), resample(table, grid, how=f"{how}-norm")
+    assert plain.shape == (*grid, 8)
+    assert torch.allclose(torch.nn.functional.cosine_similarity(plain, kept, -1), torch.ones(grid), atol=1e-4)
+    assert kept.norm(dim=-1).mean() > plain.norm(dim=-1).mean() - 1e-4
+    same = resample(table, GRID, how=how)
+    assert torch.equal(same, table)
+    constant = torch.ones(*GRID, 2)
+    assert torch.allclose(resample(constant, grid, how=how), torch.ones(*grid, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["nearest", "bicubic-sharp", "area-antialias"])
+def test_an_unknown_way_of_resampling_is_refused(how):
+    with pytest.raises(ValueError, match="resampl"):
+        resample(torch.randn(2, 2, 2), (4, 4), how=how)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("rope", "width that 4 divides, not 6"),
+        ("rope_mixed", "width that 4 divides, not 6"),
+        ("rope_dino", "width that 4 divides, not 6"),
+        ("liere(block=5)", "blocks of 5"),
+        ("cpe(blocks=(7,))", "choose from 0 to 2"),
+        ("cope(steps=1)", "2 or more"),
+        ("sape2(steps=1)", "2 or more"),
+    ],
+)
+def test_a_geometry_that_cannot_be_served_is_refused_when_the_model_is_built(spec, message):
+    with pytest.raises(ValueError, match=message):
+        ENCODINGS.build(spec, Geometry(dim=18, heads=3, depth=3, grid=GRID))
+
+
+def test_the_sum_of_a_bias_and_a_rotation_is_their_sum():
+    both = build("relative + rope + learned")
+    q, k = qk()
+    v = torch.randn_like(q)
+    pos = Positions.of(GRID)
+    relative, rope, _ = both.parts
+    turned = rope.rotate(q, k, pos, 0)
+    expected = attend(*turned, v, relative.bias(q, k, pos, 0))
+    assert torch.allclose(attend(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
+    with twice_differentiable():
+        assert torch.allclose(attend(*turned, v, relative.bias(q, k, pos, 0)), expected)
