@@ -96,7 +96,7 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
         "timm rope": ("rope", Eva(**same, use_abs_pos_emb=False, use_rot_pos_emb=True, qkv_fused=True)),
         "timm rope mixed": (
             "rope_mixed",
-            Eva(**same, use_abs_pos_emb=False, use_rot_pos_emb=True, rope_type="mixed", rope_mixed_mode=True),
+            Eva(**same, use_abs_pos_emb=False, use_rot_pos_emb=True, rope_type="mixed"),
         ),
         "timm relative": ("relative", VisionTransformerRelPos(**same, rel_pos_type="bias", class_token=True)),
         "timm relative mlp": (

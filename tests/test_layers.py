@@ -49,4 +49,5 @@ def test_nobody_branches_on_the_name_of_an_encoding():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Compare):
                 constants = [c.value for c in [node.left, *node.comparators] if isinstance(c, ast.Constant)]
-                assert not set(constants) & set(ENCODINGS), f"{path.name}:{node.lineno}"
+                compared = set(constants) & set(ENCODINGS) - {"relative"}  # which is also the name of a trait
+                assert not compared, f"{path.name}:{node.lineno}"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from vitpos.errors import UserError, WorkError
 
+STOPPED = 130  # what a shell calls a command that Ctrl-C ended
 app = typer.Typer(
     help="A laboratory for position in Vision Transformers.",
     no_args_is_help=True,
@@ -31,10 +33,11 @@ def list_(
     ] = None,
 ) -> None:
     """What there is, one line each with its options."""
+    from vitpos.catalog import suggest
     from vitpos.listing import KINDS, entries, show
 
     if kind not in (*KINDS, "all"):
-        raise UserError(f"there is no list of {kind!r}; choose from {', '.join(KINDS)}")
+        raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
     kinds = KINDS if kind == "all" else (kind,)
     if as_json:
         print(json.dumps([entry for k in kinds for entry in entries(k, geometry)], indent=1, ensure_ascii=False))
@@ -62,6 +65,8 @@ def run(
     from vitpos.report import write_report
     from vitpos.store import Folder
 
+    if (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells:
+        print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
     failure: WorkError | None = None
     with Progress() as progress:
         try:
@@ -80,17 +85,18 @@ def run(
 @app.command()
 def evaluate(
     run: Annotated[Path, Argument(metavar="RUN", help="the folder of an experiment, or of one cell in it")],
-    specs: Annotated[
-        list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image'); repeatable")
-    ],
+    specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image')")],
+    more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
 ) -> None:
     """Ask more of a finished run; the answers are added to its scores."""
     from vitpos.evaluations import EVALUATIONS
 
-    wanted = [EVALUATIONS.canonical(spec) for spec in specs]
+    wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos import lab
-    from vitpos.progress import show_scores
+    from vitpos.progress import show_table
+    from vitpos.report import write_report
     from vitpos.store import Folder, Run, only_one
+    from vitpos.summary import measured
 
     path = run.resolve()
     if (path / "experiment.json").exists():
@@ -108,7 +114,11 @@ def evaluate(
         for one in runs:
             lab.evaluate(one, wanted)
         folder.write_results()
-    show_scores(runs, wanted)
+        write_report([folder.path], folder.path / "report.html")
+    answers = measured(folder, wanted)
+    if answers.columns:
+        show_table(folder, replace(answers, title="Measured"))
+    print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
 
 
 @app.command()
@@ -131,10 +141,11 @@ def _seeds(text: str | None) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-def main() -> Any:
+def main() -> None:
     """Runs a command; a mistake of the user's is one line and exit code 2, a failure at work one line and 1."""
     from typer.exceptions import Abort, TyperException
 
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers end with us
     try:
         code = app(standalone_mode=False)
     except UserError as error:
@@ -142,9 +153,12 @@ def main() -> Any:
     except WorkError as error:
         code = _say(error, 1)
     except TyperException as error:
-        code = _say(error.format_message(), error.exit_code)
+        message = error.format_message()
+        code = _say(message, error.exit_code) if not message.startswith("Usage") else print(message)
     except (KeyboardInterrupt, Abort):
-        code = _say("stopped; the same command goes on from here", 130)
+        code = STOPPED
+    if code == STOPPED:
+        print("stopped; the same command goes on from here", file=sys.stderr)
     sys.exit(code)
 
 

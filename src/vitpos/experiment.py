@@ -141,7 +141,12 @@ class Experiment:
             document = tomllib.loads(origin["text"])
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{where} is not valid TOML: {error}") from None
-        settings = dict(_setting(text) for text in origin["settings"])
+        settings: dict[str, Any] = {}
+        for text in origin["settings"]:
+            key, value = _setting(text)
+            if key in settings:
+                raise UserError(f"--set {key!r} is given twice; keep one, or write a list")
+            settings[key] = value
         if origin["seeds"] is not None:
             settings["seeds"] = list(origin["seeds"])
         blocks, tables, references = (_blocks(document, key, where) for key in ("cells", "tables", "references"))
@@ -150,16 +155,18 @@ class Experiment:
         cells = _merge(
             cell
             for number, block in enumerate(blocks or [{}], 1)
-            for cell in _expand(shared | _flat(block, f"{where}, cells {number}") | settings)
+            for cell in _expand(shared | _flat(block, f"{where}, cells {number}"), settings)
         )
-        shown = [_table(t, where) for t in tables] or [_plain_table(cells)]
+        shown = list(_served([_table(t, where) for t in tables], cells, strict=not settings))
+        if not all(any(table.shows(cell) for table in shown) for cell in cells):
+            shown.append(_plain_table(cells))
         return cls(
             name=name,
             question=about.question,
             source=about.source,
             notes=tuple(about.notes),
             cells=_tell_apart(cells),
-            tables=tuple(_served(shown, cells, strict=not settings)),
+            tables=tuple(shown),
             references=tuple(_record(Reference, r, f"{where}, references") for r in references),
             origin=origin,
         )
@@ -168,6 +175,10 @@ class Experiment:
     def columns(self) -> tuple[str, ...]:
         """The ``train`` values that tell cells apart, which become columns of the results."""
         return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.swept))
+
+    def value(self, cell: Cell, column: str) -> Any:
+        """What a cell has in one of these columns."""
+        return getattr(cell.train, column.removeprefix("train."))
 
 
 def shipped() -> list[str]:
@@ -185,6 +196,9 @@ def _setting(text: str) -> tuple[str, Any]:
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
+        if value.startswith("["):
+            example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
+            raise UserError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
         return key, value
 
 
@@ -207,19 +221,30 @@ def _flat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     return flat
 
 
-def _expand(values: Mapping[str, Any]) -> Iterator[Cell]:
-    """One cell for each combination of the lists in ``values``."""
+def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Cell]:
+    """One cell for each combination of the lists in a block; settings go first, but give no model what it cannot take."""
+    values = {**written, **settings}
     for key in SPECS:
         if key not in values:
             raise UserError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
     choices = {key: _choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
-    evaluate = tuple(EVALUATIONS.canonical(_text("evaluate", spec)) for spec in _several(values.get("evaluate", [])))
-    seeds = [_whole("seeds", seed) for seed in _several(values.get("seeds", [0])) or [None]]
+    specs = _several(values.get("evaluate", "accuracy"))
+    evaluate = tuple(EVALUATIONS.canonical(_text("evaluate", spec)) for spec in specs)
+    if not isinstance(values.get("seeds", []), list):
+        raise UserError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
+    seeds = [_whole("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
     for combination in itertools.product(*choices.values()):
         chosen = dict(zip(choices, combination, strict=True))
+        if "encoding" in settings and not _takes_positions(chosen["model"]):
+            chosen["encoding"] = _choices("encoding", written.get("encoding", "none"))[0]
         recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
         for seed in seeds:
             yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluate)
+
+
+def _takes_positions(model: str) -> bool:
+    """Whether a model has tokens that an encoding could tell places of."""
+    return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("tokens", True))
 
 
 def _merge(cells: Iterable[Cell]) -> list[Cell]:

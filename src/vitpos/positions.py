@@ -10,6 +10,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from vitpos.errors import UserError
+
 T = TypeVar("T")
 
 
@@ -42,8 +44,8 @@ class Positions:
         With ``fit`` the grid is laid over the span of that (training) grid, patch centres where they fall, so that a
         finer grid gets fractional coordinates; without it, coordinates are whole and a larger grid goes beyond.
         """
-        grid = (int(grid[0]), int(grid[1]))
-        fit = (int(fit[0]), int(fit[1])) if fit is not None else grid
+        grid = _sides(grid)
+        fit = grid if fit is None else _sides(fit)
         if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
             return _raster(grid, fit, torch.device(device or "cpu"))
         return _cached_raster(grid, fit, torch.device(device or "cpu"))
@@ -54,7 +56,9 @@ class Positions:
 
     def permute(self, order: Tensor) -> Positions:
         """Positions that follow shuffled tokens: token i is the one that was token ``order[..., i]`` (B|1, N)."""
-        assert order.shape[-1] == self.cells.shape[-1], "a permutation names every token once"
+        count = self.cells.shape[-1]
+        if order.shape[-1] != count:
+            raise UserError(f"an order of {order.shape[-1]} tokens does not permute {count}; name every token once")
         return self.take(order)
 
     def take(self, index: Tensor) -> Positions:
@@ -103,6 +107,12 @@ class Positions:
             with torch.inference_mode(False), torch.no_grad():
                 self._tables[key] = make()
         return self._tables[key]  # type: ignore[return-value]
+
+
+def _sides(grid: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(grid, tuple | list | torch.Size) or len(grid) != 2 or min(grid) < 1:
+        raise UserError(f"a grid of {grid} cannot be; give (rows, columns)")
+    return int(grid[0]), int(grid[1])
 
 
 def _raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:

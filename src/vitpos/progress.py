@@ -16,13 +16,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as Bar
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
 from vitpos.errors import WorkError
 from vitpos.experiment import Cell, Table
 from vitpos.lab import Watch
-from vitpos.store import Folder, Run
+from vitpos.store import Folder
 from vitpos.summary import Figure, complete, labels, seeds_of, summarise
 
 errors = Console(stderr=True, highlight=False, markup=False)
@@ -34,13 +35,16 @@ class Progress(Watch):
 
     def __init__(self) -> None:
         self.bar = Bar(
-            TextColumn("{task.description}", markup=False),
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+            ),
             BarColumn(20),
             MofNCompleteColumn(),
             Speed(),
             TimeRemainingColumn(),
             console=errors,
             transient=True,
+            expand=True,
             disable=not errors.is_terminal,
         )
         self.tasks: dict[Cell, TaskID] = {}
@@ -63,9 +67,10 @@ class Progress(Watch):
 
     def finish(self, cell: Cell, folder: Folder) -> None:
         """Says that a cell is done, and prints the tables that it completes."""
-        self._close(cell)
         seconds = sum(record["seconds"] for record in folder.run_of(cell).log)
-        errors.print(f"{describe(cell)}: trained in {seconds:.0f} s", soft_wrap=True)
+        how = f"trained in {seconds:.0f} s" if cell in self.tasks else "was trained before"
+        self._close(cell)
+        errors.print(f"{describe(cell)}: {how}", soft_wrap=True)
         self.show([n for n, table in enumerate(folder.experiment.tables) if complete(folder, table)], folder)
 
     def fail(self, cell: Cell, error: WorkError) -> None:
@@ -128,13 +133,3 @@ def show_table(folder: Folder, table: Table) -> None:
 def _cell(figure: Figure) -> Text:
     reference = Text(f"\n({figure.reference_text})", "dim") if figure.reference_text else Text()
     return Text(figure.text) + reference
-
-
-def show_scores(runs: Iterable[Run], evaluations: Iterable[str]) -> None:
-    """Prints what some evaluations gave, a line per number."""
-    grid = Grid("cell", "evaluation", "metric", "value", pad_edge=False)
-    for run in runs:
-        for evaluation in evaluations:
-            for metric, value in run.scores[evaluation].items():
-                grid.add_row(Text(describe(run.cell)), Text(evaluation), metric, f"{value:.6g}")
-    output.print(grid)

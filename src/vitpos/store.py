@@ -181,7 +181,7 @@ class Folder:
             for evaluation, numbers in run.scores.items():
                 for metric, value in numbers.items():
                     row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, metric, value), strict=True))
-                    yield row | dict.fromkeys(self.experiment.columns, "") | dict(cell.swept)
+                    yield row | {name: self.experiment.value(cell, name) for name in self.experiment.columns}
 
     def write_results(self) -> Path:
         """``results.csv``, anew."""
@@ -189,13 +189,11 @@ class Folder:
         _write(self.path / "results.csv", _csv(header, [list(row.values()) for row in self.results()]).encode())
         return self.path / "results.csv"
 
-    def write_text(self, name: str, text: str) -> Path:
-        """A file of the folder, whole or not at all."""
-        return write_text(self.path / name, text)
-
 
 def write_text(path: Path, text: str) -> Path:
-    """A text file, whole or not at all."""
+    """A text file, whole or not at all; its folder is made if it is not there."""
+    with working_on(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, text.encode())
     return path
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vitpos.experiment import Cell, Column, Table
 from vitpos.store import Folder
+
+MANY = 12  # an evaluation of more numbers than this is no matter for a table
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Row:
     def label(self, name: str) -> str:
         """What the row is, under one of the table's :func:`labels`."""
         cell = self.cell
-        known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding, **dict(cell.swept)}
-        return str(known.get(name, ""))
+        known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding}
+        return str(known[name] if name in known else getattr(cell.train, name.removeprefix("train.")))
 
 
 def seeds_of(rows: Sequence[Row]) -> int:
@@ -82,6 +84,21 @@ def summarise(folder: Folder, table: Table) -> list[Row]:
     return [
         Row(cells[0], tuple(_figure(folder, cells, column) for column in table.columns)) for cells in groups.values()
     ]
+
+
+def measured(folder: Folder, evaluations: Iterable[str] | None = None) -> Table:
+    """A table of everything that some evaluations gave; without a choice, of what no other table shows."""
+    told = {(column.evaluation, column.metric) for table in folder.experiment.tables for column in table.columns}
+    found: dict[tuple[str, str], None] = {}
+    for _, run in folder.runs:
+        for evaluation, numbers in run.scores.items():
+            if len(numbers) <= MANY and (evaluations is None or evaluation in evaluations):
+                found |= {(evaluation, metric): None for metric in numbers}
+    shown = [pair for pair in found if evaluations is not None or pair not in told]
+    columns = tuple(
+        Column(f"{evaluation}: {metric}", evaluation, metric, percent=False) for evaluation, metric in shown
+    )
+    return Table("Also measured", columns, note="Shares from 0 to 1.")
 
 
 def complete(folder: Folder, table: Table) -> bool:

@@ -47,7 +47,8 @@ def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], 
             )
             if reference is not None:
                 axes.plot(reference, y, "D", ms=4, mfc="white", mec="black", zorder=3)
-    axes.plot([], [], "D", ms=4, mfc="white", mec="black", label="source document")
+    if any(reference is not None for group in groups.values() for _, _, reference in group.values()):
+        axes.plot([], [], "D", ms=4, mfc="white", mec="black", label="source document")
     axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
     axes.set(xlabel=label, xlim=(0, 108))
@@ -104,7 +105,7 @@ def tiles(maps: np.ndarray, grid: tuple[int, int]) -> Figure:
     figure = Figure(figsize=(0.75 * columns + 0.8, 0.75 * rows))
     axes = np.atleast_2d(figure.subplots(rows, columns, squeeze=False))
     for (row, column), panel in np.ndenumerate(axes):
-        picture = panel.imshow(maps[row * columns + column].reshape(grid), cmap="viridis", vmin=-1, vmax=1)
+        picture = panel.imshow(maps[row * columns + column].reshape(grid), cmap="viridis", vmin=maps.min(), vmax=1)
         panel.plot(column, row, ".", color="white", ms=3)
         panel.set_xticks([])
         panel.set_yticks([])

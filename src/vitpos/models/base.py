@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from vitpos.encodings import ENCODINGS
@@ -55,11 +56,16 @@ class PatchClassifier(Classifier):
                 raise UserError(f"a model with {name}={value} cannot be; choose 1 or more")
         if dim % heads:
             raise UserError(f"a width of {dim} cannot be shared by {heads} heads; choose a dim that heads divides")
+        if len(image) != 3:
+            raise UserError(f"pictures of {image} cannot be; give channels, height and width")
         channels, height, width = image
         self.patch = pair(patch)
         self.geometry = Geometry(dim, heads, depth, grid_of((height, width), self.patch), prefix)
+        self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
-        self.encoding: PositionEncoding = ENCODINGS.build(encoding, self.geometry)
+        with torch.random.fork_rng(devices=[]):  # one seed gives all encodings the same weights around them
+            torch.manual_seed(torch.initial_seed() + 1)
+            self.encoding: PositionEncoding = ENCODINGS.build(encoding, self.geometry)
 
     def positions(self, images: Tensor) -> Positions:
         """The places of these pictures' patches: those of the training grid, another grid fitted into its span."""
@@ -75,8 +81,12 @@ class PatchClassifier(Classifier):
 
     def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
+        if images.ndim != 4 or images.shape[1] != self.channels:
+            shape = tuple(images.shape)
+            raise UserError(f"images of shape {shape} do not fit; give (batch, {self.channels}, height, width)")
+        own = self.positions(images)
+        pos = own if positions is None else positions
         x = self.project(split(images, self.patch))  # (B, N, D)
-        pos = self.positions(images) if positions is None else positions
         if pos.cells.shape[1] != x.shape[1] or len(pos.cells) not in (1, len(x)):
             places, batch = pos.cells.shape[1], len(pos.cells)
             raise UserError(

@@ -14,6 +14,8 @@ from vitpos.positions import Positions
 class CNN(Classifier):
     """Two 3×3 convolutions, each halved by pooling, and a feed-forward classifier."""
 
+    tokens = False
+
     def __init__(self, image: Shape, classes: int, encoding: str = "none", *, width: int = 16, hidden: int = 128):
         super().__init__()
         if any("permutation-blind" not in ENCODINGS.describe(term.name).traits for term in ENCODINGS.parse(encoding)):

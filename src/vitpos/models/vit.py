@@ -15,7 +15,11 @@ from vitpos.positions import Positions
 
 
 class ViT(PatchClassifier):
-    """A ViT of any depth, width, heads and patch, with CLS or mean pooling, registers and drop-path."""
+    """A ViT of any depth, width, heads and patch, with CLS or mean pooling, registers and drop-path.
+
+    With ``pool="cls"`` the last block's answer is that of CLS alone: what an encoding says there of pairs of patches
+    reaches nobody, and in a model of one block such an encoding does nothing at all.
+    """
 
     def __init__(
         self,

@@ -22,11 +22,13 @@ from vitpos.experiment import Experiment, Table
 from vitpos.models import MODELS
 from vitpos.report import sections
 from vitpos.store import Folder, write_text
-from vitpos.summary import labels, seeds_of, summarise
+from vitpos.summary import labels, measured, seeds_of, summarise
 
 
 def write_report(folders: Iterable[Path], out: Path) -> Path:
     """Writes the page of some folders of experiments to ``out``."""
+    if out.is_dir() or not out.name:
+        raise UserError(f"--out {out} is a folder; give the page a name, as {out / 'report.html'}")
     opened = [Folder.open(Path(path)) for path in folders]
     for folder in opened:
         if not folder.runs:
@@ -48,9 +50,9 @@ def _experiment(folder: Folder) -> dict[str, Any]:
         "notes": experiment.notes,
         "seeds": sorted({cell.seed for cell, _ in folder.runs}),
         "missing": len(folder.unfinished),
-        "tables": [_table(folder, table) for table in experiment.tables],
+        "tables": [_table(folder, table) for table in (*experiment.tables, measured(folder)) if table.columns],
         "figures": figures,
-        "definitions": _definitions(experiment),
+        "definitions": _definitions(folder),
         "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in folder.runs}),
         "machines": [dict(items) for items in dict.fromkeys(tuple(run.machine.items()) for _, run in folder.runs)],
         "command": command(experiment),
@@ -65,7 +67,7 @@ def _table(folder: Folder, table: Table) -> dict[str, Any]:
 def command(experiment: Experiment) -> str:
     """What makes the run again."""
     origin = experiment.origin
-    words = ["vitpos", "run", origin["asked"], "--out", f"runs/{experiment.name}"]
+    words = ["vitpos", "run", origin["asked"], "--out", "DIR"]
     for setting in origin["settings"]:
         words += ["--set", setting]
     if origin["seeds"] is not None:
@@ -73,10 +75,11 @@ def command(experiment: Experiment) -> str:
     return shlex.join(words)
 
 
-def _definitions(experiment: Experiment) -> list[tuple[str, list[tuple[str, str]]]]:
+def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the sources say of every evaluation, data set, model and encoding in use."""
+    experiment = folder.experiment
     used: list[tuple[str, Catalog, Sequence[str]]] = [
-        ("Evaluations", EVALUATIONS, [spec for cell in experiment.cells for spec in cell.evaluate]),
+        ("Evaluations", EVALUATIONS, [spec for _, run in folder.runs for spec in run.scores]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),

@@ -39,9 +39,7 @@ def _protocols(folder: Folder) -> Iterator[Section]:
                     trained_on = "\ntrained on " + row.cell.data.replace(" + ", " +\n") if several else ""
                     groups.setdefault(column.label + trained_on, {})[_model(row.cell)] = figure
     if groups:
-        note = (
-            "Bars: ours, with the standard deviation over seeds where there are several. Diamonds: the source document."
-        )
+        note = "Mean, and the standard deviation over seeds where there are several."
         yield (
             "Accuracy by protocol",
             note,
@@ -93,7 +91,9 @@ def _similarities(folder: Folder) -> Iterator[Section]:
         if isinstance(model, PatchClassifier) and vectors.any():  # an encoding that adds nothing has nothing to show
             maps = cosine_similarity(vectors).numpy()
             title = f"Position similarity: {_model(cell)}, trained on {cell.data}, seed {cell.seed}"
-            note = "One small map for each place: the cosine between its position vector and that of every other place."
+            note = (
+                "One small map for each place (white dot): the cosine of its position vector with every other place's."
+            )
             yield title, note, draw.tiles(maps, model.geometry.grid)
 
 
