@@ -90,7 +90,7 @@ def test_the_page_stands_alone(finished):
     assert Links.found and all(link.startswith("data:") for link in Links.found)
     for text in ("Does a tiny model run?", "document 70.90", "Confusion", "Position similarity", "Training curves"):
         assert text in page
-    for text in ("Made on", "share of test images, 0 to 1", "tiny.toml --out runs/tiny", "--seeds 0,1", "torch"):
+    for text in ("Made on", "share of test images, 0 to 1", "tiny.toml --out DIR", "--seeds 0,1", "torch"):
         assert text in page
 
 
@@ -117,8 +117,10 @@ def test_more_seeds_go_on_from_those_there(finished, tiny, tmp_path):
 
 def test_evaluate_adds_to_the_scores_of_a_run_and_of_one_cell(finished):
     out, _ = finished
-    done = vitpos("evaluate", out, "--with", "pairs(classes=(4,7))")
-    assert done.returncode == 0 and "two_logits" in done.stdout
+    done = vitpos("evaluate", out, "--with", "pairs(classes=(4,7))", "cost(steps=1)")
+    assert done.returncode == 0 and "two_logits" in done.stdout and "±" in done.stdout
+    page = (out / "report.html").read_text()
+    assert "Also measured" in page and "pairs(classes=(4, 7)): two_logits" in page and "<dt>pairs</dt>" in page
     added = [row for row in rows(out) if row["evaluation"] == "pairs(classes=(4, 7))"]
     assert len(added) == 2 * 2 * 2
     cell = next((out / "cells").iterdir())
@@ -159,7 +161,7 @@ def test_list_answers_in_json_on_standard_output_alone(kind):
         (["run", "mnist-jigsaw", "--out", "OUT", "--seeds", "99999999999999999999"], "write --seeds 0,1,2"),
         (["run", "METRIC", "--out", "OUT"], "has no metric 'acuracy'; did you mean 'accuracy'?"),
         (["report", "OUT", "--out", "page.html"], "is not the folder of an experiment"),
-        (["list", "encoding"], "choose from encodings"),
+        (["list", "encoding"], "did you mean 'encodings'?"),
         (["explode"], "explode"),
     ],
 )
@@ -173,6 +175,42 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(words, message, tmp_path):
     assert done.stdout == "" and len(done.stderr.strip().splitlines()) == 1
     assert done.stderr.startswith("error: ") and message in done.stderr
     assert not (tmp_path / "out").exists(), "nothing is written for a command that was refused"
+
+
+def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished[0], tmp_path / "out")
+    done = vitpos("run", tiny, "--out", tmp_path / "out", "--seeds", "0", "--set", "encoding=none")
+    assert done.returncode == 0 and "held other settings" in done.stderr and "was trained before" in done.stderr
+    assert {row["encoding"] for row in rows(tmp_path / "out")} == {"none"}
+
+
+def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "vitpos",
+        "run",
+        str(tiny),
+        "--out",
+        str(tmp_path / "out"),
+        "--set",
+        "train.epochs=500",
+    ]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("checkpoint.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command goes on from here" in errors and "Traceback" not in errors
+    assert str(tmp_path) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+
+def test_a_page_needs_a_name_and_makes_its_folder(finished, tmp_path):
+    assert "is a folder; give the page a name" in vitpos("report", finished[0], "--out", tmp_path).stderr
+    assert vitpos("report", finished[0], "--out", tmp_path / "new" / "page.html").returncode == 0
 
 
 def test_a_damaged_mnist_file_is_one_line_and_exit_code_1(tiny, tmp_path):

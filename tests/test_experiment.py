@@ -55,6 +55,26 @@ def test_a_cell_named_twice_is_run_once_and_asked_everything():
     assert len(cells) == 8 and all(cell.evaluate == ("cost", "tokens") for cell in cells)
 
 
+def test_without_a_word_on_it_accuracy_is_asked():
+    assert make(TEXT.replace('evaluate = ["accuracy"]', "")).cells[0].evaluate == ("accuracy",)
+
+
+def test_every_cell_is_in_some_table_whatever_is_set():
+    for settings in ([], ["data=mnist + part(limit=300)"], ["model=attention(patch=14)", "evaluate=accuracy"]):
+        experiment = Experiment.read("mnist-jigsaw", settings)
+        for cell in experiment.cells:
+            assert any(table.shows(cell) and table.columns for table in experiment.tables)
+
+
+def test_an_encoding_that_is_set_is_not_forced_on_a_model_without_tokens():
+    cells = Experiment.read("mnist-jigsaw", ["encoding=rope"]).cells
+    assert {(c.model, c.encoding) for c in cells} == {
+        ("cnn", "none"),
+        ("attention", "rope"),
+        ("attention(hidden=170)", "rope"),
+    }
+
+
 def test_seeds_given_apart_replace_those_of_the_file():
     assert {cell.seed for cell in make(seeds=[5, 7]).cells} == {5, 7}
 
@@ -79,6 +99,9 @@ def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
         (["evaluate=accuray"], "no evaluation 'accuray'; did you mean 'accuracy'?"),
         (["encoding=[]"], "encoding is an empty list"),
         (["seeds=[]"], "seeds takes whole numbers"),
+        (["seeds=3"], "seeds takes a list such as [0, 1, 2], not 3"),
+        (["encoding=[none, learned]"], "put its items in quotes"),
+        (["encoding=none", "encoding=learned"], "given twice"),
         (["evaluate=accuracy + cost"], "give one evaluation at a time"),
         (["model=attention + cnn"], "give one model at a time"),
         (["seeds=[-1]"], "seeds takes whole numbers from 0 to 2³¹ − 1, not -1"),

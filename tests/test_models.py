@@ -123,3 +123,22 @@ def test_a_resized_model_reads_its_new_table_where_the_old_one_was_fitted(encodi
     resized = model.resized((5, 3), how=how)
     assert resized.geometry.grid == (5, 3) and model.geometry.grid == (3, 5)
     assert torch.allclose(resized(images), model(images), atol=1e-5)
+
+
+@pytest.mark.parametrize("encoding", ["learned", "relative", "liere", "fourier"])
+def test_one_seed_gives_all_encodings_the_same_weights_around_them(encoding):
+    weights = []
+    for spec in ("none", encoding):
+        torch.manual_seed(3)
+        model = MODELS.build("vit(dim=16, depth=2, heads=2)", (1, 8, 8), 4, spec)
+        weights.append({k: v for k, v in model.state_dict().items() if not k.startswith("encoding")})
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"), [((2, 3, 8, 8), "(2, 3, 8, 8)"), ((1, 8, 8), "(1, 8, 8)"), ((2, 1, 7, 8), "cannot be cut")]
+)
+def test_images_that_do_not_fit_are_refused_in_words(shape, message):
+    with pytest.raises(ValueError) as error:
+        MODELS.build("vit(dim=16, depth=1, heads=2)", (1, 8, 8), 4)(torch.randn(shape))
+    assert message in str(error.value)

@@ -30,7 +30,7 @@ def test_its_python_runs():
 
 def test_its_smallest_experiment_reads():
     text = re.search(r"```toml\n(.*?)```", README, re.DOTALL)[1]
-    assert len(Experiment.make({"name": "readme", "asked": "", "text": text, "settings": [], "seeds": None}).cells) == 4
+    assert len(Experiment.make({"name": "readme", "asked": "", "text": text, "settings": [], "seeds": None}).cells) == 8
 
 
 def _figures() -> dict[tuple[str, ...], list[float]]:
