@@ -102,7 +102,11 @@ def build(cell: Cell, data: Dataset) -> Classifier:
 def restore(run: Run) -> Classifier:
     """The trained model of a run, ready to be asked."""
     model = build(run.cell, load(run.cell.data))
-    model.load_state_dict(run.weights())
+    try:
+        model.load_state_dict(run.weights())
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise WorkError(f"{run.path} holds weights of another vitpos ({reason}); delete it and run it again") from None
     return model.eval()
 
 
