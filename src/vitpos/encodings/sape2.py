@@ -105,7 +105,7 @@ class SumOfDistances(torch.autograd.Function):
     """factor · Σ ‖z_i − z_n‖₂ over several sets of vectors z (B, H, N, L) → (B, H, N, N).
 
     Keeps the vectors alone and finds the distances again on the way back, so that no table of pairs waits in memory. A
-    distance of zero has a gradient of zero. The way back is made of differentiable steps: it can be gone twice.
+    distance of zero has a gradient of zero. The way back can be gone twice: then it is made of differentiable steps.
     """
 
     @staticmethod
@@ -113,10 +113,10 @@ class SumOfDistances(torch.autograd.Function):
         """The sum."""
         ctx.factor = factor
         ctx.save_for_backward(*vectors)
-        total = _distances(vectors[0])
+        total = _distances_in_place(vectors[0])
         for more in vectors[1:]:
-            total = total + _distances(more)
-        return total * factor
+            total += _distances_in_place(more)
+        return total.mul_(factor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -124,18 +124,33 @@ class SumOfDistances(torch.autograd.Function):
         found: list[Tensor | None] = [None]
         both = (gradients[0] + gradients[0].mT) * ctx.factor
         for z in ctx.saved_tensors:
-            distances = _distances(z)
-            near = distances == 0
-            weights = torch.where(near, 0, both / torch.where(near, 1, distances))
+            if torch.is_grad_enabled():
+                distances = _distances(z)
+                weights = torch.where(distances == 0, 0, both / torch.where(distances == 0, 1, distances))
+            else:
+                weights = _distances_in_place(z).reciprocal_().nan_to_num_(posinf=0).mul_(both)
             found.append(weights.sum(-1, keepdim=True) * z - weights @ z)
         return tuple(found)
 
 
+def _distances_in_place(z: Tensor) -> Tensor:
+    """(B, H, N, L) → (B, H, N, N): Euclidean, by one product; zero where two vectors agree to rounding."""
+    flat = (z - z.mean(-2, keepdim=True)).flatten(0, 1)
+    size = flat.square().sum(-1)  # (B·H, N)
+    squares = torch.baddbmm(size[:, None, :], flat, flat.mT, alpha=-2).add_(size[:, :, None])
+    squares.diagonal(dim1=1, dim2=2).zero_()
+    return squares.masked_fill_(squares <= _rounding(size), 0).sqrt_().unflatten(0, z.shape[:2])
+
+
 def _distances(z: Tensor) -> Tensor:
-    """(B, H, N, L) → (B, H, N, N): Euclidean, exactly zero where two vectors agree to rounding."""
+    """The same in steps that can be differentiated, also where a distance is zero."""
     z = z - z.mean(-2, keepdim=True)
     size = z.square().sum(-1)
-    sizes = size[..., :, None] + size[..., None, :]
-    squares = sizes - 2 * (z @ z.mT)
-    near = squares <= 32 * torch.finfo(z.dtype).eps * sizes
+    squares = size[..., :, None] + size[..., None, :] - 2 * (z @ z.mT)
+    near = (squares <= _rounding(size)) | torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
     return torch.where(near, 0, torch.where(near, 1, squares).sqrt())
+
+
+def _rounding(size: Tensor) -> Tensor:
+    """Squares up to this are rounding: what a sum of squares as large as the largest may be off by."""
+    return 32 * torch.finfo(size.dtype).eps * size.max()

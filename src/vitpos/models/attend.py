@@ -22,7 +22,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tenso
     The fused kernels of the CPU have no gradient for a bias: when it needs one, the plain formula is the faster way.
     """
     if bias is not None and bias.requires_grad and torch.is_grad_enabled() and not q.is_cuda:
-        return ((q * q.shape[-1] ** -0.5) @ k.mT + bias).softmax(-1) @ v
+        scale = q.shape[-1] ** -0.5
+        if len(bias) < len(q):
+            return ((q * scale) @ k.mT + bias).softmax(-1) @ v
+        q, k, bias = (x.flatten(0, 1) for x in (q, k, bias))  # a bias of its own for each image is added on the way
+        return torch.baddbmm(bias, q, k.mT, alpha=scale).softmax(-1).unflatten(0, v.shape[:2]) @ v
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
