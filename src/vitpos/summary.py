@@ -26,8 +26,9 @@ class Figure:
         """As a reader sees it: ``94.02`` or ``94.02 ± 0.11``, in percent where the column is."""
         if not self.values:
             return "–"
+        counted = not self.percent and len(set(self.values)) == 1  # a number that no seed changes
         mean = self._show(self.mean)
-        return f"{mean} ± {self._show(self.deviation)}" if len(self.values) > 1 else mean
+        return mean if len(self.values) == 1 or counted else f"{mean} ± {self._show(self.deviation)}"
 
     @property
     def mean(self) -> float:

@@ -50,7 +50,8 @@ def _experiment(folder: Folder) -> dict[str, Any]:
         "notes": experiment.notes,
         "seeds": sorted({cell.seed for cell, _ in folder.runs}),
         "missing": len(folder.unfinished),
-        "tables": [_table(folder, table) for table in (*experiment.tables, measured(folder)) if table.columns],
+        "tables": [_table(folder, table) for table in experiment.tables],
+        "others": [_table(folder, table) for table in [measured(folder)] if table.columns],
         "figures": figures,
         "definitions": _definitions(folder),
         "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in folder.runs}),
@@ -61,6 +62,8 @@ def _experiment(folder: Folder) -> dict[str, Any]:
 
 def _table(folder: Folder, table: Table) -> dict[str, Any]:
     rows = summarise(folder, table)
+    if table not in folder.experiment.tables:
+        rows = [row for row in rows if any(figure.values for figure in row.figures)]
     return {"table": table, "rows": rows, "labels": labels(rows), "seeds": seeds_of(rows)}
 
 
