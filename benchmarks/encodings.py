@@ -107,16 +107,17 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
     }
 
 
+def take_turns(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each step in each round, after two rounds to warm up."""
+    rows = [{name: step() for name, step in steps.items()} for _ in range(rounds + 2)][2:]
+    return {name: [row[name] for row in rows] for name in steps}
+
+
 def compare(names: list[str], rounds: int) -> None:
     rivals = {name: pair for name, pair in peers().items() if pair[0] in names}
     steps = {name: Step(ours(name), 64, 32) for name in names}
     steps |= {name: Step(model, 64, 32) for name, (_, model) in rivals.items()}
-    taken: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(rounds + 2):
-        for name, step in steps.items():
-            seconds = step()
-            if turn >= 2:
-                taken[name].append(seconds)
+    taken = take_turns(steps, rounds)
     print(f"{'encoding':28} {'ms':>7} {'/ none':>7} {'/ peer':>7}   (medians of {rounds} rounds)")
     for name in steps:
         to_none = statistics.median(a / b for a, b in zip(taken[name], taken["none"], strict=True))
@@ -135,12 +136,7 @@ def compare_sape2(rounds: int) -> None:
             "ours": Step(ours("sape2", size), batch, size),
             "printed": Step(printed(size), batch, size),
         }
-        taken: dict[str, list[float]] = {name: [] for name in steps}
-        for turn in range(rounds + 2):
-            for name, step in steps.items():
-                seconds = step()
-                if turn >= 2:
-                    taken[name].append(seconds)
+        taken = take_turns(steps, rounds)
         rows = list(zip(*taken.values(), strict=True))
         plain, mine, theirs = (statistics.median(column) for column in zip(*rows, strict=True))
         ratio = statistics.median((b - a) / (c - a) for a, b, c in rows)

@@ -13,7 +13,7 @@ LAYERS = [  # each may import from itself and from those before it
     {"models"},
     {"training", "interop"},
     {"evaluations", "attacks", "analysis"},
-    {"experiment", "store", "workers", "lab", "claims", "summary"},
+    {"cells", "experiment", "store", "workers", "lab", "claims", "summary"},
     {"report", "explorer", "listing", "progress"},
     {"cli", "__main__", "__init__"},
 ]

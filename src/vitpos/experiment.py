@@ -7,18 +7,16 @@ Top-level keys are what every cell shares; each ``[[cells]]`` block overrides so
 from __future__ import annotations
 
 import ast
-import hashlib
 import itertools
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from vitpos.catalog import Catalog, accepts, suggest
+from vitpos.cells import Cell, Column, Reference, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
@@ -30,71 +28,6 @@ SHIPPED = Path(__file__).with_name("experiments")
 SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
 TRAIN = {f"train.{f.name}": ast.parse(str(f.type), mode="eval").body for f in fields(Recipe)}
 KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One model to train and what to ask of it."""
-
-    data: str
-    model: str
-    encoding: str
-    seed: int
-    train: Recipe
-    evaluate: tuple[str, ...]
-    swept: tuple[tuple[str, Any], ...] = ()  # the ``train`` values that tell it from cells of the same three specs
-
-    @cached_property
-    def key(self) -> str:
-        """A folder name that tells a reader what it is, and tells apart whatever changes the weights."""
-        identity = asdict(self)
-        del identity["evaluate"], identity["swept"]
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
-        return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
-
-    @property
-    def row(self) -> tuple[Any, ...]:
-        """What its seeds are averaged under."""
-        return (self.data, self.model, self.encoding, *(value for _, value in self.swept))
-
-
-@dataclass(frozen=True)
-class Column:
-    """One number of a table: a metric of an evaluation, shown in percent or as it is."""
-
-    label: str
-    evaluation: str
-    metric: str = "accuracy"
-    percent: bool = True
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table to print: rows are the cells of these ``data`` and ``model`` (none named: all), columns their numbers."""
-
-    title: str
-    columns: tuple[Column, ...]
-    data: tuple[str, ...] = ()
-    model: tuple[str, ...] = ()
-    note: str = ""
-    chart: bool = False  # whether its percentages are drawn in the chart of protocols
-
-    def shows(self, cell: Cell) -> bool:
-        """Whether a cell is in one of the rows."""
-        return (not self.data or cell.data in self.data) and (not self.model or cell.model in self.model)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A figure from elsewhere to stand beside one of ours."""
-
-    data: str
-    model: str
-    encoding: str
-    evaluation: str
-    value: float
-    metric: str = "accuracy"
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 
 from vitpos.catalog import suggest
+from vitpos.cells import Cell, Table
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.experiment import Cell, Experiment, Table
+from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.store import Folder, Run

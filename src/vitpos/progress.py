@@ -20,8 +20,8 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
+from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
-from vitpos.experiment import Cell, Table
 from vitpos.lab import Watch
 from vitpos.store import Folder
 from vitpos.summary import Figure, complete, labels, seeds_of, summarise

@@ -18,8 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from vitpos.cells import Cell
 from vitpos.errors import UserError, WorkError
-from vitpos.experiment import Cell, Experiment
+from vitpos.experiment import Experiment
 from vitpos.machine import machine
 from vitpos.training.recipe import Recipe
 

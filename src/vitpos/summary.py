@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vitpos.experiment import Cell, Column, Table
+from vitpos.cells import Cell, Column, Table
 from vitpos.store import Folder
 
 MANY = 12  # an evaluation of more numbers than this is no matter for a table

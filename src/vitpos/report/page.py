@@ -14,11 +14,12 @@ import jinja2
 
 from vitpos.analysis.figures import svg
 from vitpos.catalog import Catalog
+from vitpos.cells import Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.experiment import Experiment, Table
+from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.report import sections
 from vitpos.store import Folder, write_text

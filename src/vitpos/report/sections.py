@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
+from vitpos.cells import Cell
 from vitpos.data.base import load
-from vitpos.experiment import Cell
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
 from vitpos.store import Folder, Run

@@ -1,0 +1,77 @@
+"""What an experiment is made of: cells to run, tables to print, figures from elsewhere to stand beside ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from vitpos.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to train and what to ask of it."""
+
+    data: str
+    model: str
+    encoding: str
+    seed: int
+    train: Recipe
+    evaluate: tuple[str, ...]
+    swept: tuple[tuple[str, Any], ...] = ()  # the ``train`` values that tell it from cells of the same three specs
+
+    @cached_property
+    def key(self) -> str:
+        """A folder name that tells a reader what it is, and tells apart whatever changes the weights."""
+        identity = asdict(self)
+        del identity["evaluate"], identity["swept"]
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
+        return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """What its seeds are averaged under."""
+        return (self.data, self.model, self.encoding, *(value for _, value in self.swept))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of a table: a metric of an evaluation, shown in percent or as it is."""
+
+    label: str
+    evaluation: str
+    metric: str = "accuracy"
+    percent: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to print: rows are the cells of these ``data`` and ``model`` (none named: all), columns their numbers."""
+
+    title: str
+    columns: tuple[Column, ...]
+    data: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+    note: str = ""
+    chart: bool = False  # whether its percentages are drawn in the chart of protocols
+
+    def shows(self, cell: Cell) -> bool:
+        """Whether a cell is in one of the rows."""
+        return (not self.data or cell.data in self.data) and (not self.model or cell.model in self.model)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A figure from elsewhere to stand beside one of ours."""
+
+    data: str
+    model: str
+    encoding: str
+    evaluation: str
+    value: float
+    metric: str = "accuracy"
