@@ -4,6 +4,7 @@ import torch
 from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.predict import remembering
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 
@@ -124,3 +125,17 @@ def test_the_example_of_an_evaluation_works():
     data = load("mnist")
     few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
     assert 0 <= EVALUATIONS.build("mirrored", model, few)["accuracy"] <= 1
+
+
+def test_unchanged_images_are_answered_once_while_remembering_and_anew_afterwards():
+    data = load("stripes(count=16)")
+    model = MODELS.build("attention(patch=4, dim=8)", data.shape, 2, "learned")
+    passes = []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    with remembering():
+        first = EVALUATIONS.build("accuracy", model, data)
+        assert EVALUATIONS.build("accuracy", model, data) == first and len(passes) == 1
+        EVALUATIONS.build("jigsaw", model, data)
+        assert len(passes) == 2
+    EVALUATIONS.build("accuracy", model, data)
+    assert len(passes) == 3

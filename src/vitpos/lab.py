@@ -13,6 +13,7 @@ from vitpos.cells import Cell, Table
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.predict import remembering
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
@@ -89,8 +90,9 @@ def evaluate(run: Run, specs: Sequence[str]) -> None:
     """Asks questions of a trained run and keeps the answers with it."""
     if specs:
         data, model = load(run.cell.data), restore(run)
-        for spec in specs:
-            run.add_scores(spec, EVALUATIONS.build(spec, model, data))
+        with remembering():
+            for spec in specs:
+                run.add_scores(spec, EVALUATIONS.build(spec, model, data))
 
 
 def build(cell: Cell, data: Dataset) -> Classifier:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ Change = Callable[[Tensor, int], tuple[Tensor, Positions | None]]  # images, ind
 def predict(model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 500) -> Tensor:
     """(n, classes) logits of the test images, each batch first passed through ``change``."""
     model.eval()
+    key = (id(model), id(data))
+    if change is None and _known is not None and key in _known:
+        return _known[key]
     device = next(model.parameters(), torch.empty(0)).device
     logits = []
     with torch.inference_mode():
@@ -25,7 +29,24 @@ def predict(model: Classifier, data: Dataset, change: Change | None = None, *, b
             changed, positions = change(images, start) if change else (images, None)
             answers = model(data.inputs(changed.to(device)), positions.to(device) if positions else None)
             logits.append(answers.cpu())
-    return torch.cat(logits)
+    found = torch.cat(logits)
+    if change is None and _known is not None:
+        _known[key] = found
+    return found
+
+
+_known: dict[tuple[int, int], Tensor] | None = None
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """While this lasts, the answers on unchanged images are found once; no weight may change meanwhile."""
+    global _known
+    _known = {}
+    try:
+        yield
+    finally:
+        _known = None
 
 
 def share(right: Tensor) -> float:
