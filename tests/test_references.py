@@ -141,7 +141,7 @@ def test_the_bias_of_swin_v2_agrees_with_timm():
         if theirs.mlp.fc2.bias is not None:
             theirs.mlp.fc2.bias.zero_()
     q, k = qk(torch.float32)
-    assert (encoding.bias(q, k, Positions.of(GRID), 1) - theirs.get_bias()).abs().max() < 1e-4
+    assert (encoding.bias(q, k, Positions.of(GRID), 1) - theirs.get_bias()).abs().max() < 1e-5
 
 
 def test_causal_counting_agrees_with_x_transformers():
@@ -237,7 +237,7 @@ def test_lookhere_is_its_description(view):
                     sees = head >= 4 or i == j or away <= view / 2 + 1e-3
                     slope = 4.0 ** -(head - 3) if head >= 4 else 0.5
                     expected = -decay * slope * math.dist(a, b) if sees else -math.inf
-                    assert bias[head, i, j] == pytest.approx(expected, abs=1e-5)
+                    assert bias[head, i, j] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["contextual", "bias"])
