@@ -299,6 +299,21 @@ def test_composition_works_in_either_order(spec):
     assert same(first(pictures()), second(pictures()))
 
 
+@pytest.mark.parametrize("spec", [*SPECS, *OPTIONS, "learned + sape2", "sape2 + relative"])
+def test_logits_given_whole_are_products_and_bias_and_so_are_their_gradients(spec):
+    model, pos = model_of(spec), Positions.of(GRID)
+    for prefix in (0, 2):
+        q, k = torch.randn(2, 3, 2, N + prefix, 16, dtype=torch.float64, requires_grad=True).unbind()
+        logits = model.encoding.score(q, k, pos, 0)
+        if logits is None:
+            return
+        expected = q @ k.mT * 0.25 + widen(model.encoding.bias(q, k, pos, 0), N + prefix)
+        assert same(logits, expected)
+        weight, inputs = torch.randn_like(expected), (q, k, *model.encoding.parameters())
+        found, wanted = (torch.autograd.grad((x * weight).sum(), inputs, allow_unused=True) for x in (logits, expected))
+        assert all(a is b is None or same(a, b) for a, b in zip(found, wanted, strict=True))
+
+
 @every
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 def test_exports_with_and_without_positions(spec):

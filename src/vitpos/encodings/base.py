@@ -66,6 +66,10 @@ class PositionEncoding(nn.Module):
         """(B|1, H, N, N) or (B|1, H, T, T) to add to the logits, from q and k (B, H, T, d) before rotation."""
         return None
 
+    def score(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
+        """All logits (B, H, T, T), for a bias that shares its work with q kᵀ; None: the usual way by ``bias``."""
+        return None
+
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
         """The q and k (B, H, N, d) whose product gives the logits."""
         return q, k
@@ -132,6 +136,12 @@ class Composed(PositionEncoding):
         spoken = [bias for bias in biases if bias is not None]
         widest = max((bias.shape[-1] for bias in spoken), default=0)
         return sum(widen(bias, widest) for bias in spoken) if spoken else None  # type: ignore[return-value]
+
+    def score(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
+        """The word of the one part that speaks of logits; None where several do."""
+        hooks = PositionEncoding.bias, PositionEncoding.rotate
+        speaking = [part for part in _parts(self) if (type(part).bias, type(part).rotate) != hooks]
+        return speaking[0].score(q, k, pos, layer) if len(speaking) == 1 else None
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
         """Each part rotates what the one before it left."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
@@ -53,7 +55,7 @@ class SaPE2(PositionEncoding):
         if steps is not None and steps < 2:
             raise UserError(f"encoding 'sape2' got steps={steps}; count to 2 or more")
         width = geometry.dim // geometry.heads
-        self.dot, self.scaled_gates, self.gated = dot, scaled_gates, gated
+        self.dot, self.scaled_gates, self.axes, self.gated = dot, scaled_gates, axes, gated
         self.factor = sign * (width**-0.5 if divide else 1.0)
         rows, columns = geometry.grid
         lengths = (columns, rows) if axes else (rows * columns,)
@@ -62,95 +64,163 @@ class SaPE2(PositionEncoding):
         )
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """(B, H, N, N)."""
-        count = pos.cells.shape[1]
+        """(B, H, N, N), for patches that may lie anywhere and be hidden."""
+        count, heads = pos.cells.shape[1], q.shape[1]
         q, k = q[:, :, -count:], k[:, :, -count:]
-        here = pos.known.to(q.dtype)  # (B|1, N): 1 where a patch lies whose place may be used
+        here = pos.known.to(q.dtype).expand(len(q), -1)  # (B, N): 1 where a patch lies whose place may be used
         cells = None
         if not pos.raster:
             cells = pos.cells.expand(len(q), -1)
-            q, k = (_to_cells(x, cells, pos) for x in (q, k))
-            here = _to_cells(here.expand(len(q), -1)[:, None, :, None], cells, pos)[:, 0, :, 0]
-        vectors = [self._count(q, k, here, table[layer], pos.grid, axis) for axis, table in enumerate(self.tables)]
-        bias: Tensor = SumOfDistances.apply(self.factor, *vectors)
+            q, k, here = (_to_cells(x, cells, pos.grid) for x in (q, k, here[:, None, :, None]))
+            here = here[:, 0, :, 0]
+        _, *lines = self._split(q, k, pos.grid)
+        flat = self._add(q.new_zeros(len(q) * heads, *2 * q.shape[2:3]), lines, q, k, here, layer)
+        bias = flat.unflatten(0, (-1, heads))
         if cells is not None:
-            heads = bias.shape[1]
             bias = bias.gather(2, cells[:, None, :, None].expand(-1, heads, -1, bias.shape[3]))
             bias = bias.gather(3, cells[:, None, None, :].expand(-1, heads, count, -1))
         return where_pairs(bias, pos)
 
-    def _count(self, q: Tensor, k: Tensor, here: Tensor, table: Tensor, grid: tuple[int, int], axis: int) -> Tensor:
-        """(B, H, cells, places of the line): for each cell, k·e at the count of every place of its row or column."""
-        line = grid if len(self.tables) == 2 else (1, grid[0] * grid[1])
-        q, k, here = q.unflatten(2, line), k.unflatten(2, line), here.unflatten(1, line)
-        if axis == 1:
-            q, k, here = q.transpose(2, 3), k.transpose(2, 3), here.transpose(1, 2)
-        gates = here[:, None, :, None].expand(len(q), q.shape[1], -1, q.shape[3], -1)  # (B, H, lines, L, L)
-        if self.gated:
-            scale = q.shape[-1] ** -0.5 if self.scaled_gates else 1.0
-            gates = torch.sigmoid(q @ k.mT * scale) * gates
-        counts = gates.flip(-1).cumsum(-1).flip(-1)
-        values = (k if self.dot == "k" else q) @ table.mT  # (B, H, lines, L, steps)
-        z = lookup(values.flatten(2, 3), counts.flatten(2, 3))
-        return z.unflatten(2, (-1, line[0])).transpose(2, 3).flatten(2, 3) if axis == 1 else z
+    def score(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
+        """The logits with the bias, where all patches are in their places: gates are sigmoids of some of them."""
+        if pos.hiding or not pos.raster:
+            return None
+        q, k = q.contiguous(), k.contiguous()
+        scores, *lines = self._split(q, k, pos.grid)
+        return self._add(scores, lines, q, k, pos.known.to(q.dtype), layer).unflatten(0, q.shape[:2])
+
+    def _split(self, q: Tensor, k: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Scaled products of (B, H, T, d) as (B·H, T, T), and those within the lines that are counted along."""
+        q, k, scale = q.flatten(0, 1), k.flatten(0, 1), q.shape[-1] ** -0.5
+        scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
+        lines: tuple[Tensor, Tensor, Tensor] = Lines.apply(scores, grid if self.axes else (1, grid[0] * grid[1]))
+        return lines
+
+    def _add(self, scores: Tensor, lines: Sequence[Tensor], q: Tensor, k: Tensor, here: Tensor, layer: int) -> Tensor:
+        """Scores (B·H, T, T) with the bias, from the scaled products within rows and columns."""
+        dotted = k if self.dot == "k" else q
+        values = (dotted @ torch.cat([table[layer] for table in self.tables]).mT)[:, :, -here.shape[1] :]
+        here = here.repeat_interleave(len(scores) // len(q), 0) if len(here) > 1 else here
+        here = here.unflatten(1, lines[0].shape[1:3])
+        sides = zip(
+            lines,
+            values.flatten(0, 1).split([table.shape[1] for table in self.tables], -1),
+            (here[:, :, None], here.mT[:, None]),  # what lies in each cell's row, and column
+            strict=False,
+        )
+        vectors = []
+        for products, value, seen in sides:
+            gates = seen.expand_as(products)
+            if self.gated:
+                gates = torch.sigmoid(products if self.scaled_gates else products * q.shape[-1] ** 0.5) * seen
+            counts = gates.flip(-1).cumsum(-1).flip(-1)  # (B·H, rows, columns, places of the line)
+            vectors.append(lookup(value, counts.flatten(1, 2)))
+        added: Tensor = AddDistances.apply(scores, self.factor, *vectors)
+        return added
 
 
-def _to_cells(x: Tensor, cells: Tensor, pos: Positions) -> Tensor:
+def _to_cells(x: Tensor, cells: Tensor, grid: tuple[int, int]) -> Tensor:
     """Tokens (B, H, N, d) laid into the cells of the grid (B, H, cells, d), empty ones zero."""
-    empty = x.new_zeros(*x.shape[:2], pos.grid[0] * pos.grid[1], x.shape[3])
+    empty = x.new_zeros(*x.shape[:2], grid[0] * grid[1], x.shape[3])
     return empty.scatter(2, cells[:, None, :, None].expand_as(x), x)
 
 
-class SumOfDistances(torch.autograd.Function):
-    """factor · Σ ‖z_i − z_n‖₂ over several sets of vectors z (B, H, N, L) → (B, H, N, N).
+class Lines(torch.autograd.Function):
+    """Of scores (G, T, T) whose last N tokens fill a grid (R, C): the pairs within rows and within columns.
+
+    Gives the scores back, then (G, R, C, C) and (G, R, C, R). As one step its way back fills no table with zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Copies of the lines."""
+        ctx.grid = grid
+        ctx.mark_dirty(scores)
+        rows, columns = _within_lines(scores, grid)
+        return scores, rows.contiguous(), columns.contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Each line's gradient added in its place: into the one that AddDistances hands on, which nobody else holds."""
+        total = gradients[0].clone() if torch.is_grad_enabled() else gradients[0]
+        for place, gradient in zip(_within_lines(total, ctx.grid), gradients[1:], strict=True):
+            place += gradient
+        return total, None
+
+
+def _within_lines(scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Views."""
+    count = grid[0] * grid[1]
+    pairs = scores[:, -count:, -count:].unflatten(2, grid).unflatten(1, grid)  # (G, R, C, R, C)
+    return pairs.diagonal(dim1=1, dim2=3).movedim(-1, 1), pairs.diagonal(dim1=2, dim2=4).movedim(-1, 2)
+
+
+class AddDistances(torch.autograd.Function):
+    """Adds factor · Σ ‖z_i − z_n‖₂ over several sets of vectors z (G, N, L) to the last N × N of (G, T, T), in place.
 
     Keeps the vectors alone and finds the distances again on the way back, so that no table of pairs waits in memory. A
     distance of zero has a gradient of zero. The way back can be gone twice: then it is made of differentiable steps.
     """
 
     @staticmethod
-    def forward(ctx: Any, factor: float, *vectors: Tensor) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, factor: float, *vectors: Tensor) -> Tensor:
         """The sum."""
-        ctx.factor = factor
-        ctx.save_for_backward(*vectors)
-        total = _distances_in_place(vectors[0])
-        for more in vectors[1:]:
-            total += _distances_in_place(more)
-        return total.mul_(factor)
+        ctx.factor, count = factor, vectors[0].shape[1]
+        sides, unit = _sides(vectors)
+        ctx.mark_dirty(scores)
+        ctx.save_for_backward(*vectors, *(side for pair in sides for side in pair))
+        total, *others = (_squares(*pair, 0.0).sqrt_() for pair in sides)
+        for more in others:
+            total += more
+        scores[:, -count:, -count:].add_(total.mul_(unit * factor))
+        return scores
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """For each set: Σ_n (g_in + g_ni)(z_i − z_n)/‖z_i − z_n‖."""
-        found: list[Tensor | None] = [None]
-        both = (gradients[0] + gradients[0].mT) * ctx.factor
-        for z in ctx.saved_tensors:
-            if torch.is_grad_enabled():
-                distances = _distances(z)
-                weights = torch.where(distances == 0, 0, both / torch.where(distances == 0, 1, distances))
-            else:
-                weights = _distances_in_place(z).reciprocal_().nan_to_num_(posinf=0).mul_(both)
-            found.append(weights.sum(-1, keepdim=True) * z - weights @ z)
-        return tuple(found)
+        sets, count = len(ctx.saved_tensors) // 3, ctx.saved_tensors[0].shape[1]
+        within = gradients[0][:, -count:, -count:]
+        if torch.is_grad_enabled():
+            both = (within + within.mT) * ctx.factor
+            return gradients[0], None, *(_towards(z, both) for z in ctx.saved_tensors[:sets])
+        sides = list(zip(ctx.saved_tensors[sets::2], ctx.saved_tensors[sets + 1 :: 2], strict=True))
+        both, found = within + within.mT, []
+        for left, right in sides:
+            weights = _squares(left, right, torch.inf).rsqrt_().mul_(both)
+            sums = torch.bmm(right[..., 1:].mT, weights)  # Σ_n weight_in · (1, z_n); the weights are symmetric
+            found.append((right[..., 2:] * sums[:, :1].mT - sums[:, 1:].mT).mul_(ctx.factor))
+        return gradients[0], None, *found
 
 
-def _distances_in_place(z: Tensor) -> Tensor:
-    """(B, H, N, L) → (B, H, N, N): Euclidean, by one product; zero where two vectors agree to rounding."""
-    flat = (z - z.mean(-2, keepdim=True)).flatten(0, 1)
-    size = flat.square().sum(-1)  # (B·H, N)
-    squares = torch.baddbmm(size[:, None, :], flat, flat.mT, alpha=-2).add_(size[:, :, None])
-    squares.diagonal(dim1=1, dim2=2).zero_()
-    return squares.masked_fill_(squares <= _rounding(size), 0).sqrt_().unflatten(0, z.shape[:2])
+def _sides(vectors: Sequence[Tensor]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+    """For each set two (G, N, L + 2) whose product is ‖z_i − z_n‖², in a unit that makes all ≤ 4; right is (‖z‖², 1, z)."""
+    flat = [z - z.mean(-2, keepdim=True) for z in vectors]
+    unit = torch.stack([z.square().sum(-1).amax() for z in flat]).amax().sqrt_().clamp_min_(1e-30)
+    sides = []
+    for z in flat:
+        z = z.div_(unit)
+        size = z.square().sum(-1, keepdim=True)
+        one = torch.ones_like(size)
+        sides.append((torch.cat([one, size, z.mul(-2)], -1), torch.cat([size, one, z], -1)))
+    return sides, unit
 
 
-def _distances(z: Tensor) -> Tensor:
-    """The same in steps that can be differentiated, also where a distance is zero."""
+def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
+    """The squared distances (G, N, N), with ``zero`` where they are nothing but rounding."""
+    squares = torch.bmm(left, right.mT)
+    return F.threshold(squares, _rounding(squares), zero, inplace=True)
+
+
+def _towards(z: Tensor, both: Tensor) -> Tensor:
+    """The way back for one set in steps that can be differentiated, also where a distance is zero."""
     z = z - z.mean(-2, keepdim=True)
     size = z.square().sum(-1)
     squares = size[..., :, None] + size[..., None, :] - 2 * (z @ z.mT)
-    near = (squares <= _rounding(size)) | torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
-    return torch.where(near, 0, torch.where(near, 1, squares).sqrt())
+    near = (squares <= _rounding(squares) * size.max()) | torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
+    weights = torch.where(near, 0, both / torch.where(near, 1, squares).sqrt())
+    return weights.sum(-1, keepdim=True) * z - weights @ z
 
 
-def _rounding(size: Tensor) -> Tensor:
-    """Squares up to this are rounding: what a sum of squares as large as the largest may be off by."""
-    return 32 * torch.finfo(size.dtype).eps * size.max()
+def _rounding(squares: Tensor) -> float:
+    """Squares up to this are rounding, where the longest vector has length 1."""
+    return 32 * torch.finfo(squares.dtype).eps

@@ -43,10 +43,14 @@ class SelfAttention(nn.Module):
         """(B, T, D) → (B, T, D); the first T − N tokens are prefix tokens."""
         # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
         q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))  # (B, H, T, d)
-        bias = encoding.bias(q, k, pos, layer)
-        q, k = _rotate(q, k, encoding, pos, layer)
-        bias = None if bias is None else widen(bias, x.shape[1])
-        return self.proj(attend(q, k, v, bias).transpose(1, 2).flatten(2))
+        logits = encoding.score(q, k, pos, layer)
+        if logits is None:
+            bias = encoding.bias(q, k, pos, layer)
+            q, k = _rotate(q, k, encoding, pos, layer)
+            y = attend(q, k, v, None if bias is None else widen(bias, x.shape[1]))
+        else:
+            y = logits.softmax(-1) @ v
+        return self.proj(y.transpose(1, 2).flatten(2))
 
 
 def _rotate(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
