@@ -2,6 +2,7 @@
 
     python benchmarks/encodings.py [--rounds 25] [--only rope,sape2]
     python benchmarks/encodings.py --sape2          # time and memory against the form printed in its paper
+    python benchmarks/encodings.py --alone          # rotation and CoPE without a model, forward, against other libraries
 
 Depth 6, dim 192, 3 heads, 32-pixel images, patch 4, batch 64. All contenders take turns in one process; a ratio is taken
 within a round, and the median over the rounds is printed. Peers are timm's models of the same size, where timm is there.
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -27,6 +29,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.models import MODELS
 from vitpos.models.base import PatchClassifier
 from vitpos.models.vit import ViT
+from vitpos.positions import Positions
 
 MODEL = "vit(patch=4, dim=192, depth=6, heads=3)"
 
@@ -71,6 +74,18 @@ class Step:
         return taken
 
 
+class Call:
+    """Any work, timed."""
+
+    def __init__(self, work: Callable[[], object]):
+        self.work = work
+
+    def __call__(self) -> float:
+        began = time.perf_counter()
+        self.work()
+        return time.perf_counter() - began
+
+
 def ours(spec: str, size: int = 32) -> nn.Module:
     return MODELS.build(MODEL, (3, size, size), 10, spec)
 
@@ -107,7 +122,7 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
     }
 
 
-def take_turns(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+def take_turns(steps: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each step in each round, after two rounds to warm up."""
     rows = [{name: step() for name, step in steps.items()} for _ in range(rounds + 2)][2:]
     return {name: [row[name] for row in rows] for name in steps}
@@ -147,6 +162,37 @@ def compare_sape2(rounds: int) -> None:
         print(f"{side}x{side:<5} {batch:5}   {ratio:.2f}, {saved:.2f}   ({times}; peak {peaks} MiB)")
 
 
+def compare_alone(side: int, batch: int, heads: int, rounds: int) -> None:
+    """Rotation of q and k, and CoPE from q and k, as ratios to the product q kᵀ and to other libraries."""
+    pretend_torchvision_operators()
+    import rotary_embedding_torch
+    from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
+    from x_transformers.x_transformers import CoPE
+
+    geometry, pos = Geometry(64 * heads, heads, 1, (side, side)), Positions.of((side, side))
+    q, k, _ = torch.randn(batch, side * side, 3, heads, 64).transpose(1, 3).unbind(2)
+    rope, cope = ENCODINGS.build("rope", geometry), ENCODINGS.build("cope", geometry)
+    table = RotaryEmbeddingCat(64, in_pixels=False, feat_shape=[side, side]).get_embed()
+    angles = rotary_embedding_torch.RotaryEmbedding(32, freqs_for="pixel").get_axial_freqs(side, side).flatten(0, 1)
+    theirs = CoPE(64, heads, max_pos=16)
+    calls = {
+        "q kT": lambda: q @ k.mT,
+        "rope": lambda: rope.rotate(q, k, pos, 0),
+        "timm rope": lambda: [apply_rot_embed_cat(x, table) for x in (q, k)],
+        "rotary-embedding-torch": lambda: [rotary_embedding_torch.apply_rotary_emb(angles, x) for x in (q, k)],
+        "cope": lambda: cope.bias(q, k, pos, 0),
+        "x-transformers CoPE": lambda: theirs(q, q @ k.mT * 64**-0.5),
+    }
+    with torch.no_grad():
+        taken = take_turns({name: Call(call) for name, call in calls.items()}, rounds)
+    print(f"{side}x{side}, batch {batch}, {heads} heads: ratio to q kT (medians of {rounds} rounds)")
+    for name, times in taken.items():
+        print(f"  {name:24} {statistics.median(a / b for a, b in zip(times, taken['q kT'], strict=True)):6.2f}")
+    for own, peer in (("rope", "timm rope"), ("rope", "rotary-embedding-torch"), ("cope", "x-transformers CoPE")):
+        ratio = statistics.median(a / b for a, b in zip(taken[own], taken[peer], strict=True))
+        print(f"  {own} / {peer}: {ratio:.2f}")
+
+
 def peak(name: str, size: int, batch: int) -> float:
     """Peak memory in MiB of three steps in a process of their own."""
     command = [sys.executable, __file__, "--peak", json.dumps([name, size, batch])]
@@ -177,6 +223,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only", help="names of encodings, by commas")
     parser.add_argument("--sape2", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
@@ -184,6 +231,9 @@ def main() -> None:
     elif options.sape2:
         check_printed()
         compare_sape2(options.rounds)
+    elif options.alone:
+        for side, batch, heads in ((8, 64, 3), (14, 32, 6)):
+            compare_alone(side, batch, heads, options.rounds)
     else:
         names = options.only.split(",") if options.only else [*ENCODINGS, "cpb(cosine=False)"]
         compare(list(dict.fromkeys(["none", *names])), options.rounds)

@@ -53,7 +53,9 @@ def _encoding(entry: Entry) -> dict[str, Any]:
     traits = set(entry.traits)
     if "stored" in traits:
         resolution = "by resampling its table, or by coordinates"
-    elif "by-cell" in traits or "permutation-blind" in traits:
+    elif "permutation-blind" in traits:
+        resolution = "any"
+    elif "by-cell" in traits:
         resolution = "any, by cells"
     else:
         resolution = "any, by coordinates"
@@ -84,14 +86,16 @@ def _parameters(name: str, geometry: str) -> int:
 
 def show(kind: str, geometry: str | None = None) -> None:
     """Prints the entries of a kind, one line each, and below it what else there is to say."""
-    print(f"{kind}:")
     found = entries(kind, geometry)
+    print(f"{kind}:")
     width = max(len(entry["name"]) for entry in found)
     for entry in found:
         print(f"  {entry['name']:{width}}  {entry['summary']}")
         details = [", ".join(f"{key}={option['default']!r}" for key, option in entry["options"].items())]
         if "traits" in entry:
-            details.append(f"{entry['source']} · {', '.join(entry['attaches'])} · {', '.join(entry['traits'])}")
+            known = entry["source"], ", ".join(entry["attaches"]), ", ".join(entry["traits"])
+            details.append(" · ".join(filter(None, known)))
+            details.append(f"other grids: {entry['resolution']} · {entry['translation']}")
         if "parameters" in entry:
             details.append(f"{entry['parameters']:,} parameters")
         for detail in filter(None, details):

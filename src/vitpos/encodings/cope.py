@@ -35,7 +35,7 @@ class CoPE(PositionEncoding):
         """(B, H, N, N)."""
         count = pos.cells.shape[1]
         q, k = q[:, :, -count:], k[:, :, -count:]
-        gates = torch.sigmoid(q @ k.mT * q.shape[-1] ** -0.5)  # (B, H, N, N)
+        gates = torch.sigmoid((q * q.shape[-1] ** -0.5) @ k.mT)  # (B, H, N, N)
         if self.causal:
             gates = gates.masked_fill((pos.cells[:, None, :] > pos.cells[:, :, None])[:, None], 0)
         gates = where_pairs(gates, pos)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs, turned
+from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -42,15 +40,10 @@ class Rope(Rotary):
 
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """One table of angles for all layers and heads."""
-        if self.place is not None:
-            cos, sin = self._waves(pos, dtype)
-        else:
-            key = ("rope", self.width, self.base, tuple(self.middle), dtype)
-            cos, sin = pos.table(key, lambda: self._waves(pos, dtype))
-        return partial(turned, cos=cos, sin=sin)
+        key = ("rope", self.width, self.base, tuple(self.middle), dtype)
+        return pos.table(key, lambda: self._turn(pos, dtype)) if self.place is None else self._turn(pos, dtype)
 
-    def _waves(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Two of (B|1, 1, N, d)."""
+    def _turn(self, pos: Positions, dtype: torch.dtype) -> Turn:
         coords = self.coords(pos, dtype).flip(-1)  # column before row
         count = self.width // 4
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)

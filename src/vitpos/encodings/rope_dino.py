@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs, turned
+from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -60,10 +59,9 @@ class RopeDino(Rotary):
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """One table of angles for all layers and heads."""
         key = ("rope_dino", self.width, self.base, tuple(self.middle), self.geometry.grid, dtype)
-        cos, sin = pos.table(key, lambda: self._waves(pos, dtype)) if self.place is None else self._waves(pos, dtype)
-        return partial(turned, cos=cos, sin=sin)
+        return pos.table(key, lambda: self._turn(pos, dtype)) if self.place is None else self._turn(pos, dtype)
 
-    def _waves(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _turn(self, pos: Positions, dtype: torch.dtype) -> Turn:
         coords = self.coords(pos, dtype)
         unit = coords * 2 / coords.new_tensor(self.geometry.grid)
         count = self.width // 4

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Literal
 
 import torch
 from torch import nn
 
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs, turned
+from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
 from vitpos.positions import Positions
 
 
@@ -43,5 +42,4 @@ class RopeMixed(Rotary):
         """Angles of this layer's heads, in float32 or better."""
         coords = self.coords(pos, dtype)
         angles = coords[:, None] @ self.frequencies[layer].to(coords.dtype)  # (B|1, H, N, d/2)
-        cos, sin = turn_pairs(angles, dtype)
-        return partial(turned, cos=cos, sin=sin)
+        return turn_pairs(angles, dtype)

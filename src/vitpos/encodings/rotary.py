@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -71,16 +71,36 @@ def head_width(name: str, geometry: Geometry) -> int:
     return width
 
 
-def turn_pairs(angles: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines (…, N, d) for angles (…, N, d/2) of the channel pairs (2t, 2t + 1)."""
-    cos, sin = angles.cos(), angles.sin()
-    return (
-        torch.stack([cos, cos], -1).flatten(-2).to(dtype),
-        torch.stack([-sin, sin], -1).flatten(-2).to(dtype),
-    )
+def turn_pairs(angles: Tensor, dtype: torch.dtype) -> Turn:
+    """Pairs (a, b) of channels (2t, 2t + 1) → (a cos − b sin, b cos + a sin), for x (…, N, d) and angles (…, N, d/2)."""
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    zero = torch.zeros_like(sin)
+    factors = [torch.stack(pair, -1).flatten(-2) for pair in ((cos, cos), (-sin, zero), (zero, sin))]
+    return lambda x: Neighbours.apply(x, *factors)
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Pairs (a, b) of neighbouring channels → (a cos − b sin, b cos + a sin), in real numbers."""
-    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    return torch.addcmul(x * cos, swapped, sin)
+class Neighbours(torch.autograd.Function):
+    """y_t = here_t · x_t + after_t · x_(t+1) + before_t · x_(t−1) along the last dimension: whole rows, nothing swapped.
+
+    The factors broadcast over x; ``after`` ends and ``before`` begins with zero.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, here: Tensor, after: Tensor, before: Tensor) -> Tensor:
+        """Three passes, the last two into the first."""
+        ctx.save_for_backward(x, here, after, before)
+        y = x * here
+        y[..., :-1].addcmul_(x[..., 1:], after[..., :-1])
+        y[..., 1:].addcmul_(x[..., :-1], before[..., 1:])
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """The same step with the factors of the neighbours changed over."""
+        (x, here, after, before), gradient = ctx.saved_tensors, gradients[0]
+        back = Neighbours.apply(gradient, here, F.pad(before[..., 1:], (0, 1)), F.pad(after[..., :-1], (1, 0)))
+        found: list[Tensor | None] = [None, None, None]
+        if any(ctx.needs_input_grad[1:]):
+            beside = F.pad(x, (1, 1))
+            found = [(gradient * y).sum_to_size(here.shape) for y in (x, beside[..., 2:], beside[..., :-2])]
+        return back, *found

@@ -16,5 +16,5 @@ def lookup(values: Tensor, at: Tensor) -> Tensor:
     at = at.to(values.dtype).clamp(0, last)
     low = at.detach().floor().clamp_(max=max(last - 1, 0))
     index = low.long().expand(*values.shape[:-1], -1)
-    below, above = values.gather(-1, index), values.gather(-1, index + min(last, 1))
+    below, above = values.gather(-1, index), values[..., min(last, 1) :].gather(-1, index)
     return torch.lerp(below, above, (at - low).expand_as(below))
