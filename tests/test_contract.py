@@ -40,7 +40,11 @@ OPTIONS = [
     "rope_mixed(prefix='content')",
     "rope_dino(shift=0.5, jitter=1.5)",
     "liere(block=2)",
+    "learned + mjp(ratio=0.5, index=True, dal='pca', per='image', derange=True)",
+    "rope + mjp(ratio=0.5, dal=None)",
+    "relative + sape2 + mjp(ratio=0.5, dal=None)",
 ]
+BESIDE = {"mjp": "learned + mjp(ratio=0.5)"}  # what hides the places of others does nothing alone
 
 every = pytest.mark.parametrize("spec", SPECS + OPTIONS)
 single = pytest.mark.parametrize("spec", SINGLE)
@@ -221,7 +225,7 @@ def test_an_image_is_answered_alike_alone_and_in_a_batch(spec):
 @every
 def test_gradients_reach_every_parameter(spec):
     """Without prefix tokens: a CLS token reads nothing of what the last layer says of pairs of patches."""
-    model = model_of(spec, model=PATCHES_ONLY).train()
+    model = model_of(BESIDE.get(spec, spec), model=PATCHES_ONLY).train()
     logits, penalty = model.step(pictures())
     (logits.square().sum() + penalty).backward()
     for name, parameter in model.named_parameters():
@@ -231,9 +235,10 @@ def test_gradients_reach_every_parameter(spec):
 
 @every
 def test_a_gradient_can_be_differentiated_again(spec):
-    model, images = model_of(spec), pictures().requires_grad_()
+    model, images = model_of(BESIDE.get(spec, spec)).train(), pictures().requires_grad_()
     with twice_differentiable():
-        loss = model(images).square().sum()
+        logits, penalty = model.step(images)
+        loss = logits.square().sum() + penalty
         gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
         sum(g.square().sum() for g in gradients).backward()
     assert images.grad.isfinite().all() and images.grad.any()
@@ -340,7 +345,7 @@ class Mover(PositionEncoding):
         order = torch.arange(x.shape[1]).flip(0)
         return x[:, order], pos.permute(order).hide(torch.arange(x.shape[1])[None] < 3)
 
-    def penalty(self, pos):
+    def penalty(self, pos, whole):
         return (~pos.known).sum() * 0.5
 
     def advance(self, progress):

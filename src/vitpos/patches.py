@@ -55,6 +55,83 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def block_mask(
+    grid: tuple[int, int],
+    ratio: float,
+    *,
+    images: int = 1,
+    least: int | None = None,
+    most: int | None = None,
+    exact: bool = False,
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Random rectangles that cover int(ratio·N) cells of a grid at most: (images, N), True where covered.
+
+    BEiT's mask as MJP uses it, for all images at once. A rectangle has an area from ``least`` to what is left, at most
+    ``most``, and an aspect from 0.3 to 1/0.3; of ten proposals the first that adds something and not too much is taken,
+    and a mask that likes none of ten is done. ``least`` and ``most`` are by default 8 and 75 cells of a 14×14 grid,
+    scaled to this one. ``exact`` fills up with single cells what the rectangles leave. A ratio of 1 covers everything.
+    """
+    rows, columns = grid
+    count = rows * columns
+    if not 0 <= ratio <= 1 or images < 1 or min(grid) < 1:
+        raise UserError(f"a mask of ratio {ratio} for {images} images on a grid of {grid} cannot be; ratios are 0 to 1")
+    if ratio == 1:
+        return torch.ones(images, count, dtype=torch.bool, device=device)
+    target = int(ratio * count + 1e-9)
+    least, most = least or max(1, round(count * 8 / 196)), most or max(1, round(count * 75 / 196))
+    mask = torch.zeros(images, rows, columns, dtype=torch.bool, device=device)
+    todo = torch.arange(images if target else 0, device=device)  # masks that are not done; what follows is theirs
+    free = torch.ones(len(todo), rows, columns, device=device)
+    left = torch.full((len(todo),), float(target), device=device)
+    refused = torch.zeros(len(todo), dtype=torch.bool, device=device)  # whose last five proposals were all bad
+    while len(todo):
+        room = left.clamp_max(most)[:, None]
+        area, aspect, top, start = torch.rand(4, len(todo), 5, generator=generator, device=device)
+        area, aspect = least + area * (room - least), 0.3 ** (2 * aspect - 1)
+        height, width = (area * aspect).sqrt_().round_(), (area / aspect).sqrt_().round_()
+        in_rows = _between(rows, ((rows - height + 1) * top).floor_(), height)  # (todo, 5, rows)
+        in_columns = _between(columns, ((columns - width + 1) * start).floor_(), width)
+        new = torch.linalg.vecdot(in_rows.float() @ free, in_columns.float())  # cells that each would add
+        good = (width < columns) & (height < rows) & (new > 0) & (new <= room)
+        some, first = good.max(1)
+        chosen = torch.arange(len(todo), device=device), first
+        free.masked_fill_((in_rows[chosen] & some[:, None])[:, :, None] & in_columns[chosen][:, None], 0)
+        left -= new[chosen] * some
+        done = (left == 0) | (refused & ~some)
+        mask[todo[done]] = free[done] == 0
+        todo, free, left, refused = (x[~done] for x in (todo, free, left, ~some))
+    mask = mask.flatten(1)
+    if exact:
+        order = torch.rand(images, count, generator=generator, device=device).masked_fill_(mask, -1).argsort(1)
+        mask = mask.scatter(1, order[:, :target], torch.ones_like(mask))
+    return mask
+
+
+def _between(places: int, start: Tensor, length: Tensor) -> Tensor:
+    """Whether a place 0 … P − 1 lies within intervals (B, A): (B, A, P)."""
+    at = torch.arange(places, device=start.device)
+    return (at >= start[..., None]) & (at < (start + length)[..., None])
+
+
+def scramble(mask: Tensor, *, derange: bool = False, generator: torch.Generator | None = None) -> Tensor:
+    """The order (B, N) that permutes the True cells of a mask (B, N) among themselves and leaves the others.
+
+    Any permutation is as likely as any other, so that on average one cell stays where it is; with ``derange`` they
+    move in one random cycle instead, and none stays unless it is alone.
+    """
+    index = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    last = mask.shape[1] + index.double()  # cells outside the mask sort behind it, in their own order
+    drawn = torch.rand(mask.shape, generator=generator, device=mask.device, dtype=torch.float64)
+    random = torch.where(mask, drawn, last).argsort(1)
+    if not derange:
+        return index.scatter(1, torch.where(mask, index, last).argsort(1), random)
+    inside = mask.sum(1, keepdim=True)
+    following = torch.where(index < inside, (index + 1) % inside.clamp_min(1), index)
+    return index.scatter(1, random, random.gather(1, following))
+
+
 def rearrange(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
     """Pictures whose cells are moved: ``order`` (N,) for all images, or (B, N)."""
     height, width = images.shape[2:]

@@ -52,7 +52,11 @@ class Positions:
 
     def hide(self, mask: Tensor) -> Positions:
         """The same places, not to be used where ``mask`` (B|1, N) is True."""
-        return replace(self, known=self.known & ~mask, raster=False, hiding=True)
+        return replace(self, known=self.known & ~mask, hiding=True)
+
+    def shown(self) -> Positions:
+        """The same places, all of them to be used."""
+        return replace(self, known=torch.ones_like(self.known), hiding=False) if self.hiding else self
 
     def permute(self, order: Tensor) -> Positions:
         """Positions that follow shuffled tokens: token i is the one that was token ``order[..., i]`` (B|1, N)."""

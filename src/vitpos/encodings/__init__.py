@@ -25,6 +25,7 @@ ENCODINGS = Catalog(
         "rope_mixed": "vitpos.encodings.rope_mixed:RopeMixed",
         "rope_dino": "vitpos.encodings.rope_dino:RopeDino",
         "liere": "vitpos.encodings.liere:LieRE",
+        "mjp": "vitpos.encodings.mjp:MJP",
     },
     sums=True,
 )

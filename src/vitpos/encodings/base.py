@@ -45,6 +45,7 @@ class PositionEncoding(nn.Module):
     source: ClassVar[str] = ""  # who proposed it, where and when
     traits: ClassVar[tuple[str, ...]] = ()
     turns: ClassVar[bool] = False  # its bias undoes its own rotation where a place is hidden
+    decays: bool = False  # whether weight decay may pull at its parameters
 
     def lead(self, tokens: Tensor) -> Tensor:
         """Once: adds to the prefix tokens (P, D), for tables that have rows for them."""
@@ -74,8 +75,8 @@ class PositionEncoding(nn.Module):
         """The q and k (B, H, N, d) whose product gives the logits."""
         return q, k
 
-    def penalty(self, pos: Positions) -> Tensor | float:
-        """An extra loss for this batch's places."""
+    def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
+        """An extra loss for this batch's places; ``whole`` is all of the model's encoding, of which this is a part."""
         return 0.0
 
     def advance(self, progress: float) -> None:
@@ -86,7 +87,7 @@ class PositionEncoding(nn.Module):
         return self
 
     def __add__(self, other: PositionEncoding) -> Composed:
-        return Composed([*_parts(self), *_parts(other)])
+        return Composed([*parts(self), *parts(other)])
 
 
 class Composed(PositionEncoding):
@@ -98,25 +99,25 @@ class Composed(PositionEncoding):
 
     def lead(self, tokens: Tensor) -> Tensor:
         """Each part adds its own."""
-        for part in _parts(self):
+        for part in parts(self):
             tokens = part.lead(tokens)
         return tokens
 
     def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """Each part arranges what the one before it left."""
-        for part in _parts(self):
+        for part in parts(self):
             x, pos = part.arrange(x, pos)
         return x, pos
 
     def embed(self, x: Tensor, pos: Positions) -> Tensor:
         """Each part adds its own."""
-        for part in _parts(self):
+        for part in parts(self):
             x = part.embed(x, pos)
         return x
 
     def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
         """Each part adds its own."""
-        for part in _parts(self):
+        for part in parts(self):
             x = part.refresh(x, pos, layer)
         return x
 
@@ -126,8 +127,8 @@ class Composed(PositionEncoding):
         Rotations follow each other, so each one has to undo its own on what those before it have turned.
         """
         prefix = q.shape[2] - pos.cells.shape[1]
-        turning = [part for part in _parts(self) if part.turns]
-        biases = [part.bias(q, k, pos, layer) for part in _parts(self) if not part.turns]
+        turning = [part for part in parts(self) if part.turns]
+        biases = [part.bias(q, k, pos, layer) for part in parts(self) if not part.turns]
         for part in turning:
             biases.append(part.bias(q, k, pos, layer))
             if part is not turning[-1]:
@@ -140,30 +141,31 @@ class Composed(PositionEncoding):
     def score(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
         """The word of the one part that speaks of logits; None where several do."""
         hooks = PositionEncoding.bias, PositionEncoding.rotate
-        speaking = [part for part in _parts(self) if (type(part).bias, type(part).rotate) != hooks]
+        speaking = [part for part in parts(self) if (type(part).bias, type(part).rotate) != hooks]
         return speaking[0].score(q, k, pos, layer) if len(speaking) == 1 else None
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
         """Each part rotates what the one before it left."""
-        for part in _parts(self):
+        for part in parts(self):
             q, k = part.rotate(q, k, pos, layer)
         return q, k
 
-    def penalty(self, pos: Positions) -> Tensor | float:
+    def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
         """The sum of the parts' penalties."""
-        return sum(part.penalty(pos) for part in _parts(self))
+        return sum(part.penalty(pos, whole) for part in parts(self))
 
     def advance(self, progress: float) -> None:
         """Tells every part."""
-        for part in _parts(self):
+        for part in parts(self):
             part.advance(progress)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> PositionEncoding:
         """Every part resized."""
-        return Composed(part.resized(grid, how=how) for part in _parts(self))
+        return Composed(part.resized(grid, how=how) for part in parts(self))
 
 
-def _parts(encoding: PositionEncoding) -> list[PositionEncoding]:
+def parts(encoding: PositionEncoding) -> list[PositionEncoding]:
+    """What an encoding is made of: itself, or what was added up."""
     return cast(list[PositionEncoding], list(encoding.parts)) if isinstance(encoding, Composed) else [encoding]
 
 

@@ -19,7 +19,8 @@ class Learned(PositionEncoding):
     Initialised from a truncated normal (timm cuts at ±2 in value, which at std .02 cuts nothing: a plain normal). The
     table holds patches only, as in DeiT-III; ``prefix`` adds a vector for each prefix token, as in ViT, whose first row is
     that of CLS. ``every_layer`` adds a table of its own before each block instead of one at the input. Between the places
-    of the table, as on another grid, vectors are interpolated; beyond its border the border repeats.
+    of the table, as on another grid, vectors are interpolated; beyond its border the border repeats. ``decay`` lets weight
+    decay pull at the table too, which none of the papers wants but one release does.
     """
 
     source = "Dosovitskiy et al., ICLR 2021"
@@ -33,9 +34,10 @@ class Learned(PositionEncoding):
         between: Literal["bicubic", "bilinear"] = "bicubic",
         prefix: bool = False,
         every_layer: bool = False,
+        decay: bool = False,
     ):
         super().__init__()
-        self.between, self.every_layer = between, every_layer
+        self.between, self.every_layer, self.decays = between, every_layer, decay
         layers = geometry.depth if every_layer else 1
         self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
         rows = torch.randn(geometry.prefix, geometry.dim) * std
@@ -57,7 +59,7 @@ class Learned(PositionEncoding):
         rows, columns = self.table.shape[1:3]
         vectors = self.table[layer].flatten(0, 1)  # (places, D)
         if pos.raster and pos.grid == (rows, columns):
-            return x + vectors
+            return x + where_known(vectors[None], pos)
         key = ("taps", rows, columns, self.between)
         where = pos.table(key, lambda: taps(pos.coords, (rows, columns), how=self.between))
         return x + where_known(read(vectors, where), pos)

@@ -143,8 +143,8 @@ class Lines(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         """Each line's gradient added in its place: into the one that AddDistances hands on, which nobody else holds."""
         total = gradients[0].clone() if torch.is_grad_enabled() else gradients[0]
-        for place, gradient in zip(_within_lines(total, ctx.grid), gradients[1:], strict=True):
-            place += gradient
+        for axis, gradient in enumerate(gradients[1:]):
+            _within_lines(total, ctx.grid)[axis].add_(gradient)
         return total, None
 
 

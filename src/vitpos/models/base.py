@@ -111,4 +111,4 @@ class PatchClassifier(Classifier):
     def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
         """Logits and the encoding's penalty for this batch's places."""
         x, pos = self.tokens(images, positions)
-        return self.head(self.read(x)), self.encoding.penalty(pos)
+        return self.head(self.read(x)), self.encoding.penalty(pos, self.encoding)

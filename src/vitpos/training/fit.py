@@ -89,13 +89,13 @@ def fit(
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Weight matrices decay; biases, norms, prefix tokens and everything of the encoding do not."""
+    """Weight matrices decay; biases, norms, prefix tokens and the encoding do not, unless it asks for it."""
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for module_name, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             plain = name == "weight" and parameter.ndim >= 2 and not module_name.startswith("encoding")
-            (matrices if plain else rest).append(parameter)
+            (matrices if plain or getattr(module, "decays", False) else rest).append(parameter)
     return [{"params": matrices, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
 
 

@@ -1,0 +1,199 @@
+"""The masked jigsaw puzzle: masks, shuffles, the unknown vector, the penalty."""
+
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitpos.errors import UserError
+from vitpos.models import MODELS
+from vitpos.patches import block_mask, rearrange, scramble, split
+from vitpos.positions import Positions
+
+GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
+MODEL = "vit(patch=(2, 3), dim=32, depth=2, heads=2)"
+IMAGE = (1, 8, 15)  # a grid of 4×5
+GRID = (4, 5)
+
+
+def literal_mask(grid, ratio, least, most):
+    """The published sampler, one rectangle after another; gives the covered cells and the rectangles."""
+    height, width = grid
+    covered, shapes = set(), []
+    target = int(ratio * height * width)
+    while len(covered) < target:
+        room = min(target - len(covered), most)
+        for _ in range(10):
+            area = random.uniform(least, room)
+            aspect = math.exp(random.uniform(math.log(0.3), math.log(1 / 0.3)))
+            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if w >= width or h >= height:
+                continue
+            top, left = random.randint(0, height - h), random.randint(0, width - w)
+            block = {(r, c) for r in range(top, top + h) for c in range(left, left + w)}
+            if 0 < len(block - covered) <= room:
+                covered |= block
+                shapes.append((h, w))
+                break
+        else:
+            break
+    return covered
+
+
+@given(GRIDS, st.floats(0, 1), st.integers(1, 4), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_masks_never_cover_more_than_asked(grid, ratio, images, exact):
+    mask = block_mask(grid, ratio, images=images, exact=exact)
+    count = mask.sum(1)
+    target = int(ratio * grid[0] * grid[1] + 1e-9)
+    assert mask.shape == (images, grid[0] * grid[1])
+    assert (count == target).all() if exact or ratio == 1 else (count <= target).all()
+
+
+@pytest.mark.parametrize(("grid", "ratio"), [((14, 14), 0.03), ((14, 14), 0.15), ((14, 14), 0.9), ((6, 11), 0.27)])
+def test_masks_of_a_batch_are_distributed_as_those_of_the_published_sampler(grid, ratio):
+    random.seed(0)
+    cells = grid[0] * grid[1]
+    literal = torch.zeros(1500, *grid)
+    for image in literal:
+        for row, column in literal_mask(grid, ratio, 8, 75):
+            image[row, column] = 1
+    batch = block_mask(grid, ratio, images=1500, least=8, most=75, generator=torch.Generator().manual_seed(0)).float()
+    batch = batch.unflatten(1, grid)
+    counts = [x.sum((1, 2)) for x in (literal, batch)]
+    spread = max(counts[0].std().item(), 0.1)
+    assert abs(counts[0].mean() - counts[1].mean()) < 5 * spread * (2 / 1500) ** 0.5
+    assert abs(counts[0].std() - counts[1].std()) < 0.2 * spread + 0.1
+    shares = [(c == 0).double().mean() for c in counts]
+    assert abs(shares[0] - shares[1]) < 0.05
+    error = (ratio * (1 - ratio) * 2 / 1500) ** 0.5  # of a cell's share of being covered
+    assert (literal.mean(0) - batch.mean(0)).abs().max() < 5 * error + 0.01
+    edges = [(x.diff(dim=1).abs().sum(), x.diff(dim=2).abs().sum()) for x in (literal, batch)]  # shape of the blocks
+    assert all(abs(a / b - 1) < 0.08 for a, b in zip(*edges, strict=True)), (edges, cells)
+
+
+def test_a_ratio_of_one_covers_everything_and_a_wrong_one_is_named():
+    assert block_mask((3, 4), 1.0, images=2).all()
+    with pytest.raises(UserError, match=r"ratio 1\.5"):
+        block_mask((3, 4), 1.5)
+
+
+@given(GRIDS, st.floats(0, 1), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_shuffle_is_a_bijection_of_the_masked_cells_alone(grid, ratio, derange):
+    mask = block_mask(grid, ratio, images=3)
+    order = scramble(mask, derange=derange)
+    index = torch.arange(mask.shape[1]).expand_as(order)
+    assert (order.sort(1).values == index).all()
+    assert (order == index)[~mask].all() and mask.gather(1, order)[mask].all()
+    if derange:
+        alone = mask.sum(1, keepdim=True) == 1
+        assert ((order != index) | ~mask | alone).all()
+
+
+def test_every_permutation_of_three_cells_is_as_likely():
+    mask = torch.tensor([True, False, True, True]).expand(6000, -1)
+    orders = scramble(mask, generator=torch.Generator().manual_seed(0))
+    counts = orders.unique(dim=0, return_counts=True)[1]
+    assert len(counts) == 6 and (counts - 1000).abs().max() < 150
+
+
+def test_shuffled_tokens_are_the_tokens_of_shuffled_pixels():
+    images = torch.randn(3, 2, 8, 15)
+    order = scramble(block_mask(GRID, 0.5, images=3))
+    tokens = split(images, (2, 3))
+    moved = tokens.gather(1, order[..., None].expand_as(tokens))
+    assert torch.equal(split(rearrange(images, GRID, order), (2, 3)), moved)
+
+
+def model_of(spec):
+    torch.manual_seed(0)
+    model = MODELS.build(MODEL, IMAGE, 5, spec)
+    with torch.no_grad():
+        for parameter in model.encoding.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("spec", ["learned", "rope", "relative", "cpe", "sape2", "alibi + sinusoidal"])
+def test_without_a_mask_it_is_the_plain_model(spec):
+    plain, puzzle = model_of(spec).eval(), model_of(f"{spec} + mjp(ratio=0.5)").eval()
+    state = {name.replace("encoding.parts.0.", "encoding."): t for name, t in puzzle.state_dict().items()}
+    if "+" in spec:
+        state = puzzle.state_dict()
+    plain.load_state_dict({name: state[name] for name in plain.state_dict()})
+    images = torch.randn(3, *IMAGE)
+    assert torch.equal(plain(images), puzzle(images))
+    puzzle.train()
+    assert not torch.equal(plain(images), puzzle(images))
+
+
+def test_the_unknown_vector_is_added_where_and_only_where_a_place_is_hidden():
+    encoding = model_of("learned + mjp").encoding
+    mask = torch.rand(3, 20) < 0.4
+    added = encoding.embed(torch.zeros(3, 20, 32), Positions.of(GRID).hide(mask))
+    table, unknown = encoding.parts[0].table.flatten(0, 2), encoding.parts[1].unknown
+    assert torch.equal(added[mask], unknown.expand(int(mask.sum()), -1))
+    assert torch.equal(added[~mask], table.expand(3, -1, -1)[~mask])
+
+
+def test_training_shuffles_the_hidden_patches_and_leaves_the_others():
+    encoding = model_of("learned + mjp(ratio=0.5, per='image')").encoding.train()
+    x = torch.randn(64, 20, 32)
+    moved, pos = encoding.arrange(x, Positions.of(GRID))
+    assert torch.equal(moved[pos.known], x[pos.known])
+    assert torch.allclose(moved.sum(1), x.sum(1), atol=1e-5) and not torch.equal(moved, x)
+    assert len(pos.known) == 64 and len(pos.known.unique(dim=0)) > 32
+    _, shared = model_of("learned + mjp(ratio=0.5)").encoding.train().arrange(x, Positions.of(GRID))
+    assert len(shared.known) == 1
+
+
+@pytest.mark.parametrize("dal", ["linear", "nonlinear", "pca"])
+def test_the_penalty_is_the_mean_error_in_cells_where_places_are_known(dal):
+    encoding = model_of(f"learned + mjp(dal={dal!r}, weight=0.5)").encoding
+    mask = torch.zeros(1, 20, dtype=torch.bool)
+    mask[0, [3, 7, 8]] = True
+    table = encoding.parts[0].table.flatten(0, 2)
+    torch.manual_seed(0)
+    penalty = encoding.penalty(Positions.of(GRID).hide(mask), encoding)
+    torch.manual_seed(0)
+    found = table @ torch.pca_lowrank(table, q=2, niter=5)[2] if dal == "pca" else encoding.parts[1].head(table)
+    truth = torch.cartesian_prod(torch.arange(4.0), torch.arange(5.0))
+    assert torch.allclose(penalty, 0.5 * F.l1_loss(found[~mask[0]], truth[~mask[0]]), atol=1e-4)
+    penalty.backward()
+    gradient = encoding.parts[0].table.grad.flatten(0, 2)
+    assert gradient[~mask[0]].any(1).all() and not gradient[mask[0]].any()
+    assert not encoding.parts[1].unknown.grad.any()
+
+
+def test_the_penalty_reaches_tables_that_are_added_and_no_others():
+    model = model_of("learned + relative + mjp")
+    model.encoding.penalty(Positions.of(GRID), model.encoding).backward()
+    learned, relative, _ = model.encoding.parts
+    assert learned.table.grad.any() and all(p.grad is None for p in relative.parameters())
+    assert all(p.grad is None for p in model.blocks.parameters())
+    alone = model_of("rope + mjp").encoding
+    assert alone.penalty(Positions.of(GRID), alone) == 0
+
+
+def test_the_published_codes_gate_and_schedule():
+    encoding = model_of("learned + mjp(ratio=1.0, probability=0.5, warmup=0.25, fade=0.5, weight=1.0)").encoding.train()
+    puzzle, x, pos = encoding.parts[1], torch.randn(2, 20, 32), Positions.of(GRID)
+    encoding.advance(0.2)
+    assert encoding.arrange(x, pos)[1] is pos
+    encoding.advance(0.3)
+    masked = sum(encoding.arrange(x, pos)[1] is not pos for _ in range(400))
+    assert 150 < masked < 250
+    for progress, weight in ((0.125, 0.5), (0.25, 1.0), (0.625, 0.75), (1.0, 0.5)):
+        encoding.advance(progress)
+        assert puzzle._weight() == pytest.approx(weight)
+
+
+def test_options_that_cannot_be_are_named():
+    for spec, message in (("mjp(ratio=1.2)", "ratio=1.2"), ("mjp(layers=0)", "layers=0")):
+        with pytest.raises(UserError, match=message):
+            MODELS.build(MODEL, IMAGE, 5, spec)
