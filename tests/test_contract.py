@@ -1,7 +1,5 @@
 """Every encoding of the catalogue through every promise; each trait is tested both ways."""
 
-from copy import deepcopy
-
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -21,8 +19,12 @@ PATCHES_ONLY = MODEL.replace("registers=1", "pool='mean'")
 N = GRID[0] * GRID[1]
 SINGLE = list(ENCODINGS)
 SPECS = [*SINGLE, "learned + sinusoidal", "nearby + learned", "rope + liere + cope", "rope(prefix='content') + cpe"]
+SPECS += ["cpb + rope", "rope(prefix='content') + cpb"]
 OPTIONS = [
     "learned(between='bilinear')",
+    "learned(every_layer=True)",
+    "learned(prefix=True)",
+    "sinusoidal(layout='moco')",
     "factorized(fractional=True)",
     "fourier(learnable=False)",
     "relative(cls=True)",
@@ -48,6 +50,10 @@ BESIDE = {"mjp": "learned + mjp(ratio=0.5)"}  # what hides the places of others 
 
 every = pytest.mark.parametrize("spec", SPECS + OPTIONS)
 single = pytest.mark.parametrize("spec", SINGLE)
+
+
+def traits_of(spec):
+    return {trait for term in ENCODINGS.parse(spec) for trait in ENCODINGS.describe(term.name).traits}
 
 
 def model_of(spec: str, dtype=torch.float64, model=MODEL) -> ViT:
@@ -85,15 +91,12 @@ def shuffled(n=N):
     return torch.randperm(n, generator=torch.Generator().manual_seed(3))
 
 
-def traits_of(spec):
-    return {trait for term in ENCODINGS.parse(spec) for trait in ENCODINGS.describe(term.name).traits}
-
-
 def pair_logits(model, x, pos, layer=1):
     """(B, H, N, N): the logits that attention would see, from tokens x that are their own q and k."""
     x = model.encoding.refresh(model.encoding.embed(x, pos), pos, layer)
     q = x.unflatten(2, (2, 16)).transpose(1, 2)
     k = q.flip(-1)
+    q, k = model.encoding.prepare(q, k, layer)
     bias = model.encoding.bias(q, k, pos, layer)
     turned = model.encoding.rotate(q, k, pos, layer)
     return turned[0] @ turned[1].mT / 4 + (0 if bias is None else bias)
@@ -175,12 +178,17 @@ def test_grid_blindness_is_as_declared(spec):
 
 @single
 def test_relativity_is_as_declared(spec):
-    """Among patches: a CLS token that is not turned acts as a token at the origin, which a shift does move."""
-    model, x = model_of(spec, model=PATCHES_ONLY), tokens()
-    canvas = torch.arange(7 * 9).view(7, 9)
-    here, there = (canvas[r : r + GRID[0], c : c + GRID[1]].flatten() for r, c in ((0, 0), (3, 5)))
-    pos = Positions.of((7, 9))
-    holds(same(forward(model, x, pos.take(here)), forward(model, x, pos.take(there))), spec, "relative")
+    """Two crops of one canvas, compared on the patches that both have, away from their borders.
+
+    Among patches: a CLS token that is not turned acts as a token at the origin, which a shift does move.
+    """
+    model, canvas = model_of(spec, model=PATCHES_ONLY), tokens(n=GRID[0] * 9).unflatten(1, (GRID[0], 9))
+    logits = []
+    for start, shared in ((0, slice(3, 6)), (3, slice(0, 3))):
+        crop = canvas[:, :, start : start + 6].flatten(1, 2)
+        pairs = pair_logits(model, crop, Positions.of((GRID[0], 6))).unflatten(3, (-1, 6)).unflatten(2, (-1, 6))
+        logits.append(pairs[:, :, :, shared, :, shared])
+    holds(same(*logits), spec, "relative")
 
 
 @single
@@ -194,13 +202,23 @@ def test_being_trained_and_stored_is_as_declared(spec):
 
 @every
 def test_resized_serves_its_new_grid_and_leaves_the_old_one_alone(spec):
-    model = model_of(spec)
+    model, grid = model_of(spec), (6, 5)
     before = model(pictures())
-    other = deepcopy(model)
-    other.encoding = model.encoding.resized((5, 2))
-    x = tokens(n=10)
-    assert forward(other, x, Positions.of((5, 2))).isfinite().all()
+    other = model.resized(grid)
+    assert other.geometry.grid == grid and other(pictures(grid=grid)).isfinite().all()
     assert same(model(pictures()), before)
+    if "stored" not in traits_of(spec) and "index=True" not in spec:  # no table: fitted, not gone beyond the span
+        assert same(other(pictures(grid=grid)), model(pictures(grid=grid)))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SINGLE if "stored" in traits_of(spec)])
+@pytest.mark.parametrize("grid", [(6, 5), (2, 8)])
+def test_a_resized_model_is_one_built_for_the_new_grid_with_the_new_table(spec, grid):
+    resized = model_of(spec).resized(grid)
+    image = (IMAGE[0], grid[0] * PATCH[0], grid[1] * PATCH[1])
+    built = MODELS.build(MODEL, image, 5, spec).double().eval()
+    built.load_state_dict(resized.state_dict())
+    assert torch.allclose(resized(pictures(grid=grid)), built(pictures(grid=grid)), atol=1e-5)
 
 
 @every
@@ -209,7 +227,8 @@ def test_prefix_tokens_are_left_alone(spec):
     seen = []
     model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     model(pictures())
-    assert torch.equal(seen[0][:, :2], model.prefix.expand(3, -1, -1))
+    assert torch.equal(seen[0][:, :2], model.encoding.lead(model.prefix).expand(3, -1, -1))
+    assert "prefix=True" in spec or model.encoding.lead(model.prefix) is model.prefix
     q, k = torch.randn(2, 3, 2, N + 2, 16, dtype=torch.float64)
     bias = model.encoding.bias(q, k, Positions.of(GRID), 0)
     speaks = bias is not None and bool(widen(bias, N + 2)[..., :2, :].any() or widen(bias, N + 2)[..., :2].any())
@@ -224,13 +243,13 @@ def test_an_image_is_answered_alike_alone_and_in_a_batch(spec):
 
 @every
 def test_gradients_reach_every_parameter(spec):
-    """Without prefix tokens: a CLS token reads nothing of what the last layer says of pairs of patches."""
-    model = model_of(BESIDE.get(spec, spec), model=PATCHES_ONLY).train()
+    """The mean over patches: a CLS token reads nothing of what the last layer says of pairs of patches."""
+    model = model_of(BESIDE.get(spec, spec), model=MODEL.replace("registers", "pool='mean', registers")).train()
     logits, penalty = model.step(pictures())
     (logits.square().sum() + penalty).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert parameter.grad.any(), name
+        assert parameter.grad.abs().max() > 1e-8, name
 
 
 @every
@@ -304,14 +323,13 @@ def test_composition_works_in_either_order(spec):
     assert same(first(pictures()), second(pictures()))
 
 
-@pytest.mark.parametrize("spec", [*SPECS, *OPTIONS, "learned + sape2", "sape2 + relative"])
+@pytest.mark.parametrize("spec", [*(spec for spec in OPTIONS if spec.startswith("sape2")), "sape2", "learned + sape2"])
 def test_logits_given_whole_are_products_and_bias_and_so_are_their_gradients(spec):
     model, pos = model_of(spec), Positions.of(GRID)
     for prefix in (0, 2):
         q, k = torch.randn(2, 3, 2, N + prefix, 16, dtype=torch.float64, requires_grad=True).unbind()
         logits = model.encoding.score(q, k, pos, 0)
-        if logits is None:
-            return
+        assert logits is not None
         expected = q @ k.mT * 0.25 + widen(model.encoding.bias(q, k, pos, 0), N + prefix)
         assert same(logits, expected)
         weight, inputs = torch.randn_like(expected), (q, k, *model.encoding.parameters())

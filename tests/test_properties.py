@@ -79,6 +79,8 @@ def test_equal_vectors_are_at_distance_zero_with_gradients_of_zero_once_and_twic
     (gradient,) = torch.autograd.grad(total.square().sum() + total.sum(), z, create_graph=True)
     (second,) = torch.autograd.grad(gradient.square().sum(), z)
     assert gradient.isfinite().all() and second.isfinite().all()
+    (pair,) = torch.autograd.grad(AddDistances.apply(z.new_zeros(1, 5, 5), 1.0, z)[0, 1, 3], z)
+    assert not pair.any()
 
 
 def test_distances_agree_with_cdist_and_their_gradients_with_differences():
@@ -148,15 +150,31 @@ def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor(
 
 
 def test_dino_moves_places_in_training_only_and_keeps_all_layers_together():
-    encoding = build("rope_dino(shift=0.2, jitter=1.3)")
-    x, pos = torch.zeros(2, N, 32), Positions.of(GRID)
+    encoding, still = build("rope_dino(shift=0.2, jitter=1.3)"), build("rope_dino(rescale=1.0)")
+    x, pos, q = torch.zeros(2, N, 32), Positions.of(GRID), qk()[0]
     assert encoding.eval().arrange(x, pos)[1] is pos
-    torch.manual_seed(0)
-    drawn = encoding.train().arrange(x, pos)[1]
-    assert not torch.equal(drawn.coords, pos.coords)
-    by_column = drawn.coords.view(1, *GRID, 2)
-    steps = by_column.diff(dim=2)[..., 1]
-    assert torch.allclose(steps, steps[0, 0, 0].expand_as(steps), atol=1e-5), "one factor per axis"
+    assert torch.equal(encoding.rotate(q, q, pos, 0)[0], still.rotate(q, q, pos, 0)[0])
+    encoding.train()
+    first, again = (encoding.arrange(x, pos)[1] for _ in range(2))
+    turned = [encoding.rotate(q, q, pos, layer)[0] for pos in (first, again) for layer in (0, 1)]
+    assert torch.equal(turned[0], turned[1]) and torch.equal(turned[2], turned[3]), "one draw for all layers"
+    assert not torch.equal(turned[0], turned[2]), "and another for the next pass"
+    both = build("learned + rope_dino").train()
+    assert torch.equal(both.embed(x, both.arrange(x, pos)[1]), both.parts[0].embed(x, pos)), "others stay in place"
+
+
+@pytest.mark.parametrize("factor", [100.0, 500.0])
+def test_sape2_in_float32_does_not_depend_on_the_other_images_of_a_batch(factor):
+    encoding = build("sape2").float()
+    q, k = torch.randn(2, 3, 2, N, 16, generator=torch.Generator().manual_seed(0))
+    wild = k.clone()
+    wild[2, :, 4] *= factor
+    pos = Positions.of(GRID)
+    for hook in (encoding.bias, encoding.score):
+        assert torch.allclose(hook(q, k, pos, 0)[:2], hook(q, wild, pos, 0)[:2], atol=1e-5)
+    half = encoding.bfloat16().bias(q.bfloat16(), k.bfloat16(), pos, 0).float()
+    full = encoding.float().bias(q.bfloat16().float(), k.bfloat16().float(), pos, 0)
+    assert (half - full).abs().max() < 0.1 * full.max()
 
 
 def test_a_timm_table_with_a_cls_row_goes_in_and_comes_out_exactly():
@@ -191,7 +209,8 @@ def test_every_way_of_resampling_serves_every_grid_and_can_keep_lengths(how, gri
     plain, kept = resample(table, grid, how=how), resample(table, grid, how=f"{how}-norm")
     assert plain.shape == (*grid, 8)
     assert torch.allclose(torch.nn.functional.cosine_similarity(plain, kept, -1), torch.ones(grid), atol=1e-4)
-    assert kept.norm(dim=-1).mean() > plain.norm(dim=-1).mean() - 1e-4
+    lengths = resample(table.norm(dim=-1, keepdim=True), grid, how=how).clamp_min(0)
+    assert torch.allclose(kept.norm(dim=-1, keepdim=True), lengths, atol=1e-4)
     same = resample(table, GRID, how=how)
     assert torch.equal(same, table)
     constant = torch.ones(*GRID, 2)
@@ -214,6 +233,15 @@ def test_an_unknown_way_of_resampling_is_refused(how):
         ("cpe(blocks=(7,))", "choose from 0 to 2"),
         ("cope(steps=1)", "2 or more"),
         ("sape2(steps=1)", "2 or more"),
+        ("sinusoidal1d(temperature=0.0)", "temperature=0"),
+        ("irpe(ratio=0.0)", "ratio=0"),
+        ("cpb(hidden=0)", "hidden=0"),
+        ("coordinates(hidden=-1)", "hidden=-1"),
+        ("fourier(sigma=-1.0)", "sigma=-1"),
+        ("learned(std=-1.0)", "std=-1"),
+        ("learned(prefix=True)", "without CLS or registers"),
+        ("relative(cls=True)", "without CLS or registers"),
+        ("rope(prefix='place')", "without CLS or registers"),
     ],
 )
 def test_a_geometry_that_cannot_be_served_is_refused_when_the_model_is_built(spec, message):

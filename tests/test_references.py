@@ -10,6 +10,7 @@ from tests.references import peer
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.tables import resample_rows
+from vitpos.models import MODELS
 from vitpos.positions import Positions
 
 GRID = (3, 5)
@@ -222,22 +223,62 @@ def test_alibi_is_its_formula(heads):
 
 @pytest.mark.parametrize("view", [180, 90, 45])
 def test_lookhere_is_its_description(view):
-    heads, depth = 6, 3
-    encoding = ENCODINGS.build(f"lookhere(view={view})", Geometry(48, heads, depth, GRID))
+    heads, depth = 12, 3
+    encoding = ENCODINGS.build(f"lookhere(view={view})", Geometry(96, heads, depth, GRID))
     q, k = qk(heads=heads, width=8)
-    count = {180: 4, 90: 4, 45: 8}[view]
+    fields = {  # of an offset down and to the right, in order of the heads
+        180: [lambda d, r: r >= 0, lambda d, r: d >= 0, lambda d, r: r <= 0, lambda d, r: d <= 0],
+        90: [
+            lambda d, r: d >= 0 and r >= 0,
+            lambda d, r: d >= 0 and r <= 0,
+            lambda d, r: d <= 0 and r <= 0,
+            lambda d, r: d <= 0 and r >= 0,
+        ],
+        45: [
+            lambda d, r: 0 <= d <= r,
+            lambda d, r: 0 <= r <= d,
+            lambda d, r: 0 <= -r <= d,
+            lambda d, r: 0 <= d <= -r,
+            lambda d, r: 0 <= -d <= -r,
+            lambda d, r: 0 <= -r <= -d,
+            lambda d, r: 0 <= r <= -d,
+            lambda d, r: 0 <= -d <= r,
+        ],
+    }[view]
     for layer, decay in enumerate((1.5, 1.0, 0.5)):
         bias = encoding.bias(q, k, Positions.of(GRID), layer)[0]
         for head in range(heads):
             for i, a in enumerate(places()):
                 for j, b in enumerate(places()):
                     down, right = b[0] - a[0], b[1] - a[1]
-                    towards = 360 * (head + (0.5 if view == 90 else 0)) / count
-                    away = abs((math.degrees(math.atan2(down, right)) - towards + 180) % 360 - 180)
-                    sees = head >= 4 or i == j or away <= view / 2 + 1e-3
-                    slope = 4.0 ** -(head - 3) if head >= 4 else 0.5
+                    sees = head >= 8 or fields[head % len(fields)](down, right)
+                    slope = 4.0 ** -(head - 7) if head >= 8 else 0.5 if head < len(fields) else 0.25
                     expected = -decay * slope * math.dist(a, b) if sees else -math.inf
                     assert bias[head, i, j] == pytest.approx(expected, abs=1e-6)
+
+
+def test_dino_turns_as_its_release():
+    """The release turns channel t with t + d/2 by 2π·coordinate/period, rows in the first d/4 of each half."""
+    q, _ = qk()
+    ours = build("rope_dino", dtype=torch.float64).eval().rotate(q, q, Positions.of(GRID), 0)[0]
+    width = q.shape[-1]
+    periods = 100.0 ** (torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    expected = torch.empty_like(q)
+    for n, place in enumerate(places()):
+        unit = [2 * (at + 0.5) / side - 1 for at, side in zip(place, GRID, strict=True)]
+        angles = torch.cat([2 * math.pi * unit[0] / periods, 2 * math.pi * unit[1] / periods])
+        first, second = q[:, :, n, 0::2], q[:, :, n, 1::2]  # the release's halves are our even and odd channels
+        expected[:, :, n, 0::2] = first * angles.cos() - second * angles.sin()
+        expected[:, :, n, 1::2] = second * angles.cos() + first * angles.sin()
+    assert (ours - expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(("heads", "directed"), [(6, 4), (12, 8), (16, 8), (3, 2)])
+def test_lookhere_directs_as_many_heads_as_the_release(heads, directed):
+    encoding = ENCODINGS.build("lookhere", Geometry(8 * heads, heads, 1, GRID))
+    q, k = qk(heads=heads, width=8)
+    blocked = encoding.bias(q, k, Positions.of(GRID), 0)[0].isinf().flatten(1).any(1)
+    assert blocked.tolist() == [head < directed for head in range(heads)]
 
 
 @pytest.mark.parametrize("mode", ["contextual", "bias"])
@@ -313,16 +354,15 @@ def test_decomposed_bias_is_its_formula():
             assert (bias[:, :, i, j] - q[:, :, i] @ vector).abs().max() < 1e-6
 
 
-def test_cosine_attention_is_swin_v2s():
-    from vitpos.models.attend import attend
-
-    encoding = build("cpb", dtype=torch.float64)
-    q, k = qk()
-    bias = encoding.bias(q, k, Positions.of(GRID), 0)
-    turned = encoding.rotate(q, k, Positions.of(GRID), 0)
+def test_cosine_attention_is_swin_v2s_for_prefix_tokens_too():
+    model = MODELS.build("vit(patch=2, dim=32, depth=1, heads=2, registers=1)", (1, 6, 8), 3, "cpb").double()
+    attention, encoding, pos = model.blocks[0].attention, model.encoding, Positions.of((3, 4))
+    x = 3 * torch.randn(2, 14, 32, dtype=torch.float64)
+    q, k, v = (y.transpose(1, 2) for y in attention.qkv(x).unflatten(2, (3, 2, -1)).unbind(2))
     scale = encoding.scale[0].clamp(max=math.log(100)).exp()[:, None, None]
-    expected = (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * scale + bias).softmax(-1) @ k
-    assert torch.allclose(attend(*turned, k, bias), expected)
+    bias = F.pad(encoding.bias(q, k, pos, 0), (2, 0, 2, 0))
+    expected = (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * scale + bias).softmax(-1) @ v
+    assert torch.allclose(attention(x, encoding, pos, 0), attention.proj(expected.transpose(1, 2).flatten(2)))
 
 
 def test_a_convolution_adds_what_conv2d_gives():

@@ -20,12 +20,12 @@ CATALOGS: dict[str, Catalog] = {
 }
 KINDS = (*CATALOGS, "experiments")
 ATTACHES = {  # by the hook that an encoding defines
-    "arrange": "moves tokens",
+    "arrange": "arranges tokens or places",
     "embed": "added to tokens",
     "refresh": "added before blocks",
     "bias": "added to logits",
     "turn": "rotates q and k",
-    "rotate": "rescales q and k",
+    "prepare": "rescales q and k",
 }
 
 
@@ -69,18 +69,26 @@ def _encoding(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _parameters(name: str, geometry: str) -> int:
+def _parameters(name: str, geometry: str) -> int | str:
+    """How many, or why there can be none."""
     from vitpos.encodings.base import Geometry
 
     values: dict[str, Any] = {}
     for part in geometry.split(","):
         key, _, value = part.partition("=")
         sides = value.split("x") if key == "grid" else [value]
-        if key not in ("dim", "heads", "depth", "grid", "prefix") or not all(side.isdecimal() for side in sides):
+        numbers = all(side.isdecimal() and (int(side) or key == "prefix") for side in sides)
+        if key not in ("dim", "heads", "depth", "grid", "prefix") or not numbers or len(sides) != 1 + (key == "grid"):
             raise UserError(f"--geometry {geometry!r} is not understood; write dim=384,heads=6,depth=12,grid=14x14")
         values[key] = tuple(map(int, sides)) if key == "grid" else int(value)
     usual: dict[str, Any] = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "prefix": 1}
-    encoding = ENCODINGS.build(name, Geometry(**(usual | values)))
+    whole = Geometry(**(usual | values))
+    if whole.dim % whole.heads:
+        raise UserError(f"--geometry {geometry!r}: {whole.heads} heads cannot share a width of {whole.dim}")
+    try:
+        encoding = ENCODINGS.build(name, whole)
+    except UserError as error:
+        return str(error)
     return sum(parameter.numel() for parameter in encoding.parameters())
 
 
@@ -97,7 +105,8 @@ def show(kind: str, geometry: str | None = None) -> None:
             details.append(" · ".join(filter(None, known)))
             details.append(f"other grids: {entry['resolution']} · {entry['translation']}")
         if "parameters" in entry:
-            details.append(f"{entry['parameters']:,} parameters")
+            count = entry["parameters"]
+            details.append(f"{count:,} parameters" if isinstance(count, int) else count)
         for detail in filter(None, details):
             print(f"  {'':{width}}    {detail}")
 

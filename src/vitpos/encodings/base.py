@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
@@ -34,7 +35,7 @@ class PositionEncoding(nn.Module):
 
     ``permutation-blind``  shuffled patches change nothing
     ``grid-blind``         the same number of tokens on another grid changes nothing
-    ``relative``           a shift of the origin changes nothing
+    ``relative``           what it says of two patches is the same in every crop of a larger picture that has both
     ``trained``            it has parameters
     ``stored``             it stores a table for its grid, which ``resized`` can resample
     ``prefix``             its bias speaks of pairs with prefix tokens too
@@ -63,6 +64,10 @@ class PositionEncoding(nn.Module):
         """Before each block: adds to the tokens x (B, N, D)."""
         return x
 
+    def prepare(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """The q and k (B, H, T, d) of all tokens, prefix too, that everything after this sees: cosine attention."""
+        return q, k
+
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
         """(B|1, H, N, N) or (B|1, H, T, T) to add to the logits, from q and k (B, H, T, d) before rotation."""
         return None
@@ -84,6 +89,10 @@ class PositionEncoding(nn.Module):
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> PositionEncoding:
         """The encoding with its stored tables resampled for another grid; itself where there are none."""
+        return self
+
+    def slowed(self, factor: float) -> PositionEncoding:
+        """The encoding with its rotations stretched for a grid so many times as large (NTK); itself without any."""
         return self
 
     def __add__(self, other: PositionEncoding) -> Composed:
@@ -120,6 +129,12 @@ class Composed(PositionEncoding):
         for part in parts(self):
             x = part.refresh(x, pos, layer)
         return x
+
+    def prepare(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Each part prepares what the one before it left."""
+        for part in parts(self):
+            q, k = part.prepare(q, k, layer)
+        return q, k
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
         """The sum of what the parts say; None when none of them speaks.
@@ -163,10 +178,27 @@ class Composed(PositionEncoding):
         """Every part resized."""
         return Composed(part.resized(grid, how=how) for part in parts(self))
 
+    def slowed(self, factor: float) -> PositionEncoding:
+        """Every part slowed."""
+        return Composed(part.slowed(factor) for part in parts(self))
+
 
 def parts(encoding: PositionEncoding) -> list[PositionEncoding]:
     """What an encoding is made of: itself, or what was added up."""
     return cast(list[PositionEncoding], list(encoding.parts)) if isinstance(encoding, Composed) else [encoding]
+
+
+def positive(name: str, **values: float) -> None:
+    """Refuses an option of an encoding that is not above zero."""
+    for option, value in values.items():
+        if not value > 0:
+            raise UserError(f"encoding {name!r} got {option}={value}; choose a number above 0")
+
+
+def needs_prefix(name: str, option: str, geometry: Geometry) -> None:
+    """Refuses an option that speaks of CLS or registers in a model that has none."""
+    if not geometry.prefix:
+        raise UserError(f"encoding {name!r} got {option} in a model without CLS or registers; leave it out")
 
 
 def widen(bias: Tensor, tokens: int) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
 from vitpos.positions import Positions
 
 
@@ -17,6 +17,7 @@ class Coordinates(PositionEncoding):
 
     def __init__(self, geometry: Geometry, *, hidden: int = 128):
         super().__init__()
+        positive("coordinates", hidden=hidden)
         self.grid = geometry.grid
         self.network = nn.Sequential(nn.Linear(2, hidden), nn.GELU(), nn.Linear(hidden, geometry.dim))
 

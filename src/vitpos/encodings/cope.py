@@ -16,13 +16,14 @@ class CoPE(PositionEncoding):
 
     p_ij = Σ_t σ(q_i·k_t/√d) over the patches t from j to the end of the row-major order, clamped to ``steps`` − 1; the
     logit gains q_i·e[p_ij], interpolated between whole counts. One table per layer, shared by its heads, zero at the
-    start. An image has no arrow of time: without ``causal`` the sum runs over all patches from j on, so that p does not
-    depend on the offset to i; ``causal`` keeps the language model's form, counting no patch after i. Hidden patches are
-    not counted. Patches are ordered by their cells, whatever the order of the tokens.
+    start. An image has no arrow of time: without ``causal`` the sum runs over all patches from j on, so that p neither
+    depends on the offset to i nor stays the same when the picture is shifted; ``causal`` keeps the language model's form,
+    counting no patch after i. Hidden patches are not counted. Patches are ordered by their cells, whatever the order of
+    the tokens.
     """
 
     source = "Golovneva et al., arXiv 2024"
-    traits = ("relative", "grid-blind", "by-cell", "contextual", "trained")
+    traits = ("grid-blind", "by-cell", "contextual", "trained")
 
     def __init__(self, geometry: Geometry, *, steps: int = 16, causal: bool = False):
         super().__init__()

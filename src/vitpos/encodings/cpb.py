@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_pairs
 from vitpos.positions import Positions
 
 
@@ -25,6 +25,7 @@ class CPB(PositionEncoding):
 
     def __init__(self, geometry: Geometry, *, hidden: int = 512, cosine: bool = True):
         super().__init__()
+        positive("cpb", hidden=hidden)
         self.grid = geometry.grid
         layers = range(geometry.depth)
         self.networks = nn.ModuleList(
@@ -42,7 +43,7 @@ class CPB(PositionEncoding):
         values = 16 * torch.sigmoid(self.networks[layer](spaced.to(q.dtype)))  # (distinct, H)
         return where_pairs(values[index].permute(0, 3, 1, 2), pos)
 
-    def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
+    def prepare(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Unit q and k, q times the learned scale (and √d, which attention divides by)."""
         if self.scale is None:
             return q, k

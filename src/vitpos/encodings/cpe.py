@@ -17,11 +17,12 @@ class CPE(PositionEncoding):
 
     One convolution before the second block is CPVT's choice (before the only one in a model of depth 1); ``blocks`` names
     others, from 0. Zeros around the picture are what tells a patch of the border; ``circular`` takes them away. Tokens
-    lie in their cells, whatever their order; empty and hidden cells are zero, and a hidden token gains nothing.
+    lie in their cells, whatever their order; empty and hidden cells are zero, and a hidden token gains nothing. Away from
+    the border it is blind to shifts.
     """
 
     source = "Chu et al. (CPVT), ICLR 2023"
-    traits = ("relative", "by-cell", "contextual", "trained")
+    traits = ("by-cell", "contextual", "trained")
 
     def __init__(
         self,

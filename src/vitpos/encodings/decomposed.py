@@ -26,6 +26,7 @@ class Decomposed(PositionEncoding):
     def __init__(self, geometry: Geometry):
         super().__init__()
         width = geometry.dim // geometry.heads
+        self.span = geometry.grid
         rows, columns = (2 * side - 1 for side in geometry.grid)
         self.rows = nn.Parameter(torch.zeros(geometry.depth, rows, width))
         self.columns = nn.Parameter(torch.zeros(geometry.depth, columns, width))
@@ -35,8 +36,9 @@ class Decomposed(PositionEncoding):
         q = q[:, :, -pos.cells.shape[1] :]
         terms = []
         for axis, table in enumerate((self.rows[layer], self.columns[layer])):
-            zero = (len(table) - 1) / 2
-            offsets = pos.offsets()[..., axis][:, None] + zero  # (B|1, 1, N, N)
+            zero = (len(table) - 1) // 2
+            share = (zero + 1) / self.span[axis]  # 1 unless the table was resampled
+            offsets = pos.offsets()[..., axis][:, None] * share + zero  # (B|1, 1, N, N)
             terms.append(lookup(q @ table.mT, offsets))
         return where_pairs(terms[0] + terms[1], pos)
 

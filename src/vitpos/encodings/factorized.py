@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding, where_known
-from vitpos.encodings.tables import read, resample, taps
+from vitpos.encodings.tables import across, read, resample, taps
 from vitpos.positions import Positions
 
 
@@ -25,18 +25,18 @@ class Factorized(PositionEncoding):
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, fractional: bool = False):
         super().__init__()
-        self.fractional = fractional
+        self.fractional, self.span = fractional, geometry.grid
         self.rows = nn.Parameter(torch.randn(geometry.grid[0], geometry.dim) * std)
         self.columns = nn.Parameter(torch.randn(geometry.grid[1], geometry.dim) * std)
 
     def embed(self, x: Tensor, pos: Positions) -> Tensor:
         """Adds the row's and the column's vector."""
         sizes = len(self.rows), len(self.columns)
-        where = pos.table(("factorized", sizes, self.fractional), lambda: self._taps(pos, sizes))
+        where = pos.table(("factorized", self.span, sizes, self.fractional), lambda: self._taps(pos, sizes))
         return x + where_known(read(self.rows, where[0]) + read(self.columns, where[1]), pos)
 
     def _taps(self, pos: Positions, sizes: tuple[int, int]) -> tuple[tuple[Tensor, Tensor | None], ...]:
-        coords = pos.coords
+        coords = across(pos.coords, self.span, sizes)
         if self.fractional:
             cells = torch.stack([pos.cells // pos.grid[1], pos.cells % pos.grid[1]], -1)
             spans = [(size - 1) / max(side - 1, 1) for size, side in zip(sizes, pos.grid, strict=True)]

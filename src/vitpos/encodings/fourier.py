@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
 from vitpos.encodings.coordinates import unit
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -26,8 +26,13 @@ class Fourier(PositionEncoding):
 
     def __init__(self, geometry: Geometry, *, sigma: float = 1.0, learnable: bool = True, hidden: int = 32):
         super().__init__()
+        positive("fourier", sigma=sigma, hidden=hidden)
         if geometry.dim % 2:
             raise UserError(f"encoding 'fourier' needs an even width, not {geometry.dim}; change the model's dim")
+        if not learnable and hidden != 32:
+            raise UserError(
+                f"encoding 'fourier' got hidden={hidden} with learnable=False, which has no network; leave it out"
+            )
         self.grid = geometry.grid
         directions = torch.randn(2, geometry.dim // 2) * sigma
         self.directions: Tensor

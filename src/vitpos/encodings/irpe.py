@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
@@ -33,6 +34,8 @@ class IRPE(PositionEncoding):
         ratio: float = 1.9,
     ):
         super().__init__()
+        if ratio < 0.5:
+            raise UserError(f"encoding 'irpe' got ratio={ratio}, which leaves one bucket; choose 0.5 or more")
         self.ratio = ratio
         self.reach = int(2 * ratio)  # the largest bucket on an axis
         buckets = (2 * self.reach + 1) ** 2 + 1
@@ -53,8 +56,7 @@ class IRPE(PositionEncoding):
             values = table[:, index[:, 0]].transpose(0, 1)
         if not pos.hiding:
             return values
-        known = F.pad(pos.known, (prefix, 0), value=True)
-        return torch.where((known[:, :, None] & known[:, None])[:, None], values, 0)
+        return torch.where(F.pad(pos.pairs(), (prefix, 0, prefix, 0), value=True), values, 0)
 
     def _buckets(self, pos: Positions, prefix: int) -> Tensor:
         rows, columns = (self._bucket(pos.offsets()[..., axis]) + self.reach for axis in (0, 1))

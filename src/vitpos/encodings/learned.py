@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
-from vitpos.encodings.tables import read, resample, taps
+from vitpos.encodings.base import Geometry, PositionEncoding, needs_prefix, where_known
+from vitpos.encodings.tables import across, read, resample, taps
+from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
@@ -18,7 +19,8 @@ class Learned(PositionEncoding):
 
     Initialised from a truncated normal (timm cuts at ±2 in value, which at std .02 cuts nothing: a plain normal). The
     table holds patches only, as in DeiT-III; ``prefix`` adds a vector for each prefix token, as in ViT, whose first row is
-    that of CLS. ``every_layer`` adds a table of its own before each block instead of one at the input. Between the places
+    that of CLS. ``every_layer`` adds a table of its own before each block instead of one at the input (prefix tokens have
+    theirs at the input all the same). Between the places
     of the table, as on another grid, vectors are interpolated; beyond its border the border repeats. ``decay`` lets weight
     decay pull at the table too, which none of the papers wants but one release does.
     """
@@ -37,11 +39,14 @@ class Learned(PositionEncoding):
         decay: bool = False,
     ):
         super().__init__()
-        self.between, self.every_layer, self.decays = between, every_layer, decay
+        self.between, self.every_layer, self.decays, self.span = between, every_layer, decay, geometry.grid
         layers = geometry.depth if every_layer else 1
         self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
-        rows = torch.randn(geometry.prefix, geometry.dim) * std
-        self.rows = nn.Parameter(rows) if prefix and geometry.prefix else None
+        if std < 0:
+            raise UserError(f"encoding 'learned' got std={std}; choose 0 or more")
+        if prefix:
+            needs_prefix("learned", "prefix=True", geometry)
+        self.rows = nn.Parameter(torch.randn(geometry.prefix, geometry.dim) * std) if prefix else None
 
     def lead(self, tokens: Tensor) -> Tensor:
         """Adds to the prefix tokens their own vectors."""
@@ -58,11 +63,13 @@ class Learned(PositionEncoding):
     def _add(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
         rows, columns = self.table.shape[1:3]
         vectors = self.table[layer].flatten(0, 1)  # (places, D)
-        if pos.raster and pos.grid == (rows, columns):
+        if pos.raster and pos.grid == self.span == (rows, columns):
             return x + where_known(vectors[None], pos)
-        key = ("taps", rows, columns, self.between)
-        where = pos.table(key, lambda: taps(pos.coords, (rows, columns), how=self.between))
-        return x + where_known(read(vectors, where), pos)
+        key = ("taps", self.span, rows, columns, self.between)
+        at = pos.table(
+            key, lambda: taps(across(pos.coords, self.span, (rows, columns)), (rows, columns), how=self.between)
+        )
+        return x + where_known(read(vectors, at), pos)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Learned:
         """The same encoding with its table resampled for good."""

@@ -16,10 +16,11 @@ class LookHere(PositionEncoding):
     """Some heads see only what lies in one direction, all see less of what is far; nothing is trained.
 
     Inside its field of view head h of layer l gets −λ_l·m_h·distance, outside −∞; a patch always sees itself. λ falls
-    evenly over depth from 1.5 to .5. Two thirds of the heads (rounded up) are directed, cycling through the views of
-    ``view`` degrees: four half-planes, the four quadrants between them, or eight eighths; their slopes are 2^−1, 2^−2, …,
-    one value for each four heads. The rest see everything, with slopes 4^−1, 4^−2, …. The release knows 6, 12 and 16
-    heads; for 6 and 12 this gives its counts (4 + 2, 8 + 4).
+    evenly over depth from 1.5 to .5. Two thirds of the heads (rounded up; 8 of 16) are directed, cycling through the
+    views of ``view`` degrees: four half-planes, the four quadrants between them, or the eight eighths from an axis to a
+    diagonal; the slopes are 2^−1, 2^−2, …, one value for each time round (for each eight heads at 45 degrees, else four).
+    The rest see everything, with slopes 4^−1, 4^−2, 4^−3, 4^−4 and then these again. The release knows 6, 12 and 16
+    heads, and this gives its counts (4 + 2, 8 + 4, 8 + 8).
     """
 
     source = "Fuller et al., NeurIPS 2024"
@@ -39,20 +40,20 @@ class LookHere(PositionEncoding):
     def _fields(self, pos: Positions, layer: int) -> Tensor:
         offsets = -pos.offsets()  # from the query's place to the key's
         distance = offsets.norm(dim=-1)
-        directed = math.ceil(2 * self.heads / 3)
+        directed = 8 if self.heads == 16 else math.ceil(2 * self.heads / 3)
+        views = 8 if self.view == 45 else 4
         decay = 1.5 - layer / max(self.depth - 1, 1)
         fields = []
         for head in range(self.heads):
             if head < directed:
-                slope, visible = 2.0 ** -(head // 4 + 1), self._sees(offsets, distance, head)
+                slope, visible = 2.0 ** -(head // views + 1), self._sees(offsets, distance, head % views / views)
             else:
-                slope, visible = 4.0 ** -(head - directed + 1), torch.ones_like(distance, dtype=torch.bool)
+                slope, visible = 4.0 ** -((head - directed) % 4 + 1), torch.ones_like(distance, dtype=torch.bool)
             fields.append(torch.where(visible, -decay * slope * distance, -math.inf))
         return where_pairs(torch.stack(fields, 1), pos)
 
-    def _sees(self, offsets: Tensor, distance: Tensor, head: int) -> Tensor:
-        """Whether an offset lies within half a view of the head's direction; oneself always does."""
-        count = 8 if self.view == 45 else 4
-        towards = 2 * math.pi * (head % count + (0.5 if self.view == 90 else 0)) / count
+    def _sees(self, offsets: Tensor, distance: Tensor, turn: float) -> Tensor:
+        """Whether an offset lies within half a view of a direction, a share of a full turn; oneself always does."""
+        towards = 2 * math.pi * turn + (0 if self.view == 180 else math.radians(self.view / 2))
         along = offsets[..., 1] * math.cos(towards) + offsets[..., 0] * math.sin(towards)
         return along >= distance * math.cos(math.radians(self.view / 2)) - 1e-4

@@ -7,8 +7,8 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
-from vitpos.encodings.tables import read, resample, taps
+from vitpos.encodings.base import Geometry, PositionEncoding, needs_prefix, where_pairs
+from vitpos.encodings.tables import Taps, read, resample, taps
 from vitpos.positions import Positions
 
 
@@ -25,18 +25,18 @@ class Relative(PositionEncoding):
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, cls: bool = False):
         super().__init__()
+        self.span = geometry.grid
         spans = [2 * side - 1 for side in geometry.grid]
         self.table = nn.Parameter(torch.randn(geometry.depth, *spans, geometry.heads) * std)  # (depth, 2R−1, 2C−1, H)
-        entries = torch.randn(geometry.depth, 3, geometry.heads) * std
-        self.cls = nn.Parameter(entries) if cls and geometry.prefix else None
+        if cls:
+            needs_prefix("relative", "cls=True", geometry)
+        self.cls = nn.Parameter(torch.randn(geometry.depth, 3, geometry.heads) * std) if cls else None
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B|1, H, N, N), or (B|1, H, T, T) with entries for prefix tokens."""
         rows, columns = self.table.shape[1:3]
-        key = ("offset taps", rows, columns)
-        where = pos.table(
-            key, lambda: taps(pos.offsets() + _centre(pos, rows, columns), (rows, columns), how="bilinear")
-        )
+        key = ("offset taps", self.span, rows, columns)
+        where = pos.table(key, lambda: self._taps(pos, (rows, columns)))
         values = read(self.table[layer].flatten(0, 1), where)  # (B|1, N, N, H)
         values = where_pairs(values.permute(0, 3, 1, 2), pos)
         prefix = q.shape[2] - values.shape[-1]
@@ -49,13 +49,14 @@ class Relative(PositionEncoding):
         above = torch.cat([corner, from_cls.expand(batch, heads, prefix, count)], 3)
         return torch.cat([above, below], 2)
 
+    def _taps(self, pos: Positions, shape: tuple[int, int]) -> Taps:
+        zero = pos.coords.new_tensor([(side - 1) / 2 for side in shape])
+        share = pos.coords.new_tensor([(side + 1) / 2 / span for side, span in zip(shape, self.span, strict=True)])
+        return taps(pos.offsets() * share + zero, shape, how="bilinear")
+
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Relative:
         """The table seen as a picture and resampled, as Swin does; another thing than fitting coordinates."""
         new = deepcopy(self)
         spans = 2 * grid[0] - 1, 2 * grid[1] - 1
         new.table = nn.Parameter(torch.stack([resample(table, spans, how=how) for table in self.table.detach()]))
         return new
-
-
-def _centre(pos: Positions, rows: int, columns: int) -> Tensor:
-    return pos.coords.new_tensor([(rows - 1) / 2, (columns - 1) / 2])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Literal
 
 import torch
 
-from vitpos.encodings.base import Geometry
+from vitpos.encodings.base import Geometry, positive
 from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -34,9 +35,16 @@ class Rope(Rotary):
     ):
         super().__init__(geometry, prefix)
         width = head_width("rope", geometry)
-        if base <= 0 or ntk <= 0:
-            raise UserError(f"encoding 'rope' got base={base}, ntk={ntk}; both must be above 0")
-        self.width, self.base = width, base * ntk ** (width / (width - 4)) if width > 4 else base
+        positive("rope", base=base, ntk=ntk)
+        if width == 4 and ntk != 1:
+            raise UserError(f"encoding 'rope' got ntk={ntk} for heads of width 4, which turn at one pace; leave it out")
+        self.width, self.base = width, base * _stretch(width, ntk)
+
+    def slowed(self, factor: float) -> Rope:
+        """The same with its base stretched, as ``ntk`` does."""
+        new = deepcopy(self)
+        new.base = self.base * _stretch(self.width, max(factor, 1.0))
+        return new
 
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """One table of angles for all layers and heads."""
@@ -49,3 +57,7 @@ class Rope(Rotary):
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
         angles = coords[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
         return turn_pairs(angles.flatten(2)[:, None], dtype)
+
+
+def _stretch(width: int, ntk: float) -> float:
+    return ntk ** (width / (width - 4)) if width > 4 else 1.0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry
+from vitpos.encodings.base import Geometry, positive
 from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -37,6 +38,7 @@ class RopeDino(Rotary):
         prefix: Literal["origin", "content", "place", "centre"] = "centre",
     ):
         super().__init__(geometry, prefix)
+        positive("rope_dino", base=base)
         width = head_width("rope_dino", geometry)
         if shift < 0 or jitter < 1 or rescale < 1:
             raise UserError(
@@ -47,24 +49,25 @@ class RopeDino(Rotary):
         self.shift, self.jitter, self.rescale = shift, jitter, rescale
 
     def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """In training, the places as this pass draws them: one draw for all layers."""
-        if not self.training or (self.shift == 0 and self.jitter == self.rescale == 1):
-            return x, pos
-        draw = torch.rand(5, device=pos.coords.device) * 2 - 1
-        half = pos.coords.new_tensor(self.geometry.grid) / 2
-        factor = torch.exp(draw[:2] * math.log(self.jitter) + draw[2] * math.log(self.rescale))
-        unit = ((pos.coords + 0.5) / half - 1 + self.shift * draw[3:]) * factor
-        return x, pos.placed((unit + 1) * half - 0.5)
+        """In training, the same places with tables of this pass alone, so that its one draw serves all layers."""
+        return x, replace(pos) if self._drawing else pos
+
+    @property
+    def _drawing(self) -> bool:
+        return self.training and not (self.shift == 0 and self.jitter == self.rescale == 1)
 
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """One table of angles for all layers and heads."""
-        key = ("rope_dino", self.width, self.base, tuple(self.middle), self.geometry.grid, dtype)
+        key = ("rope_dino", self.width, self.base, tuple(self.middle), self.geometry.grid, dtype, self._drawing)
         return pos.table(key, lambda: self._turn(pos, dtype)) if self.place is None else self._turn(pos, dtype)
 
     def _turn(self, pos: Positions, dtype: torch.dtype) -> Turn:
-        coords = self.coords(pos, dtype)
-        unit = coords * 2 / coords.new_tensor(self.geometry.grid)
+        unit = self.coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
+        if self._drawing:
+            draw = pos.table("rope_dino draw", lambda: torch.rand(5, device=unit.device) * 2 - 1)
+            unit = unit + self.shift * draw[3:]
+            unit = unit * torch.exp(draw[:2] * math.log(self.jitter) + draw[2] * math.log(self.rescale))
         count = self.width // 4
-        steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
+        steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
         angles = 2 * math.pi * unit[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
         return turn_pairs(angles.flatten(2)[:, None], dtype)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from vitpos.encodings.base import Geometry
+from vitpos.encodings.base import Geometry, positive
 from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
 from vitpos.positions import Positions
 
@@ -31,6 +31,7 @@ class RopeMixed(Rotary):
         prefix: Literal["origin", "content", "place", "centre"] = "origin",
     ):
         super().__init__(geometry, prefix)
+        positive("rope_mixed", base=base)
         width = head_width("rope_mixed", geometry)
         size = base ** (-torch.arange(width // 4) / (width // 4))  # (d/4,)
         direction = 2 * math.pi * torch.rand(geometry.depth, geometry.heads, 1)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.base import Geometry, PositionEncoding, needs_prefix
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -29,6 +29,8 @@ class Rotary(PositionEncoding):
 
     def __init__(self, geometry: Geometry, prefix: Prefix):
         super().__init__()
+        if prefix in ("content", "place"):
+            needs_prefix(type(self).__name__, f"prefix={prefix!r}", geometry)
         self.geometry, self.prefix = geometry, prefix
         middle = [(side - 1) / 2 for side in geometry.grid]
         self.place = nn.Parameter(torch.tensor(middle)) if prefix == "place" else None

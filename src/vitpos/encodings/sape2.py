@@ -166,13 +166,13 @@ class AddDistances(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, factor: float, *vectors: Tensor) -> Tensor:
         """The sum."""
         ctx.factor, count = factor, vectors[0].shape[1]
-        sides, unit = _sides(vectors)
+        found = [_sides(z) for z in vectors]
+        sides = [pair for pair, _ in found]
         ctx.mark_dirty(scores)
         ctx.save_for_backward(*vectors, *(side for pair in sides for side in pair))
-        total, *others = (_squares(*pair, 0.0).sqrt_() for pair in sides)
-        for more in others:
-            total += more
-        scores[:, -count:, -count:].add_(total.mul_(unit * factor))
+        within = scores[:, -count:, -count:]
+        for (left, right), unit in found:
+            within.add_(_squares(left, right, 0.0).sqrt_().mul_(unit * factor))
         return scores
 
     @staticmethod
@@ -188,21 +188,27 @@ class AddDistances(torch.autograd.Function):
         for left, right in sides:
             weights = _squares(left, right, torch.inf).rsqrt_().mul_(both)
             sums = torch.bmm(right[..., 1:].mT, weights)  # Σ_n weight_in · (1, z_n); the weights are symmetric
-            found.append((right[..., 2:] * sums[:, :1].mT - sums[:, 1:].mT).mul_(ctx.factor))
+            found.append((right[..., 2:] * sums[:, :1].mT - sums[:, 1:].mT).mul_(ctx.factor).to(gradients[0].dtype))
         return gradients[0], None, *found
 
 
-def _sides(vectors: Sequence[Tensor]) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """For each set two (G, N, L + 2) whose product is ‖z_i − z_n‖², in a unit that makes all ≤ 4; right is (‖z‖², 1, z)."""
-    flat = [z - z.mean(-2, keepdim=True) for z in vectors]
-    unit = torch.stack([z.square().sum(-1).amax() for z in flat]).amax().sqrt_().clamp_min_(1e-30)
-    sides = []
-    for z in flat:
-        z = z.div_(unit)
-        size = z.square().sum(-1, keepdim=True)
-        one = torch.ones_like(size)
-        sides.append((torch.cat([one, size, z.mul(-2)], -1), torch.cat([size, one, z], -1)))
-    return sides, unit
+def _sides(z: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Two (G, N, L + 2) whose product is ‖z_i − z_n‖² in a unit that makes the longest z 1, and the units (G, 1, 1).
+
+    The right one is (‖z‖², 1, z).
+    """
+    z = _centred(z)
+    size = z.square().sum(-1, keepdim=True)
+    unit = size.amax(1, keepdim=True).sqrt_().clamp_min_(1e-30)
+    z, size = z.div_(unit), size.div_(unit.square())
+    one = torch.ones_like(size)
+    return (torch.cat([one, size, z.mul(-2)], -1), torch.cat([size, one, z], -1)), unit
+
+
+def _centred(z: Tensor) -> Tensor:
+    """Around their mean, in float32 or better: distances are differences of large squares."""
+    z = z.to(torch.promote_types(z.dtype, torch.float32))
+    return z - z.mean(-2, keepdim=True)
 
 
 def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
@@ -213,12 +219,13 @@ def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
 
 def _towards(z: Tensor, both: Tensor) -> Tensor:
     """The way back for one set in steps that can be differentiated, also where a distance is zero."""
-    z = z - z.mean(-2, keepdim=True)
-    size = z.square().sum(-1)
-    squares = size[..., :, None] + size[..., None, :] - 2 * (z @ z.mT)
-    near = (squares <= _rounding(squares) * size.max()) | torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
+    wide = _centred(z)
+    size = wide.square().sum(-1)
+    squares = size[..., :, None] + size[..., None, :] - 2 * (wide @ wide.mT)
+    near = squares <= _rounding(squares) * size.amax(1)[:, None, None]
+    near = near | torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
     weights = torch.where(near, 0, both / torch.where(near, 1, squares).sqrt())
-    return weights.sum(-1, keepdim=True) * z - weights @ z
+    return (weights.sum(-1, keepdim=True) * wide - weights @ wide).to(z.dtype)
 
 
 def _rounding(squares: Tensor) -> float:

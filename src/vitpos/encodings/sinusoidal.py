@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -31,6 +31,7 @@ class Sinusoidal(PositionEncoding):
         layout: Literal["timm", "moco"] = "timm",
     ):
         super().__init__()
+        positive("sinusoidal", temperature=temperature)
         if geometry.dim % 4:
             raise UserError(
                 f"encoding 'sinusoidal' needs a width that 4 divides, not {geometry.dim}; change the model's dim"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -22,6 +22,7 @@ class Sinusoidal1d(PositionEncoding):
 
     def __init__(self, geometry: Geometry, *, temperature: float = 10000.0):
         super().__init__()
+        positive("sinusoidal1d", temperature=temperature)
         if geometry.dim % 2:
             raise UserError(f"encoding 'sinusoidal1d' needs an even width, not {geometry.dim}; change the model's dim")
         self.dim, self.temperature = geometry.dim, temperature

@@ -25,6 +25,15 @@ def taps(coords: Tensor, grid: tuple[int, int], *, how: str = "bicubic") -> Taps
     return index.flatten(-2), (by_row[..., :, None] * by_column[..., None, :]).flatten(-2)
 
 
+def across(coords: Tensor, span: tuple[int, int], grid: tuple[int, int]) -> Tensor:
+    """Coordinates (…, 2) in cells of one grid as coordinates in cells of another laid over the same span."""
+    if span == grid:
+        return coords
+    share = coords.new_tensor([new / old for old, new in zip(span, grid, strict=True)])
+    at = (coords + 0.5) * share - 0.5
+    return torch.where((at - at.round()).abs() < 1e-4, at.round(), at)  # what falls on a cell is the cell
+
+
 def read(table: Tensor, where: Taps) -> Tensor:
     """The vectors (…, D) of a table (cells, D) at some taps."""
     index, weight = where
@@ -57,7 +66,7 @@ def resample(table: Tensor, grid: tuple[int, int], *, how: str = "bicubic") -> T
     """(R, C, D) → (R', C', D) for good, in float32 or better; the same grid gives the same numbers.
 
     ``how`` is ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` for a kernel that widens when shrinking and
-    ``-norm`` for vectors scaled back to the length that interpolation takes from them. Plain ``bicubic`` is what ViT and
+    ``-norm`` for vectors scaled to the lengths of the old ones, interpolated alike. Plain ``bicubic`` is what ViT and
     DeiT do, ``bicubic-antialias`` what timm does; they differ even when enlarging, being two kernels (a = −.75 and −.5).
     """
     mode, antialias, norm = _parse(how)
@@ -67,7 +76,7 @@ def resample(table: Tensor, grid: tuple[int, int], *, how: str = "bicubic") -> T
     options = {} if mode == "area" else {"align_corners": False, "antialias": antialias}
     new = F.interpolate(wide, size=grid, mode=mode, **options)
     if norm:
-        lengths = F.interpolate(wide.norm(dim=1, keepdim=True), size=grid, mode="bilinear", align_corners=False)
+        lengths = F.interpolate(wide.norm(dim=1, keepdim=True), size=grid, mode=mode, **options).clamp_min(0)
         new = new * lengths / new.norm(dim=1, keepdim=True).clamp_min(torch.finfo(new.dtype).tiny)
     return new[0].permute(1, 2, 0).to(table.dtype)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 
+import torch
 import torch.nn.functional as F
 
 from vitpos.data.base import Dataset
+from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
 
 
@@ -18,6 +20,8 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
     step_milliseconds: median time of a pass forward and back on ``batch`` images, of ``steps`` after one to warm up. It
     is this machine's, at this moment; only numbers of one quiet run can be compared.
     """
+    if batch < 1 or steps < 1:
+        raise UserError(f"evaluation 'cost' got batch={batch}, steps={steps}; take 1 or more of each")
     encoding = model.encoding.parameters() if isinstance(model, PatchClassifier) else []
     device = next(model.parameters()).device
     images = data.inputs(data.train.images[:batch].to(device))
@@ -28,6 +32,8 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
         began = time.perf_counter()
         logits, penalty = model.step(images)
         (F.cross_entropy(logits, labels) + penalty).backward()
+        if images.is_cuda:
+            torch.cuda.synchronize()
         taken.append(1000 * (time.perf_counter() - began))
         model.zero_grad()
     model.eval()

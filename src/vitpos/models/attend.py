@@ -43,6 +43,7 @@ class SelfAttention(nn.Module):
         """(B, T, D) → (B, T, D); the first T − N tokens are prefix tokens."""
         # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
         q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))  # (B, H, T, d)
+        q, k = encoding.prepare(q, k, layer)
         logits = encoding.score(q, k, pos, layer)
         if logits is None:
             bias = encoding.bias(q, k, pos, layer)

@@ -61,6 +61,7 @@ class PatchClassifier(Classifier):
         channels, height, width = image
         self.patch = pair(patch)
         self.geometry = Geometry(dim, heads, depth, grid_of((height, width), self.patch), prefix)
+        self.span = self.geometry.grid  # the grid that was trained on: coordinates are in its patches
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
         with torch.random.fork_rng(devices=[]):  # one seed gives all encodings the same weights around them
@@ -70,10 +71,10 @@ class PatchClassifier(Classifier):
     def positions(self, images: Tensor) -> Positions:
         """The places of these pictures' patches: those of the training grid, another grid fitted into its span."""
         height, width = images.shape[2:]
-        return Positions.of(grid_of((height, width), self.patch), fit=self.geometry.grid, device=images.device)
+        return Positions.of(grid_of((height, width), self.patch), fit=self.span, device=images.device)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Self:
-        """The same model built for another grid: its encoding's tables are resampled for good."""
+        """The same model for another grid: tables are resampled for good, everything else is fitted into the span."""
         new = deepcopy(self)
         new.encoding = self.encoding.resized(grid, how=how)
         new.geometry = replace(self.geometry, grid=grid)

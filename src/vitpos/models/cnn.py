@@ -18,7 +18,8 @@ class CNN(Classifier):
 
     def __init__(self, image: Shape, classes: int, encoding: str = "none", *, width: int = 16, hidden: int = 128):
         super().__init__()
-        if any(ENCODINGS.describe(term.name).methods for term in ENCODINGS.parse(encoding)):
+        traits = [set(ENCODINGS.describe(term.name).traits) for term in ENCODINGS.parse(encoding)]
+        if any("permutation-blind" not in known or "trained" in known for known in traits):
             raise UserError(f"model 'cnn' has no tokens to give {encoding!r} to; set its encoding to 'none'")
         if min(width, hidden) < 1:
             raise UserError(f"model 'cnn' got width={width}, hidden={hidden}; choose 1 or more")
