@@ -12,7 +12,9 @@ from vitpos.models.base import Classifier
 class Oracle(Classifier):
     """Answers what the first pixel says: the label, plus one where the second pixel is set."""
 
-    def forward(self, images, positions=None):
+    head = torch.nn.Identity()
+
+    def features(self, images, positions=None):
         label = (images[:, 0, 0, 0] + images[:, 0, 0, 1]).long()
         return torch.nn.functional.one_hot(label % 3, 3).float()
 
@@ -100,7 +102,8 @@ def test_moving_by_nothing_changes_nothing_and_moving_keeps_what_stays_in_view()
     seen = []
     model = trained_like("learned")
     assert EVALUATIONS.build("translation(by=(0, 0))", model, few)["agreement"] == 1
-    model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    features = model.features
+    model.features = lambda images, positions=None: seen.append(images) or features(images, positions)
     EVALUATIONS.build("translation(by=(-1, 2))", model, few)
     moved, usual = seen[0], data.inputs(few.test.images)
     assert torch.equal(moved[:, :, :24, 8:], usual[:, :, 4:, :20])
@@ -131,7 +134,7 @@ def test_unchanged_images_are_answered_once_while_remembering_and_anew_afterward
     data = load("stripes(count=16)")
     model = MODELS.build("attention(patch=4, dim=8)", data.shape, 2, "learned")
     passes = []
-    model.register_forward_hook(lambda *_: passes.append(1))
+    model.head.register_forward_hook(lambda *_: passes.append(1))
     with remembering():
         first = EVALUATIONS.build("accuracy", model, data)
         assert EVALUATIONS.build("accuracy", model, data) == first and len(passes) == 1
@@ -139,3 +142,56 @@ def test_unchanged_images_are_answered_once_while_remembering_and_anew_afterward
         assert len(passes) == 2
     EVALUATIONS.build("accuracy", model, data)
     assert len(passes) == 3
+
+
+def few_digits(count=100):
+    data = load("mnist")
+    return Dataset(data.train, data.test.first(count), data.classes, data.mean, data.std)
+
+
+@pytest.mark.parametrize("spec", ["none", "none + none"])
+def test_shuffling_is_nothing_to_a_model_without_positions(spec):
+    numbers = EVALUATIONS.build("shuffle(ratio=0.5)", trained_like(spec), few_digits())
+    assert numbers["consistency"] == 1 and numbers["difference_relative"] < 1e-5
+    assert numbers["consistent_and_right"] == numbers["accuracy"]
+
+
+def test_shuffled_patches_that_bring_their_positions_change_nothing_and_those_that_do_not_do():
+    model, data = trained_like("learned"), few_digits()
+    follow, stay = (EVALUATIONS.build(f"shuffle(ratio=0.5, positions='{x}')", model, data) for x in ("follow", "stay"))
+    assert follow["consistency"] == 1 and follow["difference_relative"] < 1e-5
+    assert stay["difference_relative"] > 1e-3 and 0.4 < stay["shuffled"] <= 0.5
+
+
+def test_differences_are_squared_unsquared_and_relative():
+    model, data = trained_like("learned"), few_digits(3)
+    moved = []
+    features = model.features
+    model.features = lambda images, positions=None: moved.append(features(images, positions)) or moved[-1]
+    numbers = EVALUATIONS.build("shuffle(ratio=1.0)", model, data)
+    usual, shuffled = (x.double() for x in moved)
+    lengths = [(a - b).norm().item() for a, b in zip(usual, shuffled, strict=True)]
+    assert numbers["difference"] == pytest.approx(sum(x * x for x in lengths) / 3)
+    assert numbers["difference_unsquared"] == pytest.approx(sum(lengths) / 3)
+    expected = sum(x / a.norm().item() for x, a in zip(lengths, usual, strict=True)) / 3
+    assert numbers["difference_relative"] == pytest.approx(expected)
+
+
+def test_only_a_model_with_an_unknown_vector_can_be_told():
+    told = "shuffle(ratio=0.5, positions='told', grid={})"
+    assert EVALUATIONS.build(told.format("None"), trained_like("learned"), few_digits()) == {}
+    model = trained_like("learned + mjp", "attention(patch=2)")
+    for grid in ("None", "(7, 2)"):
+        assert EVALUATIONS.build(told.format(grid), model, few_digits())["difference"] > 0
+    hidden = []
+    features = model.features
+    model.features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
+    EVALUATIONS.build(told.format("(7, 2)"), model, few_digits(2))
+    blocks = hidden[1].known.unflatten(1, (7, 2, 2, 7))
+    assert (blocks == blocks[:, :, :1, :, :1]).all() and not blocks.all()
+
+
+def test_resampled_tables_and_slowed_rotations_can_be_asked_for():
+    model, data = trained_like("learned + rope"), few_digits()
+    for how in ("coordinates='ntk'", "tables='bicubic-antialias'", "tables='area-norm', coordinates='beyond'"):
+        assert 0 <= EVALUATIONS.build(f"resolution(size=(40, 20), {how})", model, data)["accuracy"] <= 1

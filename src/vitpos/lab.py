@@ -125,7 +125,7 @@ def check(cells: Iterable[Cell], tables: Iterable[Table] = ()) -> None:
             raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
         for table in tables:
             for column in table.columns if table.shows(cell) else ():
-                if column.evaluation in gives and column.metric not in gives[column.evaluation]:
+                if gives.get(column.evaluation) and column.metric not in gives[column.evaluation]:
                     known = suggest(column.metric, gives[column.evaluation])
                     raise UserError(
                         f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}"

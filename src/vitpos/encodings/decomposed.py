@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
-from vitpos.encodings.steps import lookup
+from vitpos.encodings.steps import between, read
 from vitpos.encodings.tables import resample
 from vitpos.positions import Positions
 
@@ -34,13 +34,21 @@ class Decomposed(PositionEncoding):
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B, H, N, N)."""
         q = q[:, :, -pos.cells.shape[1] :]
-        terms = []
-        for axis, table in enumerate((self.rows[layer], self.columns[layer])):
-            zero = (len(table) - 1) // 2
-            share = (zero + 1) / self.span[axis]  # 1 unless the table was resampled
-            offsets = pos.offsets()[..., axis][:, None] * share + zero  # (B|1, 1, N, N)
-            terms.append(lookup(q @ table.mT, offsets))
-        return where_pairs(terms[0] + terms[1], pos)
+        tables = self.rows[layer], self.columns[layer]
+        sizes = len(tables[0]), len(tables[1])
+        key = ("decomposed", self.span, sizes, q.dtype)
+        steps = pos.table(key, lambda: [self._steps(pos, axis, sizes[axis], q.dtype) for axis in (0, 1)])
+        row, column = (read(q @ table.mT, *where) for table, where in zip(tables, steps, strict=True))
+        return where_pairs(row + column, pos)
+
+    def _steps(self, pos: Positions, axis: int, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Which entries of an axis' table the pairs (B|1, 1, N, N) read, and how far between; alone where all are whole."""
+        zero = (count - 1) // 2
+        share = (zero + 1) / self.span[axis]  # 1 unless the table was resampled
+        at = (pos.offsets()[..., axis][:, None] * share + zero).to(dtype).clamp(0, count - 1)
+        if not torch.compiler.is_compiling() and torch.equal(at, at.round()):
+            return at.long(), None
+        return between(at, count)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Decomposed:
         """Both tables resampled along their one axis."""

@@ -9,6 +9,7 @@ EVALUATIONS = Catalog(
         "confusion": "vitpos.evaluations.accuracy:confusion",
         "pairs": "vitpos.evaluations.pairs:pairs",
         "jigsaw": "vitpos.evaluations.jigsaw:jigsaw",
+        "shuffle": "vitpos.evaluations.shuffle:shuffle",
         "resolution": "vitpos.evaluations.resolution:resolution",
         "translation": "vitpos.evaluations.translation:translation",
         "tokens": "vitpos.evaluations.tokens:tokens",

@@ -17,25 +17,33 @@ Change = Callable[[Tensor, int], tuple[Tensor, Positions | None]]  # images, ind
 
 def predict(model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 500) -> Tensor:
     """(n, classes) logits of the test images, each batch first passed through ``change``."""
+    return respond(model, data, change, batch=batch)[1]
+
+
+def respond(
+    model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 500
+) -> tuple[Tensor, Tensor]:
+    """What the head reads (n, D) of the test images, each batch first passed through ``change``, and what it says."""
     model.eval()
     key = (id(model), id(data))
     if change is None and _known is not None and key in _known:
         return _known[key]
     device = next(model.parameters(), torch.empty(0)).device
-    logits = []
+    read, said = [], []
     with torch.inference_mode():
         for start in range(0, len(data.test), batch):
             images = data.test.images[start : start + batch]
             changed, positions = change(images, start) if change else (images, None)
-            answers = model(data.inputs(changed.to(device)), positions.to(device) if positions else None)
-            logits.append(answers.cpu())
-    found = torch.cat(logits)
+            features = model.features(data.inputs(changed.to(device)), positions.to(device) if positions else None)
+            read.append(features.cpu())
+            said.append(model.head(features).cpu())
+    found = torch.cat(read), torch.cat(said)
     if change is None and _known is not None:
         _known[key] = found
     return found
 
 
-_known: dict[tuple[int, int], Tensor] | None = None
+_known: dict[tuple[int, int], tuple[Tensor, Tensor]] | None = None
 
 
 @contextmanager

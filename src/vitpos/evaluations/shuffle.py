@@ -1,0 +1,81 @@
+"""Pictures of which some patches are shuffled: does the model still answer as before?"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitpos.data.base import Dataset
+from vitpos.encodings.base import parts
+from vitpos.errors import UserError
+from vitpos.evaluations.predict import respond, share
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import block_mask, rearrange, refine, scramble
+from vitpos.positions import Positions
+
+
+def shuffle(
+    model: Classifier,
+    data: Dataset,
+    *,
+    ratio: float = 0.15,
+    grid: tuple[int, int] | None = None,
+    positions: Literal["stay", "follow", "told"] = "stay",
+    seed: int = 0,
+) -> dict[str, float]:
+    """How a model takes test images of which the patches under a block-wise mask are shuffled (MJP, eq. 6 and 7).
+
+    accuracy: share of the shuffled test images, 0 to 1, whose largest logit is their label's.
+    consistency: share answered as the whole picture is. consistent_and_right: answered so, and rightly.
+    difference: mean over images of the squared distance between what the head reads of the shuffled and of the whole
+    picture, as the paper writes it; difference_unsquared: of the distance, as its code computes it;
+    difference_relative: of the distance over the length of what it reads of the whole picture.
+    shuffled: share of the patches that lie under a mask.
+    Each image has a mask of its own that covers at most ``ratio`` of the cells of ``grid`` (without it, the model's
+    patches), and a permutation of its own; both depend on ``seed`` alone, so that all models see the same.
+    ``positions``: patches take those of their slots (``stay``), bring their own (``follow``), or the model is ``told``
+    that the places under the mask are unknown. A model without an unknown vector (``mjp``) cannot be told: no numbers.
+    """
+    own = model.geometry.grid if isinstance(model, PatchClassifier) else None
+    grid = grid or own
+    if grid is None:
+        raise UserError("evaluation 'shuffle' needs grid=(rows, columns) for a model without patches")
+    if positions == "told" and not _can_be_told(model):
+        return {}
+    generator = torch.Generator().manual_seed(seed)
+    mask = block_mask(grid, ratio, images=len(data.test), generator=generator)
+    order = scramble(mask, generator=generator)
+
+    def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
+        rows = slice(start, start + len(images))
+        moved = rearrange(images, grid, order[rows])
+        if own is None or positions == "stay":
+            return moved, None
+        if positions == "follow":
+            return moved, Positions.of(own).permute(refine(order[rows], grid, own))
+        cells = F.interpolate(mask[rows].float().unflatten(1, (1, *grid)), own).flatten(1)
+        return moved, Positions.of(own).hide(cells > 0)
+
+    whole, usual = respond(model, data)
+    read, logits = respond(model, data, change)
+    distance = (read - whole).double().norm(dim=1)
+    answers, truth = logits.argmax(1), data.test.labels
+    same = answers == usual.argmax(1)
+    return {
+        "accuracy": share(answers == truth),
+        "consistency": share(same),
+        "consistent_and_right": share(same & (answers == truth)),
+        "difference": distance.square().mean().item(),
+        "difference_unsquared": distance.mean().item(),
+        "difference_relative": (distance / whole.double().norm(dim=1).clamp_min(1e-12)).mean().item(),
+        "shuffled": mask.double().mean().item(),
+    }
+
+
+def _can_be_told(model: Classifier) -> bool:
+    """Whether some part of its encoding has a vector for places that are not known."""
+    known = parts(model.encoding) if isinstance(model, PatchClassifier) else []
+    return any(getattr(part, "unknown", None) is not None for part in known)
