@@ -87,14 +87,20 @@ class Neighbours(torch.autograd.Function):
     The factors broadcast over x; ``after`` ends and ``before`` begins with zero.
     """
 
+    generate_vmap_rule = True  # for gradients of each image
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, here: Tensor, after: Tensor, before: Tensor) -> Tensor:
+    def forward(x: Tensor, here: Tensor, after: Tensor, before: Tensor) -> Tensor:
         """Three passes, the last two into the first."""
-        ctx.save_for_backward(x, here, after, before)
         y = x * here
         y[..., :-1].addcmul_(x[..., 1:], after[..., :-1])
         y[..., 1:].addcmul_(x[..., :-1], before[..., 1:])
         return y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keeps what the way back needs."""
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
