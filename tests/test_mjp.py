@@ -9,10 +9,14 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry
 from vitpos.errors import UserError
 from vitpos.models import MODELS
 from vitpos.patches import block_mask, rearrange, scramble, split
 from vitpos.positions import Positions
+from vitpos.training import AUGMENTS
+from vitpos.training.recipe import Recipe
 
 GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
 MODEL = "vit(patch=(2, 3), dim=32, depth=2, heads=2)"
@@ -197,3 +201,35 @@ def test_options_that_cannot_be_are_named():
     for spec, message in (("mjp(ratio=1.2)", "ratio=1.2"), ("mjp(layers=0)", "layers=0")):
         with pytest.raises(UserError, match=message):
             MODELS.build(MODEL, IMAGE, 5, spec)
+
+
+def test_pixels_shuffled_in_training_are_tokens_shuffled_in_training():
+    images, tokens = torch.randn(2, 3, 28, 42), []
+    for per in ("batch", "image"):
+        torch.manual_seed(3)
+        moved = AUGMENTS.build(f"jigsaw(grid=(14, 7), ratio=0.5, per={per!r})")(images)
+        torch.manual_seed(3)
+        x = split(images, (2, 6))
+        tokens, _ = ENCODINGS.build(
+            f"mjp(ratio=0.5, per={per!r}, unknown=False, dal=None)", Geometry(36, 1, 1, (14, 7))
+        ).arrange(x, Positions.of((14, 7)))
+        assert torch.equal(split(moved, (2, 6)), tokens) and not torch.equal(moved, images)
+
+
+def test_spp_keeps_the_pixels_of_a_patch_together_and_moves_all_alike():
+    images = torch.arange(2 * 1 * 4 * 6.0).view(2, 1, 4, 6)
+    torch.manual_seed(0)
+    moved = AUGMENTS.build("spp(grid=(2, 2))")(images)
+    before, after = split(images, (2, 3)), split(moved, (2, 3))
+    assert {frozenset(p.tolist()) for p in after[0]} == {frozenset(p.tolist()) for p in before[0]}
+    assert torch.equal(after[1] - after[0], torch.full_like(after[0], 24.0))
+    inside = [(p - p.min()).tolist() for p in after[0]]
+    assert all(x == inside[0] for x in inside) and inside[0] != sorted(inside[0])
+
+
+def test_augments_add_up_and_a_wrong_one_is_named():
+    assert Recipe(augment="jigsaw( ratio = .5 )").augment == "jigsaw(ratio=0.5)"
+    both = AUGMENTS.build("jigsaw(grid=(2, 2), ratio=1.0) + spp(grid=(2, 2))")
+    assert both(torch.randn(1, 1, 4, 4)).shape == (1, 1, 4, 4)
+    with pytest.raises(UserError, match="did you mean 'jigsaw'"):
+        Recipe(augment="jigsw")

@@ -18,6 +18,7 @@ from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.store import Folder, Run
+from vitpos.training.augment import augmenting
 from vitpos.training.fit import fit
 from vitpos.workers import Event, cores, spread
 
@@ -120,6 +121,7 @@ def check(cells: Iterable[Cell], tables: Iterable[Table] = ()) -> None:
             data = load(cell.data)
             model = build(cell, data)
             few = replace(data, train=data.train.first(8), test=data.test.first(8))
+            augmenting(cell.train.augment)(few.inputs(few.train.images))
             gives = {spec: EVALUATIONS.build(spec, model, few) for spec in cell.evaluate}
         except UserError as error:
             raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None

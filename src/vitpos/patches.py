@@ -147,6 +147,13 @@ def rearrange(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
     return join(cells.gather(1, order[..., None].expand(-1, -1, cells.shape[2])), grid, patch)
 
 
+def stir(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
+    """Pictures whose cells keep their places but whose pixels are moved inside each: one ``order`` (p·q,) for all."""
+    patch = images.shape[2] // grid[0], images.shape[3] // grid[1]
+    cells = split(images, patch).unflatten(2, (images.shape[1], -1))  # (B, N, C, p·q)
+    return join(cells[..., order].flatten(2), grid, patch)
+
+
 def refine(order: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
     """The order that moving the cells of ``grid`` means for the cells of a ``finer`` grid: (…, N) → (…, N finer)."""
     if min(grid) < 1 or finer[0] % grid[0] or finer[1] % grid[1]:

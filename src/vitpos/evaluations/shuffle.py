@@ -13,7 +13,7 @@ from vitpos.encodings.base import parts
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import respond, share
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import block_mask, rearrange, refine, scramble
+from vitpos.patches import block_mask, permutation, rearrange, refine, scramble, stir
 from vitpos.positions import Positions
 
 
@@ -24,6 +24,7 @@ def shuffle(
     ratio: float = 0.15,
     grid: tuple[int, int] | None = None,
     positions: Literal["stay", "follow", "told"] = "stay",
+    pixels: bool = False,
     seed: int = 0,
 ) -> dict[str, float]:
     """How a model takes test images of which the patches under a block-wise mask are shuffled (MJP, eq. 6 and 7).
@@ -38,6 +39,7 @@ def shuffle(
     patches), and a permutation of its own; both depend on ``seed`` alone, so that all models see the same.
     ``positions``: patches take those of their slots (``stay``), bring their own (``follow``), or the model is ``told``
     that the places under the mask are unknown. A model without an unknown vector (``mjp``) cannot be told: no numbers.
+    ``pixels`` also moves the pixels inside all cells, by one permutation for all: MJP's SPP with a ratio of 1.
     """
     own = model.geometry.grid if isinstance(model, PatchClassifier) else None
     grid = grid or own
@@ -52,6 +54,8 @@ def shuffle(
     def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         rows = slice(start, start + len(images))
         moved = rearrange(images, grid, order[rows])
+        if pixels:
+            moved = stir(moved, grid, permutation(moved.shape[2] * moved.shape[3] // mask.shape[1], seed=seed))
         if own is None or positions == "stay":
             return moved, None
         if positions == "follow":

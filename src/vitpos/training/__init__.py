@@ -1,1 +1,12 @@
-"""Training: the recipe, the schedule and the loop."""
+"""How models are trained, and what may be done to their pictures meanwhile."""
+
+from vitpos.catalog import Catalog
+
+AUGMENTS = Catalog(
+    "augment",
+    {
+        "jigsaw": "vitpos.training.augment:Jigsaw",
+        "spp": "vitpos.training.augment:SPP",
+    },
+    sums=True,
+)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vitpos.data.base import Dataset
 from vitpos.errors import WorkError
 from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.training.augment import augmenting
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
 
@@ -49,6 +50,7 @@ def fit(
         load(tensors, model, optimizer)
     yield State(done, snapshot(model, optimizer), {})
     device = next(model.parameters()).device
+    augment = augmenting(recipe.augment)
     images, labels = data.train.images, data.train.labels
     batches = -(-len(labels) // recipe.batch)
     for epoch in range(done, recipe.epochs):
@@ -62,7 +64,7 @@ def fit(
                 group["lr"] = recipe.lr * warmup_cosine(progress, recipe.warmup)
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
-            logits, penalty = model.step(data.inputs(images[index].to(device)))
+            logits, penalty = model.step(augment(data.inputs(images[index].to(device))))
             target = labels[index].to(device)
             loss = F.cross_entropy(logits, target, label_smoothing=recipe.smoothing) + penalty
             if not math.isfinite(value := loss.item()):

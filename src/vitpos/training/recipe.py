@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vitpos.errors import UserError
+from vitpos.training import AUGMENTS
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Recipe:
     decay: float = 0.05  # weight decay
     smoothing: float = 0.0  # label smoothing
     clip: float = 1.0  # largest gradient norm; 0 leaves gradients alone
+    augment: str = ""  # what is done to each batch of pictures, as a spec; nothing if empty
 
     def __post_init__(self) -> None:
         for name, fine, remedy in (
@@ -31,3 +33,5 @@ class Recipe:
         ):
             if not fine:
                 raise UserError(f"train.{name} is {getattr(self, name)}; {remedy}")
+        if self.augment:
+            object.__setattr__(self, "augment", AUGMENTS.canonical(self.augment))
