@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Self
 
@@ -24,10 +25,10 @@ from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
 from vitpos.lab import Watch
 from vitpos.store import Folder
-from vitpos.summary import Figure, complete, labels, seeds_of, summarise
+from vitpos.summary import Figure, complete, labels, seeds_of, shared, summarise
 
 errors = Console(stderr=True, highlight=False, markup=False)
-output = Console(highlight=False, markup=False)
+output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
 
 
 class Progress(Watch):
@@ -119,7 +120,7 @@ def show_table(folder: Folder, table: Table) -> None:
         grid.add_row(*(Text(row.label(name)) for name in labels(rows)), *map(_cell, row.figures))
     output.print()
     output.print(grid)
-    about = [table.note] if table.note else []
+    about = [text for text in (shared(rows), table.note) if text]
     if any(column.percent for column in table.columns):
         seeds = seeds_of(rows)
         about.append(

@@ -71,9 +71,18 @@ def seeds_of(rows: Sequence[Row]) -> int:
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
-    """The headings that tell the rows apart; what all were trained on is left to the title."""
+    """The headings that tell the rows apart; what all share is said by :func:`shared`."""
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
-    return [*trained_on, "model", "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.swept)]
+    model = ["model"] if len({row.cell.model for row in rows}) > 1 else []
+    return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.swept)]
+
+
+def shared(rows: Sequence[Row]) -> str:
+    """What all rows have in common."""
+    models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}
+    said = [*models] if len(models) == 1 else []
+    said += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
+    return f"All rows: {', '.join(said)}." if said else ""
 
 
 def summarise(folder: Folder, table: Table) -> list[Row]:
