@@ -33,9 +33,9 @@ def test_its_smallest_experiment_reads():
     assert len(Experiment.make({"name": "readme", "asked": "", "text": text, "settings": [], "seeds": None}).cells) == 8
 
 
-def _figures() -> dict[tuple[str, ...], list[float]]:
+def _figures(name: str = "mnist-jigsaw") -> dict[tuple[str, ...], list[float]]:
     found: dict[tuple[str, ...], list[float]] = {}
-    with (ROOT / "results" / "mnist-jigsaw.csv").open() as file:
+    with (ROOT / "results" / f"{name}.csv").open() as file:
         for row in csv.DictReader(file):
             key = (row["data"], row["model"], row["encoding"], row["evaluation"], row["metric"])
             found.setdefault(key, []).append(100 * float(row["value"]))
@@ -44,6 +44,7 @@ def _figures() -> dict[tuple[str, ...], list[float]]:
 
 FOLLOW, STAY = (f"jigsaw(grid=(7, 7), positions='{positions}')" for positions in ("follow", "stay"))
 FIXED, EACH = "mnist + jigsaw(grid=(7, 7))", "mnist + jigsaw(grid=(7, 7), per='image')"
+MOVED = "translation(by=(0, 1))"
 ROWS = {
     ("cnn", "none"): "CNN",
     ("attention", "none"): "attention, no positions",
@@ -76,6 +77,22 @@ def test_its_figures_are_those_of_the_stored_runs(title):
         (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
         shown = [re.sub(r" \(.*?\)", "", cell.strip()) for cell in line.strip("|").split("|")[1:]]
         assert shown == _row(model, TABLES[title])
+
+
+def test_its_table_of_encodings_is_that_of_the_stored_run():
+    figures = {key[2:]: values for key, values in _figures("encodings-mnist").items()}
+    resized = [f"resolution(size=({side}, {side}))" for side in (20, 40)]
+    beyond = "resolution(size=(40, 40), coordinates='beyond')"
+    shuffled = "jigsaw(positions='stay', per='image')"
+    columns = [
+        (e, "agreement" if e == shuffled else "accuracy") for e in ("accuracy", shuffled, *resized, beyond, MOVED)
+    ]
+    table = re.search(r"\| encoding \| as trained \|.*?\n\n", README, re.DOTALL)[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    assert len(rows) > 10
+    for name, *shown in rows:
+        values = [figures[name.strip("`"), *column] for column in columns]
+        assert shown == [f"{statistics.fmean(v):.1f} ± {statistics.stdev(v):.1f}" for v in values]
 
 
 def test_the_stored_runs_keep_what_was_promised():
