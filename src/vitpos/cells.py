@@ -29,6 +29,8 @@ class Cell:
         """A folder name that tells a reader what it is, and tells apart whatever changes the weights."""
         identity = asdict(self)
         del identity["evaluate"], identity["swept"]
+        if not self.train.augment:  # as before there were any, so that older runs are found
+            del identity["train"]["augment"]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
