@@ -199,6 +199,43 @@ def test_sape2_is_its_equations(dot, rest):
             assert abs(bias[i, n] - expected) < 1e-6
 
 
+def test_sape2_without_axes_counts_along_the_row_major_order():
+    encoding = build("sape2(axes=False)", dtype=torch.float64)
+    q, k = qk(batch=1, heads=1)
+    bias = encoding.bias(q, k, Positions.of(GRID), 1)[0, 0]
+    gates = torch.sigmoid(q[0, 0] @ k[0, 0].mT * 0.25)
+    z = torch.stack(
+        [
+            torch.stack([k[0, 0, i] @ interpolate(encoding.tables[0][1], gates[i, m:].sum().item()) for m in range(N)])
+            for i in range(N)
+        ]
+    )
+    expected = torch.stack([torch.stack([(z[i] - z[n]).square().sum().sqrt() for n in range(N)]) for i in range(N)])
+    assert (bias - 0.25 * expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "spec", ["factorized", "factorized(fractional=True)", "fourier", "fourier(learnable=False)", "coordinates"]
+)
+def test_what_is_added_at_a_place_is_its_formula(spec):
+    encoding = build(spec, dtype=torch.float64)
+    added = encoding.embed(torch.zeros(1, N, 32, dtype=torch.float64), Positions.of(GRID))[0]
+    for n, (row, column) in enumerate(places()):
+        at = torch.tensor([2 * (row + 0.5) / GRID[0] - 1, 2 * (column + 0.5) / GRID[1] - 1], dtype=torch.float64)
+        if spec.startswith("factorized"):
+            expected = encoding.rows[row] + encoding.columns[column]
+        elif spec == "coordinates":
+            first, _, last = encoding.network
+            expected = last.weight @ F.gelu(first.weight @ at + first.bias) + last.bias
+        else:
+            angles = 2 * math.pi * (encoding.directions[0] * at[0] + encoding.directions[1] * at[1])
+            expected = torch.cat([angles.cos(), angles.sin()])
+            if spec == "fourier":
+                first, _, last = encoding.network
+                expected = last.weight @ F.gelu(first.weight @ expected / 32**0.5 + first.bias) + last.bias
+        assert (added[n] - expected).abs().max() < 1e-6
+
+
 def test_cope_among_patches_is_its_formula():
     encoding = build("cope(steps=5)", dtype=torch.float64)
     q, k = qk(batch=1, heads=1)
