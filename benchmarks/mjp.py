@@ -1,0 +1,86 @@
+"""What the masked jigsaw puzzle costs: its masks against the published sampler, and a training step with and without it.
+
+    python benchmarks/mjp.py masks [--rounds 20]
+    python benchmarks/mjp.py step [--rounds 30] [--model SPEC] [--size 224] [--batch 2]
+
+Masks: microseconds of process time per mask, one by one by the published rule and 256 at a time by ours, in turns. Step:
+ratio of process time, forward and back, of a model with `learned + mjp` to one with `learned`, in pairs; the median and an
+upper 95 % bound of it (by resampling the pairs).
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+sys.path.insert(0, ".")
+from tests.test_mjp import literal_mask
+
+from vitpos.models import MODELS
+from vitpos.patches import block_mask
+
+
+def process_time(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def masks(rounds: int) -> None:
+    torch.set_num_threads(1)
+    print(f"14x14, microseconds per mask: one by one / 256 at once, ratio (medians of {rounds} rounds)")
+    for ratio in (0.03, 0.09, 0.15, 0.27, 0.5, 0.9):
+        rows = []
+        for _ in range(rounds + 2):
+            single = process_time(lambda r=ratio: [literal_mask((14, 14), r, 8, 75) for _ in range(64)]) / 64
+            rows.append((single, process_time(lambda r=ratio: block_mask((14, 14), r, images=256)) / 256))
+        one, many = (1e6 * statistics.median(column) for column in zip(*rows[2:], strict=True))
+        print(f"  {ratio:4} {one:7.1f} / {many:6.1f}  {statistics.median(a / b for a, b in rows[2:]):5.1f}")
+
+
+def step(rounds: int, model: str, size: int, batch: int) -> None:
+    images = torch.randn(batch, 3, size, size)
+
+    def contender(encoding: str) -> Callable[[], object]:
+        net = MODELS.build(model, (3, size, size), 1000, encoding).train()
+
+        def once() -> None:
+            logits, penalty = net.step(images)
+            (logits.square().mean() + penalty).backward()
+            net.zero_grad()
+
+        return once
+
+    plain = contender("learned")
+    for dal in ("nonlinear", "pca"):
+        puzzle = contender(f"learned + mjp(ratio=0.27, dal={dal!r})")
+        pairs = []
+        for turn in range(rounds + 2):
+            first, second = (plain, puzzle) if turn % 2 else (puzzle, plain)
+            taken = [process_time(first), process_time(second)]
+            pairs.append(taken[::-1] if turn % 2 else taken)
+        ratios = [a / b for a, b in pairs[2:]]
+        again = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(2000))
+        print(f"dal={dal}: {statistics.median(ratios):.3f}, at most {again[1900]:.3f} ({rounds} pairs)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["masks", "step"])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--model", default="vit(patch=16, dim=384, depth=12, heads=6)")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--batch", type=int, default=2)
+    options = parser.parse_args()
+    if options.what == "masks":
+        masks(options.rounds)
+    else:
+        step(options.rounds, options.model, options.size, options.batch)
+
+
+if __name__ == "__main__":
+    main()
