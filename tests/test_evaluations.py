@@ -119,7 +119,7 @@ def test_the_trained_size_is_answered_as_usual_and_another_size_needs_whole_patc
         same = EVALUATIONS.build(f"resolution(size=(28, 28), coordinates='{coordinates}')", model, few)
         assert same["accuracy"] == usual
     assert 0 <= EVALUATIONS.build("resolution(size=(40, 20))", model, few)["accuracy"] <= 1
-    with pytest.raises(UserError, match="30x28 pixels cannot be cut"):
+    with pytest.raises(UserError, match="whole patches of 4x4; give multiples of 4 and 4"):
         EVALUATIONS.build("resolution(size=(30, 28))", model, few)
 
 

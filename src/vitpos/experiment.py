@@ -168,7 +168,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
     seeds = [_whole("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
     for combination in itertools.product(*choices.values()):
         chosen = dict(zip(choices, combination, strict=True))
-        if "encoding" in settings and not _takes_positions(chosen["model"]):
+        if "encoding" in settings and "model" not in settings and not _takes_positions(chosen["model"]):
             chosen["encoding"] = _choices("encoding", written.get("encoding", "none"))[0]
         recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
         for seed in seeds:

@@ -75,7 +75,7 @@ def _parameters(name: str, geometry: str) -> int | str:
 
     values: dict[str, Any] = {}
     for part in geometry.split(","):
-        key, _, value = part.partition("=")
+        key, _, value = part.strip().partition("=")
         sides = value.split("x") if key == "grid" else [value]
         numbers = all(side.isdecimal() and (int(side) or key == "prefix") for side in sides)
         if key not in ("dim", "heads", "depth", "grid", "prefix") or not numbers or len(sides) != 1 + (key == "grid"):

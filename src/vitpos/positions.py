@@ -52,6 +52,8 @@ class Positions:
 
     def hide(self, mask: Tensor) -> Positions:
         """The same places, not to be used where ``mask`` (B|1, N) is True."""
+        if mask.shape[-1] != self.cells.shape[1]:
+            raise UserError(f"a mask of {tuple(mask.shape)} does not say which of {self.cells.shape[1]} places to hide")
         return replace(self, known=self.known & ~mask, hiding=True)
 
     def shown(self) -> Positions:
@@ -114,7 +116,7 @@ class Positions:
 
 
 def _sides(grid: tuple[int, int]) -> tuple[int, int]:
-    if not isinstance(grid, tuple | list | torch.Size) or len(grid) != 2 or min(grid) < 1:
+    if not isinstance(grid, tuple | list | torch.Size) or len(grid) != 2 or min(grid) < 1 or any(s % 1 for s in grid):
         raise UserError(f"a grid of {grid} cannot be; give (rows, columns)")
     return int(grid[0]), int(grid[1])
 

@@ -108,7 +108,7 @@ def measured(folder: Folder, evaluations: Iterable[str] | None = None) -> Table:
     columns = tuple(
         Column(f"{evaluation}: {metric}", evaluation, metric, percent=False) for evaluation, metric in shown
     )
-    return Table("Also measured", columns, note="Shares from 0 to 1.")
+    return Table("Also measured", columns, note="As in results.csv: shares are from 0 to 1.")
 
 
 def complete(folder: Folder, table: Table) -> bool:

@@ -35,7 +35,14 @@ def resolution(
     """
     if not isinstance(model, PatchClassifier):
         raise UserError("evaluation 'resolution' is for models with patches; leave it out for this one")
-    grid = grid_of(size, model.patch)
+    try:
+        grid = grid_of(size, model.patch)
+    except UserError:
+        high, wide = model.patch
+        raise UserError(
+            f"evaluation 'resolution' got size={size}, which is not made of whole patches of {high}x{wide}; "
+            f"give multiples of {high} and {wide}"
+        ) from None
     positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
     if tables:
         model = model.resized(grid, how=tables)

@@ -45,6 +45,8 @@ def shuffle(
     grid = grid or own
     if grid is None:
         raise UserError("evaluation 'shuffle' needs grid=(rows, columns) for a model without patches")
+    if not 0 <= ratio <= 1:
+        raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a share from 0 to 1")
     if positions == "told" and not _can_be_told(model):
         return {}
     generator = torch.Generator().manual_seed(seed)

@@ -19,7 +19,9 @@ def translation(model: Classifier, data: Dataset, *, by: tuple[int, int] = (0, 1
     if not isinstance(model, PatchClassifier):
         raise UserError("evaluation 'translation' is for models with patches; leave it out for this one")
     if any(abs(step) >= side for step, side in zip(by, model.geometry.grid, strict=True)):
-        raise UserError(f"evaluation 'translation' got by={by}, which leaves nothing of {model.geometry.grid} patches")
+        raise UserError(
+            f"evaluation 'translation' got by={by}, which leaves nothing of {model.geometry.grid} patches; move less"
+        )
     down, right = (step * side for step, side in zip(by, model.patch, strict=True))
 
     def change(images: Tensor, start: int) -> tuple[Tensor, None]:
