@@ -187,6 +187,8 @@ def test_only_a_model_with_an_unknown_vector_can_be_told():
     features = model.features
     model.features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
     EVALUATIONS.build(told.format("(7, 2)"), model, few_digits(2))
+    with pytest.raises(UserError, match="4x4 grid are not made of whole patches of a 14x14 grid"):
+        EVALUATIONS.build(told.format("(4, 4)"), model, few_digits(2))
     blocks = hidden[1].known.unflatten(1, (7, 2, 2, 7))
     assert (blocks == blocks[:, :, :1, :, :1]).all() and not blocks.all()
 

@@ -156,11 +156,22 @@ def stir(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
 
 def refine(order: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
     """The order that moving the cells of ``grid`` means for the cells of a ``finer`` grid: (…, N) → (…, N finer)."""
+    _check_finer(grid, finer)
+    index = torch.arange(finer[0] * finer[1], device=order.device).view(1, 1, *finer)
+    batch = index.expand(len(order), -1, -1, -1) if order.ndim == 2 else index
+    return rearrange(batch, grid, order).flatten(1).view(*order.shape[:-1], -1)
+
+
+def enlarge(mask: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
+    """A mask of the cells of ``grid`` as one of the cells of a ``finer`` grid: (B, N) → (B, N finer)."""
+    _check_finer(grid, finer)
+    rows, columns = (new // old for old, new in zip(grid, finer, strict=True))
+    return mask.unflatten(1, grid).repeat_interleave(rows, 1).repeat_interleave(columns, 2).flatten(1)
+
+
+def _check_finer(grid: tuple[int, int], finer: tuple[int, int]) -> None:
     if min(grid) < 1 or finer[0] % grid[0] or finer[1] % grid[1]:
         raise UserError(
             f"cells of a {grid[0]}x{grid[1]} grid are not made of whole patches of a {finer[0]}x{finer[1]} grid; "
             "choose rows and columns that divide the model's"
         )
-    index = torch.arange(finer[0] * finer[1], device=order.device).view(1, 1, *finer)
-    batch = index.expand(len(order), -1, -1, -1) if order.ndim == 2 else index
-    return rearrange(batch, grid, order).flatten(1).view(*order.shape[:-1], -1)

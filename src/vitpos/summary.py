@@ -28,7 +28,9 @@ class Figure:
             return "–"
         counted = not self.percent and len(set(self.values)) == 1  # a number that no seed changes
         mean = self._show(self.mean)
-        return mean if len(self.values) == 1 or counted else f"{mean} ± {self._show(self.deviation)}"
+        digits = len(mean.partition(".")[2]) if "e" not in mean else 0  # the deviation is told as finely as the mean
+        deviation = f"{self.deviation:,.{digits}f}" if digits and not self.percent else self._show(self.deviation)
+        return mean if len(self.values) == 1 or counted else f"{mean} ± {deviation}"
 
     @property
     def mean(self) -> float:

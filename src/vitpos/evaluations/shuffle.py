@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.data.base import Dataset
@@ -13,7 +12,7 @@ from vitpos.encodings.base import parts
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import respond, share
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import block_mask, permutation, rearrange, refine, scramble, stir
+from vitpos.patches import block_mask, enlarge, permutation, rearrange, refine, scramble, stir
 from vitpos.positions import Positions
 
 
@@ -62,8 +61,7 @@ def shuffle(
             return moved, None
         if positions == "follow":
             return moved, Positions.of(own).permute(refine(order[rows], grid, own))
-        cells = F.interpolate(mask[rows].float().unflatten(1, (1, *grid)), own).flatten(1)
-        return moved, Positions.of(own).hide(cells > 0)
+        return moved, Positions.of(own).hide(enlarge(mask[rows], grid, own))
 
     whole, usual = respond(model, data)
     read, logits = respond(model, data, change)
