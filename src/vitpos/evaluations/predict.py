@@ -15,13 +15,13 @@ from vitpos.positions import Positions
 Change = Callable[[Tensor, int], tuple[Tensor, Positions | None]]  # images, index of the first → images, their places
 
 
-def predict(model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 500) -> Tensor:
+def predict(model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 128) -> Tensor:
     """(n, classes) logits of the test images, each batch first passed through ``change``."""
     return respond(model, data, change, batch=batch)[1]
 
 
 def respond(
-    model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 500
+    model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 128
 ) -> tuple[Tensor, Tensor]:
     """What the head reads (n, D) of the test images, each batch first passed through ``change``, and what it says."""
     model.eval()
