@@ -301,3 +301,30 @@ def test_a_damaged_weights_file_is_told_and_not_used(tiny, finished, tmp_path):
 def test_another_experiment_does_not_move_into_a_folder(finished):
     done = vitpos("run", "mnist-jigsaw", "--out", finished[0])
     assert done.returncode == 2 and "holds experiment 'tiny'" in done.stderr
+
+
+def test_data_sets_are_listed_fetched_and_verified(tmp_path):
+    environment = {**ENVIRONMENT, "VITPOS_CACHE": str(tmp_path)}
+    listed = vitpos("data", "list", "--json", env=environment)
+    found = {entry["name"]: entry for entry in json.loads(listed.stdout)}
+    assert set(found) == {"mnist", "fashion", "cifar10", "cifar100"} and not listed.stderr
+    assert found["mnist"]["here"] and not found["cifar10"]["here"] and found["cifar10"]["sources"]
+    assert vitpos("data", "verify", "mnist").stdout == "mnist: as published\n"
+    (tmp_path / "fashion").mkdir()
+    (tmp_path / "fashion" / "t10k-labels-idx1-ubyte").write_bytes(b"tampered with")
+    wrong = vitpos("data", "verify", "fashion", env=environment)
+    assert wrong.returncode == 1 and "t10k-labels-idx1-ubyte has another md5" in wrong.stdout
+    assert "vitpos data get fashion" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("data", "fetch", "cifar10"), "no 'data fetch'; there is get, list, verify"),
+        (("data", "get", "cifar"), "did you mean 'cifar10'?"),
+        (("data", "get"), "say what to get"),
+    ],
+)
+def test_a_wrong_word_about_data_is_one_line(words, message):
+    said = vitpos(*words)
+    assert said.returncode == 2 and message in said.stderr and "Traceback" not in said.stderr

@@ -96,3 +96,107 @@ def test_a_wrong_view_says_what_to_write(spec, message):
 def test_the_example_of_a_data_set_works():
     data = load("stripes(count=64)")
     assert data.shape == (1, 8, 16) and len(data.train) == 64
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Class folders with pictures of every kind: grey, with alpha, wide, high, tiny."""
+    from PIL import Image
+
+    def make(path, size, mode, colour):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new(mode, size, colour).save(path)
+
+    for n in range(10):
+        make(tmp_path / "plain" / "cat" / f"{n}.png", (40 + n, 30), "RGB", (200, n, 0))
+        make(tmp_path / "plain" / "dog" / "deep" / f"{n}.PNG", (20, 50), "L", 100 + n)
+    make(tmp_path / "halves" / "train" / "cat" / "a.jpg", (300, 20), "RGB", (255, 0, 0))
+    make(tmp_path / "halves" / "train" / "dog" / "b.png", (1, 1), "RGBA", (0, 255, 0, 255))
+    make(tmp_path / "halves" / "val" / "dog" / "c.gif", (64, 64), "P", 0)
+    (tmp_path / "halves" / "train" / "dog" / "notes.txt").write_text("not a picture")
+    return tmp_path
+
+
+def test_a_folder_of_classes_is_split_by_every_fifth_picture(tree):
+    data = load(f"folder(path={str(tree / 'plain')!r}, size=(16, 24))")
+    assert data.classes == ("cat", "dog") and data.shape == (3, 16, 24)
+    assert data.train.labels.tolist() == [0] * 8 + [1] * 8 and data.test.labels.tolist() == [0, 0, 1, 1]
+    images = data.test.images[:]
+    assert images.shape == (4, 3, 16, 24) and images.dtype == torch.uint8
+    assert images[:, :, 8, 12].tolist() == [[200, 4, 0], [200, 9, 0], [104] * 3, [109] * 3]
+    few = load(f"folder(path={str(tree / 'plain')!r}, size=8, limit=5)")
+    assert len(few.train) == 5 and len(few.test) == 4
+    assert len(load(f"folder(path={str(tree / 'plain')!r}) + only(classes=(1,))").train) == 8
+
+
+def test_a_folder_with_halves_keeps_them(tree):
+    data = load(f"folder(path={str(tree / 'halves')!r}, size=8)")
+    assert len(data.train) == 2 and data.test.labels.tolist() == [1]
+    assert data.train.images[torch.tensor([1])][0, :, 4, 4].tolist() == [0, 255, 0]
+
+
+def test_training_reads_random_parts_and_the_same_ones_from_the_same_seed(tmp_path):
+    from PIL import Image
+
+    ramp = torch.arange(64).repeat(64, 1).to(torch.uint8).mul(4)
+    for n in range(5):
+        (tmp_path / "ramp").mkdir(exist_ok=True)
+        Image.fromarray(ramp.numpy()).save(tmp_path / "ramp" / f"{n}.png")
+    order = torch.tensor([3, 0, 2, 1])
+
+    def seen(crop):
+        torch.manual_seed(0)
+        train = load(f"folder(path={str(tmp_path)!r}, size=16, crop={crop})").train
+        return torch.cat([images for images, _ in train.batches(order, 3)])
+
+    first, again, whole = seen(0.2), seen(0.2), seen(1.0)
+    assert torch.equal(first, again) and first.shape == (4, 3, 16, 16)
+    assert len({tuple(row.tolist()) for row in first[:, 0, 8]}) == 4, "each has a part of its own"
+    rising = first[:, 0, 8].float().diff().mean(1)
+    assert rising.abs().max() <= whole[0, 0, 8].float().diff().mean() * 1.15, "no part is wider than the picture"
+    assert torch.equal(whole[0], whole[1]) and (whole[0, 0, 8].float().diff() > 0).all()
+
+
+def test_the_middle_of_a_test_picture_is_what_torchvision_cuts_out(tmp_path):
+    """Resized to 8/7 of the size by its shorter side, then cut: we cut first, which differs by less than a grey level."""
+    import numpy as np
+    from PIL import Image
+
+    smooth = np.sin(np.linspace(0, 6, 140))[:, None] * np.cos(np.linspace(0, 4, 210))[None] * 100 + 128
+    picture = Image.fromarray(smooth.round().astype(np.uint8)).convert("RGB")
+    for n in range(5):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        picture.save(tmp_path / "a" / f"{n}.png")
+    ours = load(f"folder(path={str(tmp_path)!r}, size=56)").test.images[:1][0].float()
+    resized = picture.resize((96, 64), Image.Resampling.BICUBIC).crop((20, 4, 76, 60))
+    assert (ours - torch.from_numpy(np.asarray(resized).copy()).permute(2, 0, 1)).abs().mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "is no folder"),
+        ("path='no/such/place'", "is no folder"),
+        ("path={plain!r}, crop=0.0", "a share above 0"),
+        ("path={plain!r}, size=(0, 8)", "a size from 1"),
+        ("path={empty!r}", "has no folders"),
+        ("path={textual!r}", "found no pictures"),
+        ("path={strange!r}", "has 'fox', which"),
+        ("path={plain!r}) + jigsaw(grid=(2, 2)", "needs pictures in memory"),
+    ],
+)
+def test_a_wrong_folder_says_what_to_do(tree, options, message):
+    (tree / "textual" / "class").mkdir(parents=True)
+    (tree / "empty").mkdir()
+    for name in ("train/cat", "val/fox"):
+        (tree / "strange" / name).mkdir(parents=True)
+    names = {name: str(tree / name) for name in ("plain", "empty", "textual", "strange")}
+    with pytest.raises(UserError, match=message):
+        load(f"folder({options.format(**names)})")
+
+
+def test_a_picture_that_cannot_be_read_is_named(tree):
+    (tree / "plain" / "cat" / "4.png").write_bytes(b"not a picture")
+    data = load(f"folder(path={str(tree / 'plain')!r}, size=8)")
+    with pytest.raises(WorkError, match=r"4\.png cannot be read.*replace or delete it"):
+        data.test.images[:]

@@ -61,12 +61,14 @@ def run(
 
     asked = Experiment.read(experiment, settings or (), _seeds(seeds))
     from vitpos import lab
+    from vitpos.fetching import fetch_for
     from vitpos.progress import Progress
     from vitpos.report import write_report
     from vitpos.store import Folder
 
     if (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells:
         print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
+    fetch_for(cell.data for cell in asked.cells)
     failure: WorkError | None = None
     with Progress() as progress:
         try:
@@ -93,6 +95,7 @@ def evaluate(
 
     wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos import lab
+    from vitpos.fetching import fetch_for
     from vitpos.progress import show_table
     from vitpos.report import write_report
     from vitpos.store import Folder, Run, only_one
@@ -109,6 +112,7 @@ def evaluate(
         raise UserError(f"{run} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'")
     if not runs:
         raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
+    fetch_for(r.cell.data for r in runs)
     lab.check([replace(r.cell, evaluate=tuple(wanted)) for r in runs])
     with only_one(folder.path):
         for one in runs:
@@ -130,6 +134,35 @@ def report(
     from vitpos.report import write_report
 
     print(f"report: {write_report(folders, out)}", file=sys.stderr)
+
+
+@app.command()
+def data(
+    action: Annotated[str, Argument(metavar="list|get|verify", help="what there is; fetch; check against the hashes")],
+    names: Annotated[list[str] | None, Argument(metavar="NAME…", help="data sets, as cifar10; none: all")] = None,
+    as_json: Annotated[bool, Option("--json", help="for list: a list of objects")] = False,
+) -> None:
+    """Data sets that are kept in files: list them, fetch them, verify them."""
+    from vitpos.catalog import suggest
+    from vitpos.data import STORED
+
+    actions = ("list", "get", "verify")
+    if action not in actions:
+        raise UserError(f"there is no 'data {action}'; {suggest(action, actions)}")
+    for name in names or ():
+        if name not in STORED:
+            raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
+    if action == "get" and not names:
+        raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(STORED))}'")
+    from vitpos import fetching
+
+    wanted = names or list(STORED)
+    if action == "list":
+        fetching.show(wanted, as_json)
+    elif action == "get":
+        fetching.get(wanted)
+    else:
+        fetching.verify(wanted)
 
 
 def _seeds(text: str | None) -> list[int] | None:

@@ -9,9 +9,22 @@ DATASETS = Catalog(
     "data",
     {
         "mnist": "vitpos.data.mnist:mnist",
+        "fashion": "vitpos.data.fashion:fashion",
+        "cifar10": "vitpos.data.cifar:cifar10",
+        "cifar100": "vitpos.data.cifar:cifar100",
+        "folder": "vitpos.data.folder:folder",
         "only": "vitpos.data.views:only",
         "part": "vitpos.data.views:part",
         "jigsaw": "vitpos.data.views:jigsaw",
     },
     sums=True,
+)
+STORED = Catalog(  # what can be fetched and verified, by the name of its data set
+    "stored data",
+    {
+        "mnist": "vitpos.data.mnist:FILES",
+        "fashion": "vitpos.data.fashion:FILES",
+        "cifar10": "vitpos.data.cifar:TEN_FILES",
+        "cifar100": "vitpos.data.cifar:HUNDRED_FILES",
+    },
 )

@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from vitpos.data import DATASETS
+from vitpos.data.pictures import Pictures
 from vitpos.errors import UserError
+from vitpos.patches import permutation
 
 
 @dataclass(frozen=True)
 class Split:
-    """Images (n, C, height, width) as bytes, and their labels (n,)."""
+    """Images (n, C, height, width) as bytes, in memory or in files, and their labels (n,)."""
 
-    images: Tensor
+    images: Tensor | Pictures
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def take(self, index: Tensor) -> Split:
+        """Some of the images."""
+        images = self.images.take(index) if isinstance(self.images, Pictures) else self.images[index]
+        return Split(images, self.labels[index])
+
     def first(self, count: int) -> Split:
         """The first images alone."""
-        return Split(self.images[:count], self.labels[:count])
+        return self.take(torch.arange(min(count, len(self))))
+
+    def batches(self, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and labels in the given order, ``size`` at a time, as training sees them."""
+        indices = order.split(size)
+        images = (
+            self.images.batches(indices) if isinstance(self.images, Pictures) else map(self.images.__getitem__, indices)
+        )
+        return zip(images, map(self.labels.__getitem__, indices), strict=True)
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,16 @@ class View:
 
     def __add__(self, other: object) -> Dataset:
         raise UserError("a view comes after the data it looks at; write 'mnist + jigsaw', not 'jigsaw + mnist'")
+
+
+def shortened(data: Dataset, fraction: float, limit: int | None, *, seed: int = 0) -> Dataset:
+    """A share of the training images, or so many at most, drawn once from a seed; the test images stay."""
+    if not 0 < fraction <= 1 or (limit is not None and limit < 1):
+        raise UserError(f"data got fraction={fraction}, limit={limit}; take a share up to 1 and a limit from 1")
+    count = min(max(round(fraction * len(data.train)), 1), limit or len(data.train))
+    if count == len(data.train):
+        return data
+    return replace(data, train=data.train.take(permutation(len(data.train), seed=seed)[:count]))
 
 
 @lru_cache(maxsize=4)

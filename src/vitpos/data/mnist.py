@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitpos.data.base import Dataset, Split
+from vitpos.data.base import Dataset, Split, shortened
 from vitpos.errors import WorkError
 
 ARCHIVE = Path(__file__).with_name("mnist.xz")
@@ -22,9 +22,16 @@ PARTS = {  # name of the part: bytes of IDX header, shape, md5 of the IDX file a
 }
 
 
+def mnist(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
+    """Handwritten digits 0–9, 28×28 grey: 60,000 to train and 10,000 to test, inside the package.
+
+    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    """
+    return shortened(_whole(), fraction, limit)
+
+
 @cache
-def mnist() -> Dataset:
-    """Handwritten digits 0–9, 28×28 grey: 60,000 to train and 10,000 to test, inside the package."""
+def _whole() -> Dataset:
     parts = {name: torch.from_numpy(array) for name, array in read(ARCHIVE).items()}
     return Dataset(
         train=Split(parts["train-images"], parts["train-labels"].long()),
@@ -54,3 +61,26 @@ def read(archive: Path) -> dict[str, np.ndarray]:
         parts[name] = np.frombuffer(raw, np.uint8)[start + header : end].reshape(shape)
         start = end
     return parts
+
+
+class Inside:
+    """The files that came with the package: nothing is fetched."""
+
+    folder = ARCHIVE.parent
+    md5 = (ARCHIVE.name,)  # of its parts, above
+    sources = ()
+
+    def problems(self) -> list[str]:
+        """What is wrong with them, one line each; empty if all is well."""
+        try:
+            read(ARCHIVE)
+        except WorkError as error:
+            return [str(error)]
+        return []
+
+    def read(self) -> dict[str, np.ndarray]:
+        """The four parts."""
+        return read(ARCHIVE)
+
+
+FILES = Inside()

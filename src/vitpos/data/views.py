@@ -8,7 +8,8 @@ from typing import Literal
 
 import torch
 
-from vitpos.data.base import Dataset, Split, View
+from vitpos.data.base import Dataset, Split, View, shortened
+from vitpos.data.pictures import Pictures
 from vitpos.errors import UserError
 from vitpos.patches import permutation, permutations, rearrange
 
@@ -26,7 +27,7 @@ def only(*, classes: tuple[int, ...] = (6, 9)) -> View:
         def pick(split: Split) -> Split:
             is_class = split.labels[:, None] == wanted  # (n, chosen)
             kept = is_class.any(1)
-            return Split(split.images[kept], is_class[kept].long().argmax(1))
+            return replace(split.take(kept.nonzero()[:, 0]), labels=is_class[kept].long().argmax(1))
 
         return replace(_each(data, pick), classes=tuple(data.classes[c] for c in classes))
 
@@ -35,15 +36,7 @@ def only(*, classes: tuple[int, ...] = (6, 9)) -> View:
 
 def part(*, fraction: float = 1.0, limit: int | None = None, seed: int = 0) -> View:
     """A share of the training images, or so many at most, drawn once from a seed; the test images stay."""
-    if not 0 < fraction <= 1 or (limit is not None and limit < 1):
-        raise UserError(f"view 'part' got fraction={fraction}, limit={limit}; take a share up to 1 and a limit from 1")
-
-    def apply(data: Dataset) -> Dataset:
-        count = min(round(fraction * len(data.train)), limit or len(data.train))
-        index = permutation(len(data.train), seed=seed)[: max(count, 1)]
-        return replace(data, train=Split(data.train.images[index], data.train.labels[index]))
-
-    return View(apply)
+    return View(lambda data: shortened(data, fraction, limit, seed=seed))
 
 
 def jigsaw(*, grid: tuple[int, int] = (7, 7), per: Literal["set", "image"] = "set", seed: int = 0) -> View:
@@ -55,6 +48,8 @@ def jigsaw(*, grid: tuple[int, int] = (7, 7), per: Literal["set", "image"] = "se
     cells = grid[0] * grid[1]
 
     def shuffle(split: Split, seed: int) -> Split:
+        if isinstance(split.images, Pictures):
+            raise UserError("view 'jigsaw' needs pictures in memory; for files set train.augment to 'jigsaw(…)'")
         each = permutations(len(split), cells, seed=seed) if per == "image" else permutation(cells, seed=seed)
         return Split(rearrange(split.images, grid, each), split.labels)
 

@@ -24,7 +24,8 @@ def tokens(model: Classifier, data: Dataset) -> dict[str, float]:
     direction = torch.randn(model.geometry.dim, generator=torch.Generator().manual_seed(0))
     sums = torch.zeros(3, dtype=torch.float64)
     with torch.inference_mode():
-        for images in data.test.images.to(model.project.weight.device).split(500):
+        for start in range(0, len(data.test), 500):
+            images = data.test.images[start : start + 500].to(model.project.weight.device)
             pixels = split(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
             x = model.project(split(data.inputs(images), model.patch))
             placed = model.encoding.embed(x, model.positions(images))

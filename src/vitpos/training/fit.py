@@ -51,21 +51,21 @@ def fit(
     yield State(done, snapshot(model, optimizer), {})
     device = next(model.parameters()).device
     augment = augmenting(recipe.augment)
-    images, labels = data.train.images, data.train.labels
-    batches = -(-len(labels) // recipe.batch)
+    count = len(data.train)
+    batches = -(-count // recipe.batch)
     for epoch in range(done, recipe.epochs):
         model.train()  # whoever looked at the last state may have left it in evaluation
         torch.manual_seed(seed * 1_000_003 + epoch)
-        order = torch.randperm(len(labels))
+        order = torch.randperm(count)
         total, right, began = 0.0, 0, time.perf_counter()
-        for step, index in enumerate(order.split(recipe.batch)):
+        for step, (images, labels) in enumerate(data.train.batches(order, recipe.batch)):
             progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * warmup_cosine(progress, recipe.warmup)
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
-            logits, penalty = model.step(augment(data.inputs(images[index].to(device))))
-            target = labels[index].to(device)
+            logits, penalty = model.step(augment(data.inputs(images.to(device))))
+            target = labels.to(device)
             loss = F.cross_entropy(logits, target, label_smoothing=recipe.smoothing) + penalty
             if not math.isfinite(value := loss.item()):
                 raise _diverged(f"the loss became {value}", epoch, step, batches)
@@ -74,18 +74,18 @@ def fit(
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()
-            total += value * len(index)
+            total += value * len(target)
             right += int((logits.detach().argmax(1) == target).sum())
-            tick(len(index))
+            tick(len(target))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
         seconds = time.perf_counter() - began
         record = {
             "epoch": epoch + 1,
-            "loss": total / len(labels),
-            "accuracy": right / len(labels),
+            "loss": total / count,
+            "accuracy": right / count,
             "seconds": seconds,
-            "images_per_second": len(labels) / seconds,
+            "images_per_second": count / seconds,
         }
         yield State(epoch + 1, snapshot(model, optimizer), record)
 

@@ -1,0 +1,156 @@
+"""Data sets as files in a cache, known by the hash of their unpacked content, from the first source that has them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from vitpos.errors import WorkError
+
+Tell = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all or 0 where nobody knows
+
+
+class Source(Protocol):
+    """A place that may have a data set's files."""
+
+    def __str__(self) -> str:
+        """What a reader calls it."""
+
+    def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
+        """Names and contents of the files; ``folder`` keeps what a broken transfer can go on from."""
+
+
+class Unavailable(Exception):
+    """A source does not have what was asked of it; the message says why."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a data set: the md5 of each when unpacked, and the sources that are tried in order."""
+
+    name: str
+    md5: dict[str, str]
+    sources: tuple[Source, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Where they are kept: below ``VITPOS_CACHE``, or else the user's cache."""
+        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitpos"
+        return Path(os.environ.get("VITPOS_CACHE") or usual) / self.name
+
+    def read(self) -> dict[str, bytes]:
+        """The content of each file, checked now; what is missing or has another hash is fetched first."""
+        found = self._kept()
+        if len(found) < len(self.md5):
+            self._fetch()
+            found = self._kept()
+        return found
+
+    def problems(self) -> list[str]:
+        """What is wrong with the kept files, one line each; empty if all is well."""
+        found = self._kept()
+        return [
+            f"{self.folder / file} {'has another md5 than ' + md5 if (self.folder / file).exists() else 'is not there'}"
+            for file, md5 in self.md5.items()
+            if file not in found
+        ]
+
+    def _kept(self) -> dict[str, bytes]:
+        """The files that are there and are what they should be."""
+        found = {}
+        for file, md5 in self.md5.items():
+            try:
+                content = (self.folder / file).read_bytes()
+            except OSError:
+                continue
+            if _md5(content) == md5:
+                found[file] = content
+        return found
+
+    def _fetch(self) -> None:
+        """Asks one source after the other until every file is there."""
+        reasons = []
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with _alone(self.folder):
+                for source in self.sources:
+                    missing = set(self.md5) - set(self._kept())  # another process may have been here meanwhile
+                    if not missing:
+                        return
+                    _tell(f"{self.name}: {source}", 0, 0)
+                    try:
+                        reasons.append(f"{source}: {self._take(source, missing)}")
+                    except Unavailable as error:
+                        reasons.append(f"{source}: {error}")
+                if not set(self.md5) - set(self._kept()):
+                    return
+        except OSError as error:
+            raise WorkError(
+                f"cannot keep {self.name} in {self.folder} ({error}); set VITPOS_CACHE to a folder with room"
+            ) from None
+        raise WorkError(
+            f"{self.name} could not be fetched ({'; '.join(reasons)}); "
+            f"run it again to go on, or put {', '.join(self.md5)} into {self.folder}"
+        )
+
+    def _take(self, source: Source, missing: set[str]) -> str:
+        """Keeps what a source gives if it is what it should be; says what was not."""
+        for file, content in source.unpacked(self.folder, _tell):
+            if file in missing and _md5(content) == self.md5[file]:
+                write_whole(self.folder / file, content)
+                missing.discard(file)
+        return f"has no {', '.join(sorted(missing))} with the right md5"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file that is there as a whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(content)
+            file.close()
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lets one process at a time fetch; the others wait and find what it fetched."""
+    try:
+        import fcntl
+    except ImportError:  # no such lock on Windows
+        yield
+        return
+    with (folder / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+_listener: Tell | None = None
+
+
+def _tell(what: str, done: int, total: int) -> None:
+    if _listener:
+        _listener(what, done, total)
+
+
+@contextmanager
+def told(listener: Tell) -> Iterator[None]:
+    """While this lasts, ``listener`` hears how fetching goes."""
+    global _listener
+    before, _listener = _listener, listener
+    try:
+        yield
+    finally:
+        _listener = before

@@ -1,0 +1,84 @@
+"""Any tree of class folders with pictures, such as ImageNet's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from vitpos.data.base import Dataset, Split, shortened
+from vitpos.data.pictures import Pictures
+from vitpos.errors import UserError
+from vitpos.patches import pair
+
+KINDS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+TESTS = ("val", "valid", "validation", "test")
+
+
+def folder(
+    *,
+    path: str = "",
+    size: int | tuple[int, int] = 224,
+    crop: float = 0.08,
+    fraction: float = 1.0,
+    limit: int | None = None,
+) -> Dataset:
+    """Pictures of any kind in a tree of class folders, read when they are needed: ``folder(path='…')``.
+
+    ``path`` has folders ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each with a folder for each
+    class; or it has the classes' folders itself, and then every fifth picture of a class is for the test. Classes go by
+    name. Pictures are brought to ``size`` (height, width) in colour; in training a random part of at least ``crop`` of a
+    picture's area is read, mirrored half of the time. ``fraction`` of the training images, or so many at most
+    (``limit``), drawn once.
+    """
+    root = Path(path).expanduser()
+    if not path or not root.is_dir():
+        raise UserError(
+            f"data 'folder' got path={path!r}, which is no folder; give one that has a folder for each class"
+        )
+    if not 0 < crop <= 1 or min(pair(size)) < 1:
+        raise UserError(f"data 'folder' got size={size}, crop={crop}; take a size from 1 and a share above 0 up to 1")
+    test = next((root / name for name in TESTS if (root / name).is_dir()), None)
+    if (root / "train").is_dir() and test:
+        classes = _classes(root / "train")
+        strangers = sorted(set(_classes(test)) - set(classes))
+        if strangers:
+            raise UserError(
+                f"data 'folder': {test} has {strangers[0]!r}, which {root / 'train'} has not; add or remove it"
+            )
+        train_files, test_files = ({name: _files(half / name) for name in classes} for half in (root / "train", test))
+    else:
+        classes = _classes(root)
+        every = {name: _files(root / name) for name in classes}
+        train_files = {name: [f for n, f in enumerate(files) if n % 5 != 4] for name, files in every.items()}
+        test_files = {name: files[4::5] for name, files in every.items()}
+    data = Dataset(
+        train=_split(train_files, "training", pair(size), crop),
+        test=_split(test_files, "test", pair(size), crop),
+        classes=tuple(classes),
+        mean=(0.485, 0.456, 0.406),  # ImageNet's
+        std=(0.229, 0.224, 0.225),
+    )
+    return shortened(data, fraction, limit)
+
+
+def _split(found: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float) -> Split:
+    """The pictures of all classes, one class after the other."""
+    files = tuple(file for some in found.values() for file in some)
+    if not files:
+        raise UserError(f"data 'folder' found no pictures for the {purpose}; it looks for {' '.join(sorted(KINDS))}")
+    labels = torch.repeat_interleave(torch.tensor([len(some) for some in found.values()]))
+    return Split(Pictures(files, size, crop), labels)
+
+
+def _classes(path: Path) -> list[str]:
+    """The names of the class folders."""
+    found = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not found:
+        raise UserError(f"data 'folder': {path} has no folders; make one for each class")
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    """The pictures below a class folder, in the order of their names."""
+    return sorted(file for file in path.rglob("*") if file.suffix.lower() in KINDS) if path.is_dir() else []

