@@ -6,10 +6,15 @@ receives: slot i of the result holds what was in cell ``order[..., i]``.
 
 from __future__ import annotations
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import UserError
+
+TRIES = 10  # rectangles that a mask proposes before it gives up
 
 
 def pair(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -81,38 +86,53 @@ def block_mask(
         return torch.ones(images, count, dtype=torch.bool, device=device)
     target = int(ratio * count + 1e-9)
     least, most = least or max(1, round(count * 8 / 196)), most or max(1, round(count * 75 / 196))
-    mask = torch.zeros(images, rows, columns, dtype=torch.bool, device=device)
-    todo = torch.arange(images if target else 0, device=device)  # masks that are not done; what follows is theirs
-    free = torch.ones(len(todo), rows, columns, device=device)
-    left = torch.full((len(todo),), float(target), device=device)
-    refused = torch.zeros(len(todo), dtype=torch.bool, device=device)  # whose last five proposals were all bad
-    while len(todo):
-        room = left.clamp_max(most)[:, None]
-        area, aspect, top, start = torch.rand(4, len(todo), 5, generator=generator, device=device)
-        area, aspect = least + area * (room - least), 0.3 ** (2 * aspect - 1)
-        height, width = (area * aspect).sqrt_().round_(), (area / aspect).sqrt_().round_()
-        in_rows = _between(rows, ((rows - height + 1) * top).floor_(), height)  # (todo, 5, rows)
-        in_columns = _between(columns, ((columns - width + 1) * start).floor_(), width)
-        new = torch.linalg.vecdot(in_rows.float() @ free, in_columns.float())  # cells that each would add
-        good = (width < columns) & (height < rows) & (new > 0) & (new <= room)
-        some, first = good.max(1)
-        chosen = torch.arange(len(todo), device=device), first
-        free.masked_fill_((in_rows[chosen] & some[:, None])[:, :, None] & in_columns[chosen][:, None], 0)
-        left -= new[chosen] * some
-        done = (left == 0) | (refused & ~some)
-        mask[todo[done]] = free[done] == 0
-        todo, free, left, refused = (x[~done] for x in (todo, free, left, ~some))
-    mask = mask.flatten(1)
+    free = F.pad(torch.ones(images, rows, columns, device=device), (1, 0, 1, 0))  # zeros for the sums
+    whole, todo = free.clone(), torch.arange(images, device=device)
+    left = torch.full((images, 1), float(target), device=device)  # 0 for a mask that is done
+    size = torch.tensor([rows, columns], device=device)[:, None, None]
+    starts = size + 1
+    down, across = (torch.arange(side + 1, device=device) for side in grid)
+    smallest, alive = left.new_tensor(float(least)), images if target else 0
+    while alive:
+        room = left.clamp_max(most)
+        draw = torch.rand(4, len(left), TRIES, generator=generator, device=device)
+        side = torch.lerp(smallest, room, draw[0]).sqrt_()
+        stretch = draw[1].sub_(0.5).mul_(-math.log(0.3)).exp_()
+        sides = torch.stack([side * stretch, side / stretch]).round_()  # (2, B, tries), height and width
+        fits = (sides < size).all(0)
+        sides = torch.minimum(sides, size)
+        start = draw[2:].mul_(starts - sides).floor_()
+        edges = torch.stack([start, start + sides]).long()  # (from or to, row or column, B, tries)
+        new = _sums(free, edges)  # cells that each would add
+        good = fits & (new > 0) & (new <= room)
+        some, first = good.max(1, keepdim=True)
+        (top, west), (bottom, east) = edges.gather(3, first.expand(2, 2, -1, -1)) * some  # each (B, 1)
+        in_rows, in_columns = ((down > top) & (down <= bottom)).float(), ((across > west) & (across <= east)).float()
+        free.addcmul_(in_rows[:, :, None], in_columns[:, None], value=-1).clamp_min_(0)
+        left = (left - new.gather(1, first)).mul_(some)
+        alive = int(left.count_nonzero())
+        if 2 * alive < len(left):
+            whole[todo] = free
+            kept = left.nonzero()[:, 0]
+            todo, free, left = todo[kept], free[kept], left[kept]
+    whole[todo] = free
+    mask = (whole[:, 1:, 1:] == 0).flatten(1)
     if exact:
         order = torch.rand(images, count, generator=generator, device=device).masked_fill_(mask, -1).argsort(1)
         mask = mask.scatter(1, order[:, :target], torch.ones_like(mask))
     return mask
 
 
-def _between(places: int, start: Tensor, length: Tensor) -> Tensor:
-    """Whether a place 0 … P − 1 lies within intervals (B, A): (B, A, P)."""
-    at = torch.arange(places, device=start.device)
-    return (at >= start[..., None]) & (at < (start + length)[..., None])
+def _sums(cells: Tensor, edges: Tensor) -> Tensor:
+    """What cells (B, R + 1, C + 1), of which the first row and column are zero, sum up to inside rectangles: (B, A).
+
+    ``edges`` (2, 2, B, A): the first row and column of a rectangle, then those behind it. Each sum is four numbers of the
+    table of sums above and left of every cell.
+    """
+    table = cells.cumsum(1).cumsum_(2)
+    corners = edges[:, None, 0] * cells.shape[2] + edges[None, :, 1]  # (2 rows, 2 columns, B, A)
+    found = table.flatten(1).gather(1, corners.permute(2, 0, 1, 3).flatten(1)).unflatten(1, (4, -1))
+    return found[:, 0] + found[:, 3] - found[:, 1] - found[:, 2]
 
 
 def scramble(mask: Tensor, *, derange: bool = False, generator: torch.Generator | None = None) -> Tensor:

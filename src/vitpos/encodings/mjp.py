@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding, parts
@@ -130,6 +131,14 @@ class MJP(PositionEncoding):
 
 
 def _main_directions(vectors: Tensor) -> Tensor:
-    """Position vectors (B, N, D) along their two main directions (B, N, 2), which are taken as given."""
-    directions = torch.pca_lowrank(vectors.detach(), q=2, niter=5)[2]
-    return vectors @ directions
+    """Position vectors (B, N, D) along their two main directions (B, N, 2), which are taken as given.
+
+    As in the code, directions are those of the centred vectors, and the vectors themselves are projected; which way a
+    direction points is left to chance. Found exactly, from the smaller of the two matrices of products.
+    """
+    centred = vectors.detach() - vectors.detach().mean(1, keepdim=True)
+    if centred.shape[1] < centred.shape[2]:
+        directions = centred.mT @ torch.linalg.eigh(centred @ centred.mT)[1][..., -2:]
+    else:
+        directions = torch.linalg.eigh(centred.mT @ centred)[1][..., -2:]
+    return vectors @ F.normalize(directions.flip(-1), dim=1)
