@@ -236,6 +236,23 @@ def test_prefix_tokens_are_left_alone(spec):
 
 
 @every
+def test_a_hook_at_which_it_does_not_act_leaves_everything_as_it_is(spec):
+    encoding, x, pos = model_of(spec).train().encoding, tokens(), Positions.of(GRID)
+    q, k = torch.randn(2, 3, 2, N, 16, dtype=torch.float64)
+    left = {
+        "arrange": encoding.arrange(x, pos)[0] is x,
+        "embed": encoding.embed(x, pos) is x,
+        "refresh": all(encoding.refresh(x, pos, layer) is x for layer in (0, 1)),
+        "prepare": encoding.prepare(q, k, 0)[0] is q,
+        "bias": encoding.bias(q, k, pos, 0) is None,
+        "score": encoding.score(q, k, pos, 0) is None,
+        "rotate": encoding.rotate(q, k, pos, 0)[0] is q,
+    }
+    assert all(same or encoding.acts(hook) for hook, same in left.items())
+    assert any(encoding.acts(hook) for hook in left) == (spec != "none")
+
+
+@every
 def test_an_image_is_answered_alike_alone_and_in_a_batch(spec):
     model, images = model_of(spec), pictures()
     assert same(model(images), torch.cat([model(image[None]) for image in images]))

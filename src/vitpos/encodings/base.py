@@ -95,6 +95,10 @@ class PositionEncoding(nn.Module):
         """The encoding with its rotations stretched for a grid so many times as large (NTK); itself without any."""
         return self
 
+    def acts(self, hook: str) -> bool:
+        """Whether it does anything at the hook of this name: by default, whether its class overrides it."""
+        return getattr(type(self), hook) is not getattr(PositionEncoding, hook)
+
     def __add__(self, other: PositionEncoding) -> Composed:
         return Composed([*parts(self), *parts(other)])
 
@@ -181,6 +185,10 @@ class Composed(PositionEncoding):
     def slowed(self, factor: float) -> PositionEncoding:
         """Every part slowed."""
         return Composed(part.slowed(factor) for part in parts(self))
+
+    def acts(self, hook: str) -> bool:
+        """Whether any part does."""
+        return any(part.acts(hook) for part in parts(self))
 
 
 def parts(encoding: PositionEncoding) -> list[PositionEncoding]:

@@ -60,6 +60,10 @@ class Learned(PositionEncoding):
         """Adds to each token the layer's vector of its place."""
         return self._add(x, pos, layer) if self.every_layer else x
 
+    def acts(self, hook: str) -> bool:
+        """At the input or before each block, not at both."""
+        return super().acts(hook) and hook != ("embed" if self.every_layer else "refresh")
+
     def _add(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
         rows, columns = self.table.shape[1:3]
         vectors = self.table[layer].flatten(0, 1)  # (places, D)
