@@ -88,11 +88,19 @@ def test_tokens_counts_blank_and_distinct_patches():
         assert numbers == {"patches": 6, "blank": 9 / 12, "distinct_before": 2.0, "distinct_after": after}
 
 
-def test_cost_counts_parameters():
-    model = MODELS.build("attention(dim=8)", (1, 28, 28), 10, "learned")
+@pytest.mark.parametrize(
+    ("spec", "encoding", "positions"),
+    [
+        ("attention(dim=8)", "learned", 49 * 8),
+        ("swin(dim=8, depths=(1, 1), heads=(1, 2))", "learned", 49 * 8 + 13 * 13 + 7 * 7 * 2),
+        ("resnet(depths=(1,), width=4)", "none", 0),
+    ],
+)
+def test_cost_counts_parameters_and_leaves_the_model_as_it_is(spec, encoding, positions):
+    model = MODELS.build(spec, (1, 28, 28), 10, encoding)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     numbers = EVALUATIONS.build("cost(batch=4, steps=1)", model, load("mnist"))
-    assert numbers["position_parameters"] == 49 * 8 and numbers["step_milliseconds"] > 0
+    assert numbers["position_parameters"] == positions and numbers["step_milliseconds"] > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 

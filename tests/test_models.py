@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from vitpos.encodings import ENCODINGS
 from vitpos.models import MODELS
 from vitpos.models.attend import SelfAttention, attend, twice_differentiable
 from vitpos.models.vit import DropPath
+from vitpos.models.windows import Windows
 from vitpos.positions import Positions
 
 
@@ -37,11 +39,11 @@ def test_positions_cost_their_table_and_the_control_costs_as_much():
 
 
 @pytest.mark.parametrize("needs_gradient", [False, True])
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", [1, 2, 4])
 def test_attention_is_the_formula_whatever_kernel_is_taken(needs_gradient, batch):
-    q, k, v = torch.randn(3, 2, 3, 5, 8, dtype=torch.float64, requires_grad=True).unbind()
+    q, k, v = torch.randn(3, 4, 3, 5, 8, dtype=torch.float64, requires_grad=True).unbind()
     bias = torch.randn(batch, 3, 5, 5, dtype=torch.float64, requires_grad=needs_gradient)
-    expected = ((q @ k.mT) / 8**0.5 + bias).softmax(-1) @ v
+    expected = ((q @ k.mT) / 8**0.5 + bias.repeat(4 // batch, 1, 1, 1)).softmax(-1) @ v
     assert torch.allclose(attend(q, k, v, bias), expected)
     with twice_differentiable():
         assert torch.allclose(attend(q, k, v, bias), expected)
@@ -57,7 +59,6 @@ def test_several_heads_agree_with_torch():
             "out_proj.bias": ours.proj.bias,
         }
     )
-    from vitpos.encodings import ENCODINGS
     from vitpos.encodings.base import Geometry
 
     x, pos = torch.randn(2, 6, 12), Positions.of((2, 3))
@@ -102,6 +103,16 @@ def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
         ("attention(hidden=0)", "none", "hidden=0"),
         ("vit(patch=5)", "none", "cannot be cut into patches of 5x5"),
         ("cnn", "learned", "has no tokens to give 'learned' to"),
+        ("resnet", "rope", "model 'resnet' has no tokens to give 'rope' to"),
+        ("resnet(depths=())", "none", r"depths=\(\)"),
+        ("resnet(width=0)", "none", "width=0"),
+        ("swin(depths=(2, 2))", "none", r"depths=\(2, 2\), heads=\(3, 6, 12, 24\)"),
+        ("swin(window=(7, 0))", "none", r"window=\(7, 0\)"),
+        ("swin(heads=(3, 6, 12, 25))", "none", "width of 768 in stage 4 cannot be shared by 25 heads"),
+        ("swin(drop_path=1.0)", "none", "drop_path from 0"),
+        ("swin(patch=5)", "none", "cannot be cut into patches of 5x5"),
+        ("swin(windows='rpoe')", "none", "no encoding 'rpoe'; did you mean 'rope'"),
+        ("swin(windows='learned + mjp')", "none", "of which 'mjp' acts on the whole grid; .* 'learned . mjp'"),
     ],
 )
 def test_what_cannot_be_built_says_why(spec, encoding, message):
@@ -142,3 +153,164 @@ def test_images_that_do_not_fit_are_refused_in_words(shape, message):
     with pytest.raises(ValueError) as error:
         MODELS.build("vit(dim=16, depth=1, heads=2)", (1, 8, 8), 4)(torch.randn(shape))
     assert message in str(error.value)
+
+
+SWIN = "swin(patch=2, dim=16, depths=(2, 2), heads=(2, 4), window=(2, 4), windows={!r}, drop_path=0.0)"
+WIDE = (2, 8, 20)  # a grid of 4×10, then of 2×5: the second side is not made of whole windows
+
+
+def swin(encoding="none", windows="relative"):
+    """A small Swin with large random weights, so that whatever an encoding does can be seen."""
+    torch.manual_seed(0)
+    model = MODELS.build(SWIN.format(windows), WIDE, 5, encoding).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(("grid", "window"), [((4, 8), (2, 4)), ((4, 9), (2, 3)), ((5, 7), (2, 3)), ((3, 8), (4, 4))])
+def test_windows_are_cut_and_joined_and_only_neighbours_see_each_other(grid, window, shifted):
+    windows = Windows.of(grid, window, shifted=shifted)
+    cells = torch.arange(1.0, 1 + grid[0] * grid[1]).view(1, *grid, 1).repeat(2, 1, 1, 3)  # 0 is left for padding
+    cut = windows.cut(cells)
+    assert torch.equal(windows.join(cut), cells)
+    inside = cut[: len(cut) // 2, :, 0]  # (W, n)
+    assert inside.count_nonzero() == grid[0] * grid[1]
+    rows, columns = (inside - 1) // grid[1], (inside - 1) % grid[1]
+    near = [(x[:, :, None] - x[:, None]).abs() < side for x, side in zip((rows, columns), windows.size, strict=True)]
+    real = inside > 0
+    mask = windows.mask(cut)
+    seen = torch.ones_like(near[0]) if mask is None else mask[:, 0] == 0
+    both = real[:, :, None] & real[:, None]
+    assert torch.equal((seen & both), near[0] & near[1] & both)
+    assert not (seen & (real[:, :, None] != real[:, None])).any()
+    assert seen.diagonal(dim1=1, dim2=2).all()
+
+
+def test_windows_at_the_border_are_smaller_windows():
+    stage = swin().stages[0]
+    del stage.blocks[1]  # which shifts
+    x = torch.randn(3, 3, 6, 16)
+    whole = stage(x)  # in windows of 2×4
+    for rows in (slice(0, 2), slice(2, 3)):
+        for columns in (slice(0, 4), slice(4, 6)):
+            assert torch.allclose(whole[:, rows, columns], stage(x[:, rows, columns]), atol=1e-5)
+
+
+@pytest.mark.parametrize("windows", [name for name in ENCODINGS if name != "mjp"])
+def test_every_encoding_works_inside_windows(windows):
+    model, images = swin(windows=windows).double(), torch.randn(3, *WIDE, dtype=torch.float64)
+    logits = model(images)
+    assert logits.shape == (3, 5)
+    assert torch.allclose(logits, torch.cat([model(image[None]) for image in images]), atol=1e-9)
+    logits.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+    assert windows == "none" or not torch.allclose(logits, swin(windows="none").double()(images))
+
+
+def test_inside_windows_too_every_pass_of_training_draws_anew():
+    model, images = swin(windows="rope_dino").train(), torch.randn(2, *WIDE)
+    assert not torch.allclose(model(images), model(images))
+    assert torch.equal(model.eval()(images), model(images))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "term"),
+    [
+        *((name, name) for name in ("relative", "rope", "cpe", "alibi", "sape2", "cpb", "learned(every_layer=True)")),
+        ("learned + rope(base=10.0) + mjp", "rope(base=10.0)"),
+    ],
+)
+def test_what_only_windows_can_use_is_not_given_to_the_patch_grid(encoding, term):
+    with pytest.raises(ValueError) as error:
+        swin(encoding)
+    assert f"swin(windows={term!r})" in str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["learned", "sinusoidal", "factorized", "fourier", "coordinates", "learned + mjp"])
+def test_what_adds_to_tokens_is_told_the_patch_grid(encoding):
+    model, images = swin(encoding), torch.randn(2, *WIDE)
+    assert model.geometry.grid == (4, 10) and model.tokens(images)[0].shape == (2, 10, 32)
+    assert torch.equal(model.head(model.features(images)), model(images))
+    assert not torch.allclose(model(images), swin()(images), atol=1e-3)
+
+
+def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalises_in_training():
+    puzzle, plain, images = swin("learned + mjp(ratio=0.5)"), swin("learned"), torch.randn(2, *WIDE)
+    state = {name.replace("encoding.parts.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
+    plain.load_state_dict({name: state[name] for name in plain.state_dict()})
+    assert torch.equal(puzzle(images), plain(images))
+    logits, penalty = puzzle.train().step(images)
+    assert penalty > 0 and not torch.allclose(logits, plain(images))
+    (logits.square().sum() + penalty).backward()
+    assert all(parameter.grad.abs().max() > 0 for parameter in puzzle.parameters())
+
+
+def test_hidden_places_and_places_that_follow_reach_swin_through_its_table_alone():
+    model, images = swin("learned"), torch.randn(2, *WIDE)
+    places, hidden, order = Positions.of((4, 10)), torch.rand(1, 40) < 0.3, torch.randperm(40)
+    bare = swin()
+    assert torch.equal(bare(images, places.hide(hidden)), bare(images))
+    assert torch.equal(bare(images, places.permute(order)), bare(images))
+    told, moved = model(images, places.hide(hidden)), model(images, places.permute(order))
+    table = model.encoding.table.detach().clone().flatten(1, 2)
+    for change, expected in ((table * ~hidden[..., None], told), (table[:, order], moved)):
+        with torch.no_grad():
+            model.encoding.table.copy_(change.unflatten(1, (4, 10)))
+        assert torch.allclose(model(images), expected, atol=1e-5)
+
+
+def test_windows_are_never_cut_from_another_grid_of_as_many_places():
+    with pytest.raises(ValueError, match="on a 10x4 grid do not fit pictures of 4x10 patches"):
+        swin()(torch.randn(1, *WIDE), Positions.of((10, 4)))
+
+
+def test_a_gradient_through_windows_can_be_differentiated_again():
+    model, images = swin("learned").train(), torch.randn(1, *WIDE, requires_grad=True)
+    with twice_differentiable():
+        gradients = torch.autograd.grad(model(images).square().sum(), list(model.parameters()), create_graph=True)
+        sum(gradient.square().sum() for gradient in gradients).backward()
+    assert images.grad.isfinite().all() and images.grad.any()
+
+
+@pytest.mark.parametrize("grid", [(8, 20), (3, 7), (1, 5), (2, 2)])
+def test_swin_serves_other_grids_and_is_resized_to_them(grid):
+    model, images = swin("learned(between='bilinear')"), torch.randn(2, 2, 2 * grid[0], 2 * grid[1])
+    resized = model.resized(grid, how="bilinear")
+    assert resized.geometry.grid == grid and model.geometry.grid == (4, 10)
+    assert torch.allclose(resized(images), model(images), atol=1e-4)
+
+
+def test_one_seed_gives_all_windows_the_same_weights_around_them():
+    weights = []
+    for windows in ("none", "cpb"):
+        torch.manual_seed(3)
+        state = MODELS.build(SWIN.format(windows), WIDE, 5, "none").state_dict()
+        weights.append({name: tensor for name, tensor in state.items() if "encoding" not in name})
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+def test_swin_exports():
+    model, images = swin("learned"), torch.randn(2, *WIDE)
+    exported = torch.export.export(model, (images,)).module()
+    assert torch.allclose(exported(images), model(images), atol=1e-5)
+
+
+@pytest.mark.parametrize(("stem", "side"), [("large", 7), ("small", 28)])
+def test_a_small_stem_keeps_the_size_of_small_pictures(stem, side):
+    model = MODELS.build(f"resnet(depths=(1, 1), width=4, stem={stem!r})", (1, 28, 28), 5)
+    images = torch.randn(2, 1, 28, 28)
+    assert model.pool(model.conv(images)).shape[2:] == (side, side)
+    assert torch.equal(model.eval().head(model.features(images)), model(images))
+    assert model.features(images).shape == (2, 32)
+
+
+def test_a_block_of_a_new_resnet_adds_nothing():
+    model = MODELS.build("resnet(depths=(2,), width=4)", (3, 32, 32), 5).train()
+    x = torch.rand(2, 16, 8, 8)
+    assert torch.equal(model.stages[0][1](x), x)

@@ -15,10 +15,10 @@ SPEC = "vit(patch=(2, 4), dim=16, depth=1, heads=2, drop_path=0.2)"
 RECIPE = Recipe(epochs=3, batch=60, lr=0.01, smoothing=0.1)
 
 
-def trained(recipe=RECIPE, seed=0, resume=None, stop=None):
+def trained(recipe=RECIPE, seed=0, resume=None, stop=None, spec=SPEC, encoding="learned"):
     data = load("stripes")
     torch.manual_seed(seed)
-    model = MODELS.build(SPEC, data.shape, 2, "learned")
+    model = MODELS.build(spec, data.shape, 2, encoding)
     states = []
     for state in fit(model, data, recipe, seed=seed, resume=resume):
         states.append((state.epoch, {k: v.clone() for k, v in state.tensors.items()}, state.record))
@@ -43,6 +43,19 @@ def test_going_on_from_any_state_gives_the_same_bits():
         rest = trained(resume=(stopped[0], stopped[1]))[1]
         assert [state[0] for state in rest] == list(range(epoch, 4))
         assert equal(rest[-1][1], whole[-1][1])
+
+
+@pytest.mark.parametrize(
+    ("spec", "encoding"),
+    [
+        ("resnet(depths=(1, 1), width=4, stem='small')", "none"),
+        ("swin(patch=2, dim=8, depths=(2, 1), heads=(1, 2), window=2)", "learned + mjp"),
+    ],
+)
+def test_going_on_with_running_statistics_and_dropped_paths_gives_the_same_bits(spec, encoding):
+    whole = trained(spec=spec, encoding=encoding)[1]
+    stopped = trained(spec=spec, encoding=encoding, stop=1)[1][-1]
+    assert equal(trained(spec=spec, encoding=encoding, resume=stopped[:2])[1][-1][1], whole[-1][1])
 
 
 def test_looking_at_a_state_does_not_change_what_follows():
@@ -89,6 +102,17 @@ def test_positions_norms_biases_and_prefix_tokens_do_not_decay():
     assert all(names[id(p)].endswith("weight") and p.ndim == 2 for p in decayed)
     assert {"encoding.table", "prefix", "norm.weight", "head.bias"} <= {names[id(p)] for p in kept}
     assert len(decayed) + len(kept) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    "spec", ["resnet(depths=(1, 1), width=4)", "swin(dim=8, depths=(1,), heads=(1,), windows='cpb')"]
+)
+def test_kernels_decay_and_norms_and_encodings_of_windows_do_not(spec):
+    model = MODELS.build(spec, (1, 8, 16), 2, "none")
+    decayed, kept = (group["params"] for group in parameter_groups(model, 0.05))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert all(p.ndim > 1 and "encoding" not in names[id(p)] for p in decayed)
+    assert all(p.ndim == 1 or "encoding" in names[id(p)] for p in kept)
 
 
 def test_the_rate_climbs_and_then_falls_to_zero():

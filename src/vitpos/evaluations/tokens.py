@@ -27,7 +27,7 @@ def tokens(model: Classifier, data: Dataset) -> dict[str, float]:
         for start in range(0, len(data.test), 500):
             images = data.test.images[start : start + 500].to(model.project.weight.device)
             pixels = split(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
-            x = model.project(split(data.inputs(images), model.patch))
+            x = model.patch_tokens(data.inputs(images))
             placed = model.encoding.embed(x, model.positions(images))
             blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
             sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)]).cpu()

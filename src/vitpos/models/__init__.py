@@ -7,6 +7,8 @@ MODELS = Catalog(
     {
         "attention": "vitpos.models.attention:Attention",
         "vit": "vitpos.models.vit:ViT",
+        "swin": "vitpos.models.swin:Swin",
         "cnn": "vitpos.models.cnn:CNN",
+        "resnet": "vitpos.models.resnet:ResNet",
     },
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,8 @@ class Classifier(nn.Module):
 class PatchClassifier(Classifier):
     """A classifier that cuts pictures into patches, projects each, and tells its encoding where they are."""
 
+    by_slot: ClassVar[bool] = False  # whether the model itself goes by the slots of patches, as windows do
+
     def __init__(
         self,
         image: Shape,
@@ -64,9 +66,7 @@ class PatchClassifier(Classifier):
         self.span = self.geometry.grid  # the grid that was trained on: coordinates are in its patches
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
-        with torch.random.fork_rng(devices=[]):  # one seed gives all encodings the same weights around them
-            torch.manual_seed(torch.initial_seed() + 1)
-            self.encoding: PositionEncoding = ENCODINGS.build(encoding, self.geometry)
+        self.encoding = build_encoding(encoding, self.geometry)
 
     def positions(self, images: Tensor) -> Positions:
         """The places of these pictures' patches: those of the training grid, another grid fitted into its span."""
@@ -80,6 +80,10 @@ class PatchClassifier(Classifier):
         new.geometry = replace(self.geometry, grid=grid)
         return new
 
+    def patch_tokens(self, images: Tensor) -> Tensor:
+        """(B, N, D): the patches projected, before anything is said of their places."""
+        return self.project(split(images, self.patch))
+
     def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
         if images.ndim != 4 or images.shape[1] != self.channels:
@@ -87,12 +91,18 @@ class PatchClassifier(Classifier):
             raise UserError(f"images of shape {shape} do not fit; give (batch, {self.channels}, height, width)")
         own = self.positions(images)
         pos = own if positions is None else positions
-        x = self.project(split(images, self.patch))  # (B, N, D)
+        x = self.patch_tokens(images)
         if pos.cells.shape[1] != x.shape[1] or len(pos.cells) not in (1, len(x)):
             places, batch = pos.cells.shape[1], len(pos.cells)
             raise UserError(
                 f"positions of {places} places for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
                 "give a place for each patch, for one image or for all"
+            )
+        if self.by_slot and pos.grid != own.grid:
+            told, cut = ("x".join(map(str, grid)) for grid in (pos.grid, own.grid))
+            raise UserError(
+                f"positions on a {told} grid do not fit pictures of {cut} patches in a model with windows; "
+                "give them on the grid of the picture"
             )
         x, pos = self.encoding.arrange(x, pos)
         return self.encode(self.encoding.embed(x, pos), pos), pos
@@ -113,3 +123,17 @@ class PatchClassifier(Classifier):
         """Logits and the encoding's penalty for this batch's places."""
         x, pos = self.tokens(images, positions)
         return self.head(self.read(x)), self.encoding.penalty(pos, self.encoding)
+
+
+def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
+    """An encoding with random numbers of its own: one seed gives all encodings the same weights around them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch.initial_seed() + stream)
+        return ENCODINGS.build(spec, geometry)
+
+
+def refuse_encoding(model: str, spec: str) -> None:
+    """Refuses whatever tells places, for a model that has no tokens to tell them of."""
+    traits = [set(ENCODINGS.describe(term.name).traits) for term in ENCODINGS.parse(spec)]
+    if any("permutation-blind" not in known or "trained" in known for known in traits):
+        raise UserError(f"model {model!r} has no tokens to give {spec!r} to; set its encoding to 'none'")

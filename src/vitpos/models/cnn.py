@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
-from vitpos.models.base import Classifier, Shape
+from vitpos.models.base import Classifier, Shape, refuse_encoding
 from vitpos.positions import Positions
 
 
@@ -18,9 +17,7 @@ class CNN(Classifier):
 
     def __init__(self, image: Shape, classes: int, encoding: str = "none", *, width: int = 16, hidden: int = 128):
         super().__init__()
-        traits = [set(ENCODINGS.describe(term.name).traits) for term in ENCODINGS.parse(encoding)]
-        if any("permutation-blind" not in known or "trained" in known for known in traits):
-            raise UserError(f"model 'cnn' has no tokens to give {encoding!r} to; set its encoding to 'none'")
+        refuse_encoding("cnn", encoding)
         if min(width, hidden) < 1:
             raise UserError(f"model 'cnn' got width={width}, hidden={hidden}; choose 1 or more")
         channels, rows, columns = image

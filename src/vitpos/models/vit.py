@@ -46,7 +46,7 @@ class ViT(PatchClassifier):
         self.pool = pool
         tokens = torch.randn(prefix, dim) * 0.02  # CLS first, if any, then the registers
         self.prefix = nn.Parameter(tokens) if prefix else None
-        rates = torch.linspace(0, drop_path, depth).tolist()
+        rates = torch.linspace(0, drop_path, depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate) for rate in rates)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head = nn.Linear(dim, classes)
@@ -75,11 +75,11 @@ class ViT(PatchClassifier):
 class Block(nn.Module):
     """Attention and feed-forward, each after a norm and beside a residual."""
 
-    def __init__(self, dim: int, heads: int, hidden: int, drop_path: float):
+    def __init__(self, dim: int, heads: int, hidden: int, drop_path: float, *, eps: float = 1e-6):
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.norm1 = nn.LayerNorm(dim, eps=eps)
         self.attention = SelfAttention(dim, heads)
-        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.norm2 = nn.LayerNorm(dim, eps=eps)
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
         self.drop = DropPath(drop_path)
 

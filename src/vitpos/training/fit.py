@@ -96,7 +96,7 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
     rest: list[nn.Parameter] = []
     for module_name, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            plain = name == "weight" and parameter.ndim >= 2 and not module_name.startswith("encoding")
+            plain = name == "weight" and parameter.ndim >= 2 and "encoding" not in module_name.split(".")
             (matrices if plain or getattr(module, "decays", False) else rest).append(parameter)
     return [{"params": matrices, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
 

@@ -1,0 +1,90 @@
+"""The residual network (He et al., CVPR 2016), with bottlenecks: the convolutional peer of larger ViTs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitpos.errors import UserError
+from vitpos.models.base import Classifier, Shape, refuse_encoding
+from vitpos.positions import Positions
+
+WIDER = 4  # how many times as many channels leave a bottleneck as pass through it
+
+
+class ResNet(Classifier):
+    """ResNet-50, or any other with bottlenecks: stages of residual convolutions, each at half the size and twice the width.
+
+    A stage halves the size in the 3×3 convolution of its first block, as everybody's weights do, not in the 1×1 before it
+    as in the paper. ``stem`` is the 7×7 convolution and pooling that take a quarter of the size away, or for
+    pictures of 28 to 32 pixels a ``small`` one, a 3×3 convolution that takes nothing away.
+    """
+
+    tokens = False
+
+    def __init__(
+        self,
+        image: Shape,
+        classes: int,
+        encoding: str = "none",
+        *,
+        depths: tuple[int, ...] = (3, 4, 6, 3),
+        width: int = 64,
+        stem: Literal["large", "small"] = "large",
+    ):
+        super().__init__()
+        refuse_encoding("resnet", encoding)
+        if not depths or min(*depths, width) < 1:
+            raise UserError(
+                f"model 'resnet' got depths={depths}, width={width}; choose a stage and 1 or more everywhere"
+            )
+        side, stride = (7, 2) if stem == "large" else (3, 1)
+        self.conv = nn.Conv2d(image[0], width, side, stride=stride, padding=side // 2, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1) if stem == "large" else nn.Identity()
+        self.stages = nn.Sequential()
+        channels = width
+        for index, depth in enumerate(depths):
+            inner = width * 2**index
+            strides = [2 if index else 1] + [1] * (depth - 1)
+            entering = [channels] + [WIDER * inner] * (depth - 1)
+            blocks = (Bottleneck(*sizes, inner) for sizes in zip(entering, strides, strict=True))
+            self.stages.append(nn.Sequential(*blocks))
+            channels = WIDER * inner
+        self.head = nn.Linear(channels, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
+        """(B, D). A picture has its places built in, so ``positions`` must not be given."""
+        assert positions is None, "a ResNet has no tokens whose places could be told"
+        x = self.pool(F.relu(self.norm(self.conv(images))))
+        return self.stages(x).mean((2, 3))
+
+
+class Bottleneck(nn.Module):
+    """1×1, 3×3 and 1×1 convolutions beside a residual; the last norm begins at zero, so that a block begins as nothing."""
+
+    def __init__(self, channels: int, stride: int, inner: int):
+        super().__init__()
+        outer = WIDER * inner
+        self.conv1 = nn.Conv2d(channels, inner, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(inner)
+        self.conv2 = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(inner)
+        self.conv3 = nn.Conv2d(inner, outer, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(outer)
+        nn.init.zeros_(self.norm3.weight)
+        self.shortcut = nn.Sequential()  # the residual as it is, unless its shape changes
+        if stride > 1 or channels != outer:
+            self.shortcut.append(nn.Conv2d(channels, outer, 1, stride=stride, bias=False))
+            self.shortcut.append(nn.BatchNorm2d(outer))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, channels, height, width) → (B, outer, height / stride, width / stride)."""
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = F.relu(self.norm2(self.conv2(y)))
+        return F.relu(self.norm3(self.conv3(y)) + self.shortcut(x))
