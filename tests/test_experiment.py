@@ -84,6 +84,8 @@ def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
     assert make(settings=["evaluate=confusion"]).cells[0].key == key
     assert make(settings=["train.batch=64"]).cells[0].key != key
     assert make(settings=["train.augment=jigsaw"]).cells[0].key != key
+    assert make(settings=["train.start=1e-6"]).cells[0].key != key
+    assert make(settings=["train.start=0.0"]).cells[0].key == key
     assert make(TEXT.replace("0.01,", "1e-2,")).cells[0].key == key
 
 

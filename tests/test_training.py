@@ -1,4 +1,6 @@
 import math
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -121,6 +123,16 @@ def test_the_rate_climbs_and_then_falls_to_zero():
     assert warmup_cosine(0, 0) == 1 and math.isfinite(warmup_cosine(1, 0))
 
 
+def test_the_rate_goes_from_its_start_over_its_peak_to_its_end():
+    rate = partial(warmup_cosine, warmup=0.1, peak=1e-3, start=1e-6, end=1e-5)
+    assert rate(0) == 1e-6 and rate(0.05) == pytest.approx((1e-6 + 1e-3) / 2)
+    assert rate(0.1) == pytest.approx(1e-3) and rate(0.55) == pytest.approx((1e-3 + 1e-5) / 2)
+    assert rate(1) == pytest.approx(1e-5)
+    for progress in (0.03, 0.1, 0.77):  # from and to 0: the factor times the peak, to the last bit
+        assert warmup_cosine(progress, 0.1, peak=0.0123) == 0.0123 * warmup_cosine(progress, 0.1)
+    assert not equal(trained(stop=1)[1][-1][1], trained(replace(RECIPE, start=0.005, end=0.001), stop=1)[1][-1][1])
+
+
 def test_an_encoding_hears_how_far_training_is():
     data = load("stripes")
     model = MODELS.build(SPEC, data.shape, 2, "learned")
@@ -130,7 +142,9 @@ def test_an_encoding_hears_how_far_training_is():
     assert heard == [(step + 0.5) / 8 for step in range(8)]
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"batch": 0}, {"smoothing": 1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"batch": 0}, {"smoothing": 1.0}, {"end": 0.1}]
+)
 def test_a_recipe_that_cannot_work_is_refused(wrong):
     with pytest.raises(UserError, match=f"train.{next(iter(wrong))} is"):
         Recipe(**wrong)

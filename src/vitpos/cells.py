@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
 from vitpos.training.recipe import Recipe
+
+ALWAYS = ("epochs", "batch", "lr", "warmup", "decay", "smoothing", "clip")  # what every key has told of a recipe
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,9 @@ class Cell:
         """A folder name that tells a reader what it is, and tells apart whatever changes the weights."""
         identity = asdict(self)
         del identity["evaluate"], identity["swept"]
-        if not self.train.augment:  # as before there were any, so that older runs are found
-            del identity["train"]["augment"]
+        for f in fields(Recipe):
+            if f.name not in ALWAYS and identity["train"][f.name] == f.default:
+                del identity["train"][f.name]  # as before there was such a field, so that older runs are found
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"

@@ -61,7 +61,7 @@ def fit(
         for step, (images, labels) in enumerate(data.train.batches(order, recipe.batch)):
             progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
             for group in optimizer.param_groups:
-                group["lr"] = recipe.lr * warmup_cosine(progress, recipe.warmup)
+                group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
             logits, penalty = model.step(augment(data.inputs(images.to(device))))

@@ -15,11 +15,13 @@ class Recipe:
     epochs: int = 5
     batch: int = 128
     lr: float = 1e-3  # peak learning rate
-    warmup: float = 0.1  # share of training in which the rate climbs from 0
+    warmup: float = 0.1  # share of training in which the rate climbs from ``start``
     decay: float = 0.05  # weight decay
     smoothing: float = 0.0  # label smoothing
     clip: float = 1.0  # largest gradient norm; 0 leaves gradients alone
     augment: str = ""  # what is done to each batch of pictures, as a spec; nothing if empty
+    start: float = 0.0  # learning rate at the beginning of the warm-up
+    end: float = 0.0  # learning rate at the end of the cosine
 
     def __post_init__(self) -> None:
         for name, fine, remedy in (
@@ -30,6 +32,8 @@ class Recipe:
             ("decay", self.decay >= 0, "choose 0 or more"),
             ("smoothing", 0 <= self.smoothing < 1, "choose a share from 0 to below 1"),
             ("clip", self.clip >= 0, "choose a norm, or 0 for none"),
+            ("start", 0 <= self.start <= self.lr, f"choose a rate from 0 to train.lr, {self.lr}"),
+            ("end", 0 <= self.end <= self.lr, f"choose a rate from 0 to train.lr, {self.lr}"),
         ):
             if not fine:
                 raise UserError(f"train.{name} is {getattr(self, name)}; {remedy}")

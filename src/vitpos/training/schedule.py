@@ -3,8 +3,8 @@
 import math
 
 
-def warmup_cosine(progress: float, warmup: float) -> float:
-    """A factor at ``progress`` (0…1): a straight climb to 1 for the share ``warmup``, then half a cosine to 0."""
+def warmup_cosine(progress: float, warmup: float, *, peak: float = 1.0, start: float = 0.0, end: float = 0.0) -> float:
+    """The rate at ``progress`` (0…1): straight from ``start`` to ``peak`` in the share ``warmup``, by cosine to ``end``."""
     if progress < warmup:
-        return progress / warmup
-    return 0.5 + 0.5 * math.cos(math.pi * (progress - warmup) / (1 - warmup))
+        return start + (peak - start) * (progress / warmup)
+    return end + (peak - end) * (0.5 + 0.5 * math.cos(math.pi * (progress - warmup) / (1 - warmup)))
