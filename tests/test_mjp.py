@@ -24,6 +24,7 @@ GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
 MODEL = "vit(patch=(2, 3), dim=32, depth=2, heads=2)"
 IMAGE = (1, 8, 15)  # a grid of 4×5
 GRID = (4, 5)
+LABELS = torch.tensor([0, 1])
 
 
 def literal_mask(grid, ratio, least, most):
@@ -220,7 +221,7 @@ def test_pixels_shuffled_in_training_are_tokens_shuffled_in_training():
     images, tokens = torch.randn(2, 3, 28, 42), []
     for per in ("batch", "image"):
         torch.manual_seed(3)
-        moved = AUGMENTS.build(f"jigsaw(grid=(14, 7), ratio=0.5, per={per!r})")(images)
+        moved = AUGMENTS.build(f"jigsaw(grid=(14, 7), ratio=0.5, per={per!r})")(images, LABELS)[0]
         torch.manual_seed(3)
         x = split(images, (2, 6))
         tokens, _ = ENCODINGS.build(
@@ -232,7 +233,7 @@ def test_pixels_shuffled_in_training_are_tokens_shuffled_in_training():
 def test_spp_keeps_the_pixels_of_a_patch_together_and_moves_all_alike():
     images = torch.arange(2 * 1 * 4 * 6.0).view(2, 1, 4, 6)
     torch.manual_seed(0)
-    moved = AUGMENTS.build("spp(grid=(2, 2))")(images)
+    moved = AUGMENTS.build("spp(grid=(2, 2))")(images, LABELS)[0]
     before, after = split(images, (2, 3)), split(moved, (2, 3))
     assert {frozenset(p.tolist()) for p in after[0]} == {frozenset(p.tolist()) for p in before[0]}
     assert torch.equal(after[1] - after[0], torch.full_like(after[0], 24.0))
@@ -243,6 +244,6 @@ def test_spp_keeps_the_pixels_of_a_patch_together_and_moves_all_alike():
 def test_augments_add_up_and_a_wrong_one_is_named():
     assert Recipe(augment="jigsaw( ratio = .5 )").augment == "jigsaw(ratio=0.5)"
     both = AUGMENTS.build("jigsaw(grid=(2, 2), ratio=1.0) + spp(grid=(2, 2))")
-    assert both(torch.randn(1, 1, 4, 4)).shape == (1, 1, 4, 4)
+    assert both(torch.randn(1, 1, 4, 4), LABELS)[0].shape == (1, 1, 4, 4)
     with pytest.raises(UserError, match="did you mean 'jigsaw'"):
         Recipe(augment="jigsw")

@@ -121,7 +121,7 @@ def check(cells: Iterable[Cell], tables: Iterable[Table] = ()) -> None:
             data = load(cell.data)
             model = build(cell, data)
             few = replace(data, train=data.train.first(8), test=data.test.first(8))
-            augmenting(cell.train.augment)(few.inputs(few.train.images[:]))
+            augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
             gives = {spec: EVALUATIONS.build(spec, model, few) for spec in cell.evaluate}
         except UserError as error:
             raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None

@@ -5,6 +5,7 @@ from vitpos.catalog import Catalog
 AUGMENTS = Catalog(
     "augment",
     {
+        "flip": "vitpos.training.augment:Flip",
         "jigsaw": "vitpos.training.augment:Jigsaw",
         "spp": "vitpos.training.augment:SPP",
     },

@@ -1,23 +1,41 @@
-"""What is done to a batch of pictures before a model sees it in training."""
+"""What is done to a batch of pictures, and to what is asked of them, before a model sees it in training."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from vitpos.data.base import Dataset
 from vitpos.errors import UserError
 from vitpos.patches import block_mask, rearrange, scramble, stir
 from vitpos.training import AUGMENTS
 
 
 class Augment:
-    """A change of pictures (B, C, height, width), drawn anew for each batch; ``one + other`` does both in order."""
+    """A change of pictures, drawn anew for each batch; ``one + other`` does both in order.
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """The changed pictures; this one changes nothing."""
+    It may change their bytes (``paint``) and then the normalised inputs with their targets (``__call__``). Targets are
+    class numbers (B,), or the shares of all classes (B, classes) if any of a sum ``mixes``. What is drawn comes from
+    torch's global generators, so that a seed tells a whole training.
+    """
+
+    mixes: bool = False
+
+    def paint(self, images: Tensor) -> Tensor:
+        """The changed bytes (B, C, height, width); this one changes nothing."""
         return images
+
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The changed inputs (B, C, height, width) and targets; this one changes nothing."""
+        return images, targets
+
+    def batch(self, data: Dataset, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Bytes and labels (B,) as inputs and targets to train on: painted, normalised, changed."""
+        targets = F.one_hot(labels, len(data.classes)).float() if self.mixes else labels
+        return self(data.inputs(self.paint(images)), targets)
 
     def __add__(self, other: Augment) -> Augment:
         return Both(self, other)
@@ -30,14 +48,33 @@ def augmenting(spec: str) -> Augment:
 
 
 class Both(Augment):
-    """One after the other."""
+    """One after the other, in bytes and then in inputs."""
 
     def __init__(self, first: Augment, second: Augment):
         self.first, self.second = first, second
+        self.mixes = first.mixes or second.mixes
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def paint(self, images: Tensor) -> Tensor:
+        """The second's bytes of the first's."""
+        return self.second.paint(self.first.paint(images))
+
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The second's change of the first's."""
-        return self.second(self.first(images))
+        return self.second(*self.first(images, targets))
+
+
+class Flip(Augment):
+    """Left and right exchanged, in each picture with ``probability``."""
+
+    def __init__(self, *, probability: float = 0.5):
+        if not 0 <= probability <= 1:
+            raise UserError(f"augment 'flip' got probability={probability}; give a share from 0 to 1")
+        self.probability = probability
+
+    def paint(self, images: Tensor) -> Tensor:
+        """The flipped pictures among the others."""
+        chosen = torch.rand(len(images), device=images.device) < self.probability
+        return torch.where(chosen.view(-1, 1, 1, 1), images.flip(3), images)
 
 
 class Jigsaw(Augment):
@@ -62,13 +99,13 @@ class Jigsaw(Augment):
             )
         self.grid, self.ratio, self.per, self.probability, self.derange = grid, ratio, per, probability, derange
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """The shuffled pictures."""
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The shuffled pictures; targets stay."""
         if self.probability < 1 and torch.rand(()) >= self.probability:
-            return images
+            return images, targets
         mask = block_mask(self.grid, self.ratio, images=1 if self.per == "batch" else len(images), device=images.device)
         order = scramble(mask, derange=self.derange)
-        return rearrange(images, self.grid, order[0] if self.per == "batch" else order)
+        return rearrange(images, self.grid, order[0] if self.per == "batch" else order), targets
 
 
 class SPP(Augment):
@@ -79,9 +116,9 @@ class SPP(Augment):
             raise UserError(f"augment 'spp' got grid={grid}; give (rows, columns)")
         self.grid = grid
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """The shuffled pictures."""
+    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The shuffled pictures; targets stay."""
         cells = self.grid[0] * self.grid[1]
         moved = rearrange(images, self.grid, torch.randperm(cells, device=images.device))
         pixels = moved.shape[2] * moved.shape[3] // cells
-        return stir(moved, self.grid, torch.randperm(pixels, device=images.device))
+        return stir(moved, self.grid, torch.randperm(pixels, device=images.device)), targets

@@ -64,9 +64,9 @@ def fit(
                 group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
-            logits, penalty = model.step(augment(data.inputs(images.to(device))))
-            target = labels.to(device)
-            loss = F.cross_entropy(logits, target, label_smoothing=recipe.smoothing) + penalty
+            inputs, targets = augment.batch(data, images.to(device), labels.to(device))
+            logits, penalty = model.step(inputs)
+            loss = F.cross_entropy(logits, targets, label_smoothing=recipe.smoothing) + penalty
             if not math.isfinite(value := loss.item()):
                 raise _diverged(f"the loss became {value}", epoch, step, batches)
             optimizer.zero_grad()
@@ -74,9 +74,10 @@ def fit(
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()
-            total += value * len(target)
-            right += int((logits.detach().argmax(1) == target).sum())
-            tick(len(target))
+            total += value * len(images)
+            answers = targets.argmax(1) if augment.mixes else targets
+            right += int((logits.detach().argmax(1) == answers).sum())
+            tick(len(images))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
         seconds = time.perf_counter() - began
