@@ -6,6 +6,7 @@ AUGMENTS = Catalog(
     "augment",
     {
         "flip": "vitpos.training.augment:Flip",
+        "mix": "vitpos.training.mix:Mix",
         "jigsaw": "vitpos.training.augment:Jigsaw",
         "spp": "vitpos.training.augment:SPP",
     },
