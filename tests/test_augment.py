@@ -84,3 +84,44 @@ def test_mixing_switches_between_the_two_and_leaves_its_share_of_batches_alone()
     assert 170 < counts["alone"] < 230 and 120 < counts["blended"] < 180 and 30 < counts["cut"] < 70
     with pytest.raises(UserError, match=r"mixup=0\.0, cutmix=0"):
         AUGMENTS.build("mix(mixup=0, cutmix=0)")
+
+
+def erased_boxes(changed):
+    """Heights and widths of the boxes that differ, (B, height, width) bool; each difference must be one whole box."""
+    heights, widths = changed.any(2).sum(1), changed.any(1).sum(1)
+    assert torch.equal(changed.flatten(1).sum(1), heights * widths)
+    return heights, widths
+
+
+def test_erasing_puts_noise_into_one_box_of_the_promised_share_and_size():
+    torch.manual_seed(0)
+    images, labels = torch.full((4000, 2, 20, 30), 7.0), torch.zeros(4000)
+    erased, same = AUGMENTS.build("erase")(images, labels)
+    changed = (erased != 7).all(1)
+    assert same is labels and torch.equal((erased != 7).any(1), changed)
+    noise = erased[(erased != 7)]
+    assert abs(noise.mean()) < 0.02 and abs(noise.std() - 1) < 0.02 and len(noise.unique()) > 0.9 * len(noise)
+    heights, widths = erased_boxes(changed)
+    some = heights > 0
+    assert abs(some.float().mean() - 0.25) < 0.03
+    height, width = heights[some].float(), widths[some].float()
+    assert height.max() < 20 and width.max() < 30
+    rounding = (height + width) / 2 + 0.25  # half a pixel of each side
+    assert (height * width + rounding > 0.02 * 600).all() and (height * width - rounding < 600 / 3).all()
+    for places in (changed.any(2), changed.any(1)):  # no place is spared
+        assert (places[some].float().mean(0) > 0.03).all()
+
+
+def test_erased_boxes_are_distributed_as_those_of_timm():
+    torch.manual_seed(0)
+    timm, images = peer("timm.data.random_erasing"), torch.full((1500, 1, 24, 36), 7.0)
+    timm.random.seed(0)
+    theirs = timm.RandomErasing(1.0, mode="pixel", device="cpu")(images.clone())
+    ours = AUGMENTS.build("erase(probability=1.0)")(images, torch.zeros(1500))[0]
+    boxes = [erased_boxes((x != 7)[:, 0]) for x in (ours, theirs)]
+    for mine, other in zip(*boxes, strict=True):
+        mine, other = mine.float(), other.float()
+        assert abs(mine.mean() - other.mean()) < 4 * other.std() * (2 / 1500) ** 0.5
+        assert abs(mine.std() / other.std() - 1) < 0.08
+    covered = [(x != 7).float().mean((0, 1)) for x in (ours, theirs)]
+    assert (covered[0] - covered[1]).abs().max() < 5 * (0.18 * 0.82 * 2 / 1500) ** 0.5

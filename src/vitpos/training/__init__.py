@@ -7,6 +7,7 @@ AUGMENTS = Catalog(
     {
         "flip": "vitpos.training.augment:Flip",
         "mix": "vitpos.training.mix:Mix",
+        "erase": "vitpos.training.erase:Erase",
         "jigsaw": "vitpos.training.augment:Jigsaw",
         "spp": "vitpos.training.augment:SPP",
     },
