@@ -6,6 +6,7 @@ AUGMENTS = Catalog(
     "augment",
     {
         "flip": "vitpos.training.augment:Flip",
+        "randaugment": "vitpos.training.randaugment:RandAugment",
         "mix": "vitpos.training.mix:Mix",
         "erase": "vitpos.training.erase:Erase",
         "jigsaw": "vitpos.training.augment:Jigsaw",
