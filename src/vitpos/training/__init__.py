@@ -7,8 +7,8 @@ AUGMENTS = Catalog(
     {
         "flip": "vitpos.training.augment:Flip",
         "randaugment": "vitpos.training.randaugment:RandAugment",
-        "mix": "vitpos.training.mix:Mix",
         "erase": "vitpos.training.erase:Erase",
+        "mix": "vitpos.training.mix:Mix",
         "jigsaw": "vitpos.training.augment:Jigsaw",
         "spp": "vitpos.training.augment:SPP",
     },
