@@ -129,7 +129,7 @@ def test_a_tampered_file_in_the_cache_is_fetched_again():
 
 def test_an_address_that_is_not_there_and_a_client_that_is_not_there_say_so():
     server = Server({})
-    gone = Package("some", ("no-such-client-of-any-kind",), raw)
+    gone = Package("some", (("no-such-client-of-any-kind",),), raw)
     with pytest.raises(WorkError, match=r"answered 404.*there is no no-such-client"):
         Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw), gone)).read()
 

@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -148,3 +149,36 @@ def test_an_encoding_hears_how_far_training_is():
 def test_a_recipe_that_cannot_work_is_refused(wrong):
     with pytest.raises(UserError, match=f"train.{next(iter(wrong))} is"):
         Recipe(**wrong)
+
+
+def test_a_batch_in_pieces_takes_the_step_of_the_whole_batch():
+    plain = "vit(patch=(2, 4), dim=16, depth=1, heads=2)"
+    whole, pieces = (trained(replace(RECIPE, epochs=1, pieces=n), spec=plain) for n in (1, 7))
+    assert whole[1][-1][2]["loss"] == pytest.approx(pieces[1][-1][2]["loss"], rel=1e-4)
+    for a, b in zip(whole[0].parameters(), pieces[0].parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-4)
+    with pytest.raises(UserError, match=r"train\.pieces is 61"):
+        Recipe(batch=60, pieces=61)
+
+
+def test_repeated_images_are_drawn_so_often_and_their_copies_part():
+    data = load("stripes")
+    seen = []
+
+    class Watching(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(2))
+
+        def step(self, images):
+            seen.append([bytes((255 * image).byte().numpy().tobytes()) for image in images])
+            return self.weight.expand(len(images), 2), 0.0
+
+    count = len(data.train)
+    marked = replace(data.train, images=data.train.images.clone())
+    marked.images[:, 0, 0, 0], marked.images[:, 0, 0, 1] = torch.arange(count) // 16, torch.arange(count) % 16 * 16
+    data = replace(data, train=marked, mean=(0.0,), std=(1.0,))
+    list(fit(Watching(), data, Recipe(epochs=1, batch=12, pieces=3, repeats=3, clip=0.0)))
+    copies = Counter(image for piece in seen for image in piece)
+    assert sum(copies.values()) == count and set(copies.values()) <= {3, count % 3 or 3}
+    assert all(len(set(piece)) == len(piece) for piece in seen), "no piece has two copies"

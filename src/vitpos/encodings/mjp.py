@@ -104,7 +104,7 @@ class MJP(PositionEncoding):
     def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
         """How far the head's rows and columns are from the true ones, where places are not hidden."""
         idle = sum(0.0 * parameter.sum() for parameter in self.parameters())  # all take part in every step
-        adding = [part for part in parts(whole) if part is not self and type(part).embed is not PositionEncoding.embed]
+        adding = [part for part in parts(whole) if part is not self and part.acts("embed")]
         if self.dal is None or not adding or self._weight() == 0:
             return idle
         shown = pos.shown()

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.patches import between
 from vitpos.training.augment import Augment
 
 PROPOSALS = 10  # boxes drawn for each picture, of which the first that fits is taken
@@ -51,6 +50,12 @@ class Erase(Augment):
         fits &= torch.rand(count, 1, device=device) < self.probability
         some, first = fits.max(1)
         chosen = torch.arange(count, device=device), first
-        in_rows = between(rows, ((rows - height + 1) * top).floor()[chosen], height[chosen])  # (count, rows)
-        in_columns = between(columns, ((columns - width + 1) * start).floor()[chosen], width[chosen])
+        in_rows = _between(rows, ((rows - height + 1) * top).floor()[chosen], height[chosen])  # (count, rows)
+        in_columns = _between(columns, ((columns - width + 1) * start).floor()[chosen], width[chosen])
         return in_rows[:, :, None] & in_columns[:, None] & some[:, None, None]
+
+
+def _between(places: int, start: Tensor, length: Tensor) -> Tensor:
+    """Whether each place 0 … P − 1 lies within intervals (…): (…, P)."""
+    at = torch.arange(places, device=start.device)
+    return (at >= start[..., None]) & (at < (start + length)[..., None])

@@ -57,6 +57,8 @@ def fit(
         model.train()  # whoever looked at the last state may have left it in evaluation
         torch.manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(count)
+        if recipe.repeats > 1:
+            order = order[: -(-count // recipe.repeats)].repeat_interleave(recipe.repeats)[:count]
         total, right, began = 0.0, 0, time.perf_counter()
         for step, (images, labels) in enumerate(data.train.batches(order, recipe.batch)):
             progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
@@ -64,19 +66,21 @@ def fit(
                 group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
-            inputs, targets = augment.batch(data, images.to(device), labels.to(device))
-            logits, penalty = model.step(inputs)
-            loss = F.cross_entropy(logits, targets, label_smoothing=recipe.smoothing) + penalty
-            if not math.isfinite(value := loss.item()):
-                raise _diverged(f"the loss became {value}", epoch, step, batches)
             optimizer.zero_grad()
-            loss.backward()
+            for first in range(min(recipe.pieces, len(images))):
+                piece = slice(first, None, recipe.pieces)  # in turns, so that the copies of an image part
+                inputs, targets = augment.batch(data, images[piece].to(device), labels[piece].to(device))
+                logits, penalty = model.step(inputs)
+                loss = F.cross_entropy(logits, targets, label_smoothing=recipe.smoothing) + penalty
+                if not math.isfinite(value := loss.item()):
+                    raise _diverged(f"the loss became {value}", epoch, step, batches)
+                (loss * (len(inputs) / len(images))).backward()
+                total += value * len(inputs)
+                answers = targets.argmax(1) if augment.mixes else targets
+                right += int((logits.detach().argmax(1) == answers).sum())
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()
-            total += value * len(images)
-            answers = targets.argmax(1) if augment.mixes else targets
-            right += int((logits.detach().argmax(1) == answers).sum())
             tick(len(images))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)

@@ -22,6 +22,8 @@ class Recipe:
     augment: str = ""  # what is done to each batch of pictures, as a spec; nothing if empty
     start: float = 0.0  # learning rate at the beginning of the warm-up
     end: float = 0.0  # learning rate at the end of the cosine
+    pieces: int = 1  # parts of a batch that are worked on one after the other, as on so many devices; one step for all
+    repeats: int = 1  # times that an image is drawn in an epoch, of which each then sees so many fewer
 
     def __post_init__(self) -> None:
         for name, fine, remedy in (
@@ -32,6 +34,8 @@ class Recipe:
             ("decay", self.decay >= 0, "choose 0 or more"),
             ("smoothing", 0 <= self.smoothing < 1, "choose a share from 0 to below 1"),
             ("clip", self.clip >= 0, "choose a norm, or 0 for none"),
+            ("pieces", 1 <= self.pieces <= self.batch, f"cut a batch of {self.batch} into 1 or more, of an image each"),
+            ("repeats", self.repeats >= 1, "draw an image 1 or more times"),
             ("start", 0 <= self.start <= self.lr, f"choose a rate from 0 to train.lr, {self.lr}"),
             ("end", 0 <= self.end <= self.lr, f"choose a rate from 0 to train.lr, {self.lr}"),
         ):

@@ -1,0 +1,36 @@
+"""The ImageNet recipe as it is shipped, for a few steps on a handful of images."""
+
+import csv
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitpos import lab
+from vitpos.experiment import Experiment
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    root = tmp_path_factory.mktemp("imagenet")
+    random = np.random.default_rng(0)
+    for half, count in (("train", 4), ("val", 1)):
+        for name in ("n01440764", "n01443537"):
+            (root / half / name).mkdir(parents=True)
+            for n in range(count):
+                noise = random.integers(0, 256, (8, 10, 3), np.uint8)
+                Image.fromarray(noise).resize((500, 375)).save(root / half / name / f"{n}.JPEG")
+    return root
+
+
+def test_the_whole_recipe_runs(pictures, tmp_path):
+    settings = [f"data=folder(path={str(pictures)!r})", "train.epochs=1", "train.batch=4", "train.pieces=2"]
+    experiment = Experiment.read("mjp-imagenet", settings)
+    assert len(experiment.cells) == 6
+    folder = lab.run(experiment, tmp_path, workers=1)
+    with (tmp_path / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(folder.runs) == 6 and all(run.log[0]["loss"] < 5 for _, run in folder.runs)
+    told = {row["encoding"] for row in rows if "told" in row["evaluation"]}
+    assert told == {"learned + mjp(ratio=0.03)"}, "who has no unknown vector cannot be told"
+    assert all(0 <= float(row["value"]) <= 1 for row in rows if row["metric"] == "consistency")
