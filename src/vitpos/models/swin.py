@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding, parts
 from vitpos.errors import UserError
-from vitpos.models.base import PatchClassifier, Shape, build_encoding
+from vitpos.models.base import Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
 from vitpos.patches import pair
@@ -50,6 +51,7 @@ class Swin(PatchClassifier):
         windows: str = "relative",
         mlp: float = 4.0,
         drop_path: float = 0.2,
+        init: Literal["normal", "xavier"] = "normal",
     ):
         _check(dim, depths, heads, pair(window), mlp, drop_path)
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
@@ -64,10 +66,10 @@ class Swin(PatchClassifier):
             inside = Geometry(dim * 2**index, heads[index], end - start, size)
             told = build_encoding(windows, inside, stream=2 + index)
             _refuse(windows, told, OUTSIDE, "acts on the whole grid; give it to the model's encoding: 'learned + {}'")
-            self.stages.append(Stage(inside, told, mlp, rates[start:end], merge=index > 0))
+            self.stages.append(Stage(inside, told, mlp, rates[start:end], init, merge=index > 0))
         self.norm = nn.LayerNorm(inside.dim)
         self.head = nn.Linear(inside.dim, classes)
-        self.head.apply(_initialise)
+        initialise(self.head, init)
 
     def patch_tokens(self, images: Tensor) -> Tensor:
         """(B, N, D): the patches projected and normed, before anything is said of their places."""
@@ -85,7 +87,14 @@ class Stage(nn.Module):
     """Blocks on one grid, after merging the patches of the grid before it; every second block shifts its windows."""
 
     def __init__(
-        self, inside: Geometry, encoding: PositionEncoding, mlp: float, drop_paths: list[float], *, merge: bool
+        self,
+        inside: Geometry,
+        encoding: PositionEncoding,
+        mlp: float,
+        drop_paths: list[float],
+        init: Init,
+        *,
+        merge: bool,
     ):
         super().__init__()
         self.window, self.encoding = inside.grid, encoding
@@ -96,7 +105,7 @@ class Stage(nn.Module):
         )
         for module in (self.merge, self.blocks):
             if module is not None:
-                module.apply(_initialise)
+                initialise(module, init)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, R, C, D) of the grid before to (B, R', C', D') of this stage's."""
@@ -148,14 +157,6 @@ class Merge(nn.Module):
 
 def _halved(grid: tuple[int, int]) -> tuple[int, int]:
     return -(-grid[0] // 2), -(-grid[1] // 2)
-
-
-def _initialise(module: nn.Module) -> None:
-    """Swin's first weights: a truncated normal of .02, biases of zero."""
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
 
 
 def _check(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
 from vitpos.models.attend import SelfAttention
-from vitpos.models.base import PatchClassifier, Shape
+from vitpos.models.base import PatchClassifier, Shape, initialise
 from vitpos.positions import Positions
 
 
@@ -18,7 +18,8 @@ class ViT(PatchClassifier):
     """A ViT of any depth, width, heads and patch, with CLS or mean pooling, registers and drop-path.
 
     With ``pool="cls"`` the last block's answer is that of CLS alone: what an encoding says there of pairs of patches
-    reaches nobody, and in a model of one block such an encoding does nothing at all.
+    reaches nobody, and in a model of one block such an encoding does nothing at all. Narrow models (a dim of 64) learn
+    much sooner from ``init="xavier"``, the original ViT's, than from DeiT's .02.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class ViT(PatchClassifier):
         pool: Literal["cls", "mean"] = "cls",
         registers: int = 0,
         drop_path: float = 0.0,
+        init: Literal["normal", "xavier"] = "normal",
     ):
         if not 0 <= drop_path < 1 or registers < 0 or mlp <= 0:
             raise UserError(
@@ -50,10 +52,8 @@ class ViT(PatchClassifier):
         self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate) for rate in rates)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head = nn.Linear(dim, classes)
-        for module in (self.project, *self.blocks.modules(), self.head):
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+        for module in (self.project, self.blocks, self.head):
+            initialise(module, init)
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
         """Prefix tokens in front, then every block, then the norm."""
