@@ -26,7 +26,8 @@ class MJP(PositionEncoding):
     ``index`` adds one more trained vector per slot, from zero. ``dal`` is the head that has to find row and
     column in the position vectors of the places that are not hidden, and so a penalty on those vectors: the mean absolute
     error in cells times ``weight``. It reads what the other encodings add to tokens; where they add nothing there is
-    nothing to find and no penalty. Nothing is masked outside training, where the model is the plain one.
+    nothing to find and no penalty. A ``ratio`` of 0 leaves the penalty alone, without an unknown vector. Nothing is masked
+    outside training, where the model is the plain one.
 
     Paper and published code differ; the paper's choice is the default and the code's can be had: ``layers`` of the
     nonlinear head 3 (code 2), ``probability`` that a batch is masked 1 (.5), ``warmup`` share of training without masks 0
@@ -69,7 +70,7 @@ class MJP(PositionEncoding):
         self.probability, self.warmup, self.weight, self.fade = probability, warmup, weight, fade
         self.progress = 1.0
         dim = geometry.dim
-        self.unknown = nn.Parameter(torch.randn(dim) * 0.02) if unknown else None
+        self.unknown = nn.Parameter(torch.randn(dim) * 0.02) if unknown and ratio else None  # untrained if ratio is 0
         self.index = Learned(geometry, std=0.0) if index else None
         self.dal, self.dim = dal, dim
         widths = {"linear": [dim, 2], "nonlinear": [dim] * layers + [2]}.get(dal or "", [])
