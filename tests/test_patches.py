@@ -62,3 +62,18 @@ def test_what_cannot_be_cut_is_refused_with_its_size():
         rearrange(torch.zeros(1, 1, 28, 28), (5, 7), torch.arange(35))
     with pytest.raises(ValueError, match="2x3 grid are not made of whole patches of a 4x4"):
         refine(torch.arange(6), (2, 3), (4, 4))
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_a_few_cells_move_as_whole_blocks_of_pixels_and_the_rest_stays(each):
+    images = torch.arange(3 * 2 * 6 * 20.0).view(3, 2, 6, 20)  # cells of 2×5 pixels on a 3×4 grid
+    orders = torch.arange(12).repeat(3 if each else 1, 1)
+    orders[:, [1, 6, 7]] = torch.tensor([7, 1, 6])
+    if each:
+        orders[1], orders[2, [0, 11]] = torch.arange(12), torch.tensor([11, 0])
+    moved = rearrange(images, (3, 4), orders if each else orders[0])
+    for image in range(3):
+        for slot, cell in enumerate(orders[image if each else 0].tolist()):
+            (r, c), (fr, fc) = divmod(slot, 4), divmod(cell, 4)
+            there = moved[image, :, 2 * r : 2 * r + 2, 5 * c : 5 * c + 5]
+            assert torch.equal(there, images[image, :, 2 * fr : 2 * fr + 2, 5 * fc : 5 * fc + 5])

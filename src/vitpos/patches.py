@@ -161,10 +161,24 @@ def rearrange(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
             "choose rows that divide its height and columns that divide its width"
         )
     patch = height // grid[0], width // grid[1]
+    moved = order != torch.arange(order.shape[-1], device=order.device)
+    if 2 * int(moved.sum()) < moved.numel():
+        return _move_some(images, grid, patch, order.view(-1, moved.shape[-1]), moved.view(-1, moved.shape[-1]))
     cells = split(images, patch)  # (B, N, C·p·q)
     if order.ndim == 1:
         return join(cells[:, order], grid, patch)
     return join(cells.gather(1, order[..., None].expand(-1, -1, cells.shape[2])), grid, patch)
+
+
+def _move_some(images: Tensor, grid: tuple[int, int], patch: tuple[int, int], order: Tensor, moved: Tensor) -> Tensor:
+    """Copies of pictures in which only the cells that move are written; ``order`` and ``moved`` are (B|1, N)."""
+    changed = images.clone()
+    old, new = (x.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0])) for x in (images, changed))
+    image, slot = moved.nonzero(as_tuple=True)
+    origin = order[image, slot]
+    which = slice(None) if len(order) == 1 else image
+    new[which, :, slot // grid[1], :, slot % grid[1]] = old[which, :, origin // grid[1], :, origin % grid[1]]
+    return changed
 
 
 def stir(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
