@@ -6,8 +6,8 @@
 
 Masks: microseconds of process time per mask, one by one by the published rule and 256 at a time by ours, in turns. Pixels:
 milliseconds of process time to shuffle 64 pictures of 224×224, all cells by Unfold and Fold as published and the masked
-ones by ours, in turns. Step: ratio of process time, forward and back, of a model with `learned + mjp` to one with `learned`,
-in pairs; the median and an upper 95 % bound of it (by resampling the pairs).
+ones by ours, in turns. Step: ratio of process time, forward and back, of a model with `learned + mjp` to one with
+`learned`, in pairs; the median and an upper 95 % bound of it (by resampling the pairs).
 """
 
 import argparse

@@ -26,7 +26,9 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(
-    kind: Annotated[str, Argument(help="encodings, models, data, evaluations or experiments; all without it")] = "all",
+    kind: Annotated[
+        str, Argument(help="encodings, models, data, augments, evaluations or experiments; all without it")
+    ] = "all",
     as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
     geometry: Annotated[
         str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")

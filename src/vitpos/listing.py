@@ -11,11 +11,13 @@ from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
+from vitpos.training import AUGMENTS
 
 CATALOGS: dict[str, Catalog] = {
     "encodings": ENCODINGS,
     "models": MODELS,
     "data": DATASETS,
+    "augments": AUGMENTS,
     "evaluations": EVALUATIONS,
 }
 KINDS = (*CATALOGS, "experiments")

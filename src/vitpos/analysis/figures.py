@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -64,15 +65,35 @@ def curves(lines: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
         figure.subplots(1, 2), (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")), strict=True
     ):
         for number, (name, log) in enumerate(lines.items()):
-            style = ("-", "--", ":", "-.")[number // len(COLOURS) % 4]
             values = [scale * record[key] for record in log]
-            axes.plot(
-                [r["epoch"] for r in log], values, style, marker=".", color=COLOURS[number % len(COLOURS)], label=name
-            )
+            axes.plot([r["epoch"] for r in log], values, marker=".", label=name, **_line(number))
         axes.set(xlabel="epoch", ylabel=label)
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.get_major_locator().set_params(integer=True)
-    handles, names = axes.get_legend_handles_labels()
+    return _with_legend_below(figure)
+
+
+def sweeps(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]]]], *, x: str, y: str) -> Figure:
+    """A panel for each name, and in it a line for each series of (x, mean, deviation)."""
+    figure = Figure(figsize=(4.5 * len(panels), 3.2))
+    names = list(dict.fromkeys(name for series in panels.values() for name in series))
+    for axes, (title, series) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for number, name in enumerate(names):
+            at, means, deviations = zip(*series.get(name, [(math.nan,) * 3]), strict=True)
+            axes.errorbar(at, means, deviations, marker=".", capsize=2, label=name, **_line(number))
+        axes.set(title=title, xlabel=x, ylabel=y)
+        axes.spines[["top", "right"]].set_visible(False)
+    return _with_legend_below(figure)
+
+
+def _line(number: int) -> dict[str, str]:
+    """Colour and dashes of the line of this number, different for the first 28."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4]}
+
+
+def _with_legend_below(figure: Figure) -> Figure:
+    """The figure with one legend for its panels, which have the same lines."""
+    handles, names = figure.axes[-1].get_legend_handles_labels()
     figure.legend(handles, names, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=2, frameon=False, fontsize=8)
     figure.tight_layout()
     return figure

@@ -10,8 +10,10 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
-from vitpos.cells import Cell
+from vitpos.catalog import Term
+from vitpos.cells import Cell, Column, Table
 from vitpos.data.base import load
+from vitpos.evaluations import EVALUATIONS
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
 from vitpos.store import Folder, Run
@@ -23,7 +25,7 @@ Section = tuple[str, str, Figure]  # title, what it shows, the figure
 
 def figures(folder: Folder) -> Iterator[Section]:
     """Everything there is to see, in the order of the page."""
-    for section in (_protocols, _pictures, _confusions, _similarities, _curves):
+    for section in (_protocols, _sweeps, _pictures, _confusions, _similarities, _curves):
         yield from section(folder)
 
 
@@ -45,6 +47,37 @@ def _protocols(folder: Folder) -> Iterator[Section]:
             note,
             draw.bars({name: _percentages(group) for name, group in groups.items()}, label="%"),
         )
+
+
+def _sweeps(folder: Folder) -> Iterator[Section]:
+    """Accuracy against a number that an evaluation was asked with, where it was asked with three or more."""
+    asked: dict[tuple[str, str], dict[str, dict[float, str]]] = {}  # evaluation, option → the rest → number → spec
+    for spec in dict.fromkeys(
+        spec for _, run in folder.runs for spec, found in run.scores.items() if "accuracy" in found
+    ):
+        (term,) = EVALUATIONS.parse(spec)
+        for option, value in term.options.items():
+            if isinstance(value, float):
+                rest = str(Term(term.name, {key: other for key, other in term.options.items() if key != option}))
+                asked.setdefault((term.name, option), {}).setdefault(rest, {})[value] = spec
+    for (name, option), ways in asked.items():
+        panels = {}
+        for rest, specs in ways.items():
+            columns = tuple(Column(str(value), specs[value]) for value in sorted(specs))
+            rows = summarise(folder, Table(name, columns))
+            panels[rest] = {
+                _model(row.cell) if len({r.cell.model for r in rows}) > 1 else row.cell.encoding: [
+                    (float(column.label), 100 * figure.mean, 100 * figure.deviation)
+                    for column, figure in zip(columns, row.figures, strict=True)
+                    if figure.values
+                ]
+                for row in rows
+                if any(figure.values for figure in row.figures)
+            }
+        panels = {rest: lines for rest, lines in panels.items() if max(map(len, lines.values())) >= 3}
+        if panels:
+            note = "Mean, and the standard deviation over seeds where there are several."
+            yield f"Accuracy by the {option} of {name}", note, draw.sweeps(panels, x=option, y="accuracy, %")
 
 
 def _percentages(group: dict[str, Number]) -> dict[str, tuple[float, float, float | None]]:
