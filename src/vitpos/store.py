@@ -10,15 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vitpos.cells import Cell
+from vitpos.disk import locked, write_whole
 from vitpos.errors import UserError, WorkError
 from vitpos.experiment import Experiment
 from vitpos.machine import machine
@@ -201,16 +201,11 @@ def write_text(path: Path, text: str) -> Path:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Keeps a second process from working in the same folder; the lock goes with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # no such lock on Windows
-        yield
-        return
-    with (folder / ".lock").open("a") as file:
+    """Keeps a second process from working in the same folder."""
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            stack.enter_context(locked(folder, wait=False))
+        except BlockingIOError:
             raise UserError(f"another process is working in {folder}; wait for it or give another --out") from None
         yield
 
@@ -227,18 +222,8 @@ def working_on(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Puts a file in place whole: written beside it, flushed to the disk, then moved."""
-    part = path.with_name(f"{path.name}.part")
     with working_on(path):
-        try:
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        write_whole(path, content)
 
 
 def _read_json(path: Path) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from vitpos.disk import locked, write_whole
 from vitpos.errors import WorkError
 
 Tell = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all or 0 where nobody knows
@@ -78,7 +78,7 @@ class Files:
         reasons = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with _alone(self.folder):
+            with locked(self.folder, wait=True):  # others wait and find what this one fetched
                 for source in self.sources:
                     missing = set(self.md5) - set(self._kept())  # another process may have been here meanwhile
                     if not missing:
@@ -108,33 +108,8 @@ class Files:
         return f"has no {', '.join(sorted(missing))} with the right md5"
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that is there as a whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-
-
 def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lets one process at a time fetch; the others wait and find what it fetched."""
-    try:
-        import fcntl
-    except ImportError:  # no such lock on Windows
-        yield
-        return
-    with (folder / ".lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 _listener: Tell | None = None
