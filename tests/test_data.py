@@ -147,7 +147,7 @@ def test_training_reads_random_parts_and_the_same_ones_from_the_same_seed(tmp_pa
     def seen(crop):
         torch.manual_seed(0)
         train = load(f"folder(path={str(tmp_path)!r}, size=16, crop={crop})").train
-        return torch.cat([images for images, _ in train.batches(order, 3)])
+        return torch.cat([images for images, _ in train.batches(order.split(3))])
 
     first, again, whole = seen(0.2), seen(0.2), seen(1.0)
     assert torch.equal(first, again) and first.shape == (4, 3, 16, 16)
@@ -182,15 +182,16 @@ def test_the_middle_of_a_test_picture_is_what_torchvision_cuts_out(tmp_path):
         ("path={empty!r}", "has no folders"),
         ("path={textual!r}", "found no pictures"),
         ("path={strange!r}", "has 'fox', which"),
+        ("path={half!r}", "has a folder train but none named val or"),
         ("path={plain!r}) + jigsaw(grid=(2, 2)", "needs pictures in memory"),
     ],
 )
 def test_a_wrong_folder_says_what_to_do(tree, options, message):
     (tree / "textual" / "class").mkdir(parents=True)
     (tree / "empty").mkdir()
-    for name in ("train/cat", "val/fox"):
-        (tree / "strange" / name).mkdir(parents=True)
-    names = {name: str(tree / name) for name in ("plain", "empty", "textual", "strange")}
+    for name in ("strange/train/cat", "strange/val/fox", "half/train/cat"):
+        (tree / name).mkdir(parents=True)
+    names = {name: str(tree / name) for name in ("plain", "empty", "textual", "strange", "half")}
     with pytest.raises(UserError, match=message):
         load(f"folder({options.format(**names)})")
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -205,3 +207,22 @@ def test_resampled_tables_and_slowed_rotations_can_be_asked_for():
     model, data = trained_like("learned + rope"), few_digits()
     for how in ("coordinates='ntk'", "tables='bicubic-antialias'", "tables='area-norm', coordinates='beyond'"):
         assert 0 <= EVALUATIONS.build(f"resolution(size=(40, 20), {how})", model, data)["accuracy"] <= 1
+
+
+@pytest.mark.parametrize("spec", ["shuffle(ratio=0.0, positions='follow')", "jigsaw(grid=(1, 1), positions='follow')"])
+def test_following_nothing_changes_nothing_on_a_resized_model(spec):
+    data = load("mnist(limit=8)")
+    data = replace(data, test=data.test.first(8))
+    model = MODELS.build("vit(patch=7, dim=16, depth=1, heads=2)", (1, 28, 28), 10, "rope").resized((8, 8))
+    larger = data.test.images.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    found = EVALUATIONS.build(spec, model, replace(data, test=replace(data.test, images=larger)))
+    assert found.get("consistency", found.get("agreement")) == 1 and found.get("difference", 0) == 0
+
+
+def test_a_model_without_tokens_has_nothing_that_could_follow():
+    data = load("mnist(limit=8)")
+    data = replace(data, test=data.test.first(8))
+    model = MODELS.build("cnn", (1, 28, 28), 10)
+    assert EVALUATIONS.build("shuffle(grid=(4, 4), positions='follow')", model, data) == {}
+    with pytest.raises(UserError, match="a seed of"):
+        EVALUATIONS.build("shuffle(grid=(4, 4), seed=99999999999999999999)", model, data)

@@ -4,8 +4,11 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tarfile
@@ -20,8 +23,8 @@ import torch
 from PIL import Image
 
 from vitpos.data import cifar, fashion
-from vitpos.data.files import Files, told
-from vitpos.data.sources import Package, Web, debian, gz, tar
+from vitpos.data.files import Files, Unavailable, told
+from vitpos.data.sources import Package, Web, _reading, debian, gz, tar
 from vitpos.errors import WorkError
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 600_000, np.uint8).tobytes()
@@ -129,7 +132,7 @@ def test_a_tampered_file_in_the_cache_is_fetched_again():
 
 def test_an_address_that_is_not_there_and_a_client_that_is_not_there_say_so():
     server = Server({})
-    gone = Package("some", (("no-such-client-of-any-kind",),), raw)
+    gone = Package("some", 1, (("no-such-client-of-any-kind",),), raw)
     with pytest.raises(WorkError, match=r"answered 404.*there is no no-such-client"):
         Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw), gone)).read()
 
@@ -153,6 +156,44 @@ Files("tiny", {{"a.bin": {md5(CONTENT)!r}}}, (Web(({server.address("a.bin")!r},)
     assert 0 < partial.stat().st_size < len(CONTENT) and not (folder / "a.bin").exists()
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
     assert (folder / "a.bin").read_bytes() == CONTENT and server.ranges[-1] is not None
+
+
+def test_a_whole_transfer_that_was_never_unpacked_is_not_fetched_again():
+    server = Server({"a.bin": CONTENT})
+    files = Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw),))
+    files.folder.mkdir(parents=True)
+    (files.folder / "a.bin.partial").write_bytes(CONTENT)
+    assert files.read() == {"a.bin": CONTENT} and server.ranges == ["bytes=600000-"]
+
+
+def test_a_connection_that_dies_is_a_source_that_is_not_there():
+    """Not a full disk: the next source is asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    def hang_up():
+        connection, _ = listener.accept()
+        connection.recv(1000)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset
+        connection.close()
+        listener.close()
+
+    threading.Thread(target=hang_up, daemon=True).start()
+    server = Server({"a.bin": CONTENT})
+    rude = Web((f"http://127.0.0.1:{port}/a.bin",), raw)
+    files = Files("tiny", {"a.bin": md5(CONTENT)}, (rude, Web((server.address("a.bin"),), raw)))
+    assert files.read() == {"a.bin": CONTENT} and not list(files.folder.glob("*.partial"))
+
+
+def test_a_client_is_followed_and_its_last_words_are_told():
+    heard = []
+    package = Package("some", 100, (("sh", "-c", "printf x > some.bin; sleep 0.4"),), raw)
+    with told(lambda what, done, total: heard.append((what, done, total))):
+        Files("tiny", {"some.bin": md5(b"x")}, (package,)).read()
+    assert ("tiny: sh package some", 1, 100) in heard
+    failing = Package("some", 100, (("sh", "-c", "echo no such package >&2; exit 3"),), raw)
+    with pytest.raises(WorkError, match="no such package"):
+        Files("other", {"some.bin": md5(b"x")}, (failing,)).read()
 
 
 def pictures(count: int, labels: int) -> tuple[np.ndarray, bytes]:
@@ -205,7 +246,13 @@ def test_a_debian_package_is_unpacked_without_being_installed(tmp_path):
         + member("control.tar.gz", b"odd")
         + member("data.tar.gz", data)
     )
-    assert dict(debian("some", fashion._compressed).unpack("some.deb", archive)) == {name: b"some pixels"}
+    package = debian("some", 1, fashion._compressed)
+    assert dict(package.unpack("some.deb", archive)) == {name: b"some pixels"}
+    damaged = tmp_path / "some.deb"
+    xz = lzma.compress(bytes(5000) + CONTENT)
+    damaged.write_bytes(b"!<arch>\n" + member("data.tar.xz", xz[:2000] + bytes(100) + xz[2100:]))
+    with pytest.raises(Unavailable, match=r"damaged some\.deb"):
+        list(_reading(package.unpack, damaged))
 
 
 @pytest.mark.parametrize(("name", "shape"), [("fashion", (1, 28, 28)), ("cifar10", (3, 32, 32))])

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.mjp import _main_directions
+from vitpos.encodings.mjp import along_main_directions
 from vitpos.errors import UserError
 from vitpos.models import MODELS
 from vitpos.patches import block_mask, rearrange, scramble, split
 from vitpos.positions import Positions
 from vitpos.training import AUGMENTS
+from vitpos.training.fit import parameter_groups
 from vitpos.training.recipe import Recipe
 
 GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
@@ -168,7 +169,7 @@ def test_the_penalty_is_the_mean_error_in_cells_where_places_are_known(dal):
     penalty = encoding.penalty(Positions.of(GRID).hide(mask), encoding)
     truth = torch.cartesian_prod(torch.arange(4.0), torch.arange(5.0))
     if dal == "pca":  # which way its two directions point is left open
-        main = torch.linalg.svd(table - table.mean(0))[2][:2].mT
+        main = torch.linalg.svd(table[~mask[0]] - table[~mask[0]].mean(0))[2][:2].mT
         ways = [table @ main * torch.tensor([a, b]) for a in (1, -1) for b in (1, -1)]
     else:
         ways = [encoding.parts[1].head(table)]
@@ -180,12 +181,29 @@ def test_the_penalty_is_the_mean_error_in_cells_where_places_are_known(dal):
     assert not encoding.parts[1].unknown.grad.any()
 
 
-@pytest.mark.parametrize("shape", [(2, 7, 12), (1, 40, 5), (1, 3, 3)])
-def test_main_directions_are_those_of_a_full_decomposition(shape):
-    vectors = torch.randn(shape)
-    main = torch.linalg.svd(vectors - vectors.mean(1, keepdim=True))[2][:, :2].mT
-    assert torch.allclose(_main_directions(vectors).abs(), (vectors @ main).abs(), atol=1e-4)
-    assert not _main_directions(torch.zeros(shape)).any(), "where there is no direction"
+@pytest.mark.parametrize("shape", [(7, 12), (40, 5), (3, 3)])
+@pytest.mark.parametrize("hidden", [0, 2])
+def test_main_directions_are_those_of_a_full_decomposition_and_so_are_their_gradients(shape, hidden):
+    hidden = min(hidden, shape[0] - 3)
+    vectors = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    known = torch.arange(shape[0]) >= hidden
+    weights = torch.randn(shape[0], 2, dtype=torch.float64)
+    ours = along_main_directions(vectors[None], known[None])[0]
+    main = torch.linalg.svd(vectors[known] - vectors[known].mean(0), full_matrices=False)[2][:2].mT
+    theirs = vectors @ (main * ((vectors @ main) * ours).sum(0).sign().detach())  # which way they point is left open
+    assert torch.allclose(ours, theirs, atol=1e-8)
+    gradients = [torch.autograd.grad((weights * found).sum(), vectors)[0] for found in (ours, theirs)]
+    assert torch.allclose(*gradients, atol=1e-6 * gradients[1].abs().max().item())
+
+
+def test_where_there_is_no_direction_nothing_is_found_and_nothing_breaks():
+    vectors = torch.zeros(1, 6, 4, requires_grad=True)
+    for known in (torch.ones(1, 6), torch.zeros(1, 6)):
+        found = along_main_directions(vectors, known.bool())
+        assert not found.any() and torch.autograd.grad(found.sum(), vectors)[0].isfinite().all()
+    line = (torch.arange(6.0)[:, None] * torch.ones(4))[None].requires_grad_()  # one direction only
+    found = along_main_directions(line, torch.ones(1, 6).bool())
+    assert found.isfinite().all() and torch.autograd.grad(found.sum(), line)[0].isfinite().all()
 
 
 def test_the_penalty_reaches_tables_that_are_added_and_no_others():
@@ -196,6 +214,55 @@ def test_the_penalty_reaches_tables_that_are_added_and_no_others():
     assert all(p.grad is None for p in model.blocks.parameters())
     alone = model_of("rope + mjp").encoding
     assert alone.penalty(Positions.of(GRID), alone) == 0
+
+
+def test_cls_and_registers_are_never_masked_or_moved():
+    model = MODELS.build(
+        "vit(patch=(2, 3), dim=32, depth=1, heads=2, registers=2)", IMAGE, 10, "learned + mjp(ratio=1.0)"
+    )
+    seen = []
+    model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    model.train().features(torch.randn(2, *IMAGE))
+    assert torch.equal(seen[0][:, :3], model.prefix.expand(2, -1, -1)), "CLS and registers are what they were"
+    unknown = model.encoding.parts[1].unknown
+    bare = (seen[0][:, 3:] - unknown) - model.patch_tokens(torch.zeros(1, *IMAGE))
+    assert bare.abs().sum() > 0 and seen[0].shape[1] == 3 + 20
+
+
+def test_a_slot_index_stays_with_its_slot_when_patches_move():
+    encoding = model_of("learned + mjp(ratio=1.0, unknown=False, index=True, dal=None, derange=True)").encoding.train()
+    learned, puzzle = encoding.parts
+    torch.nn.init.normal_(puzzle.index.table)
+    x = torch.randn(2, 20, 32)
+    moved, pos = encoding.arrange(x, Positions.of(GRID))
+    slots = puzzle.index.table.flatten(0, 2) + learned.table.flatten(0, 2)
+    assert torch.allclose(encoding.embed(moved, pos) - moved, slots.expand(2, -1, -1), atol=1e-5)
+    assert not (moved == x).all(-1).any(), "no patch is where it was"
+
+
+def test_the_published_codes_blocks_start_and_decay():
+    encoding = model_of("learned(std=1.0, decay=True) + mjp(std=1.0, decay=True)").encoding
+    assert encoding.parts[1].unknown.std() > 0.5
+    decaying, _ = parameter_groups(torch.nn.ModuleDict({"encoding": encoding}), 0.05)
+    assert {id(p) for p in decaying["params"]} == {id(encoding.parts[0].table), id(encoding.parts[1].unknown)}
+    geometry = Geometry(32, 2, 1, (28, 28))
+    exact = ENCODINGS.build("mjp(ratio=0.15, blocks='exact')", geometry).train()
+    _, pos = exact.arrange(torch.zeros(1, 784, 32), Positions.of((28, 28)))
+    assert int((~pos.known).sum()) == 117
+    hidden = {}
+    for blocks in ("scaled", "published"):  # 24 cells: less than the smallest block scaled to this grid, of 32
+        puzzle = ENCODINGS.build(f"mjp(ratio=0.031, blocks={blocks!r}, per='image')", geometry).train()
+        _, pos = puzzle.arrange(torch.zeros(200, 784, 32), Positions.of((28, 28)))
+        hidden[blocks] = (~pos.known).sum(1).float().mean()
+    assert hidden["scaled"] < hidden["published"] <= 24
+
+
+def test_a_ratio_that_covers_nothing_is_refused_and_a_row_of_patches_is_covered():
+    with pytest.raises(UserError, match=r"covers none of the 16 cells.*0\.0625"):
+        ENCODINGS.build("mjp(ratio=0.03)", Geometry(32, 2, 1, (4, 4)))
+    counts = block_mask((1, 20), 0.5, images=100).sum(1)
+    assert counts.max() <= 10 and counts.float().mean() > 5
+    assert block_mask((20, 1), 0.5, images=100).sum(1).max() <= 10
 
 
 def test_the_published_codes_gate_and_schedule():

@@ -77,3 +77,11 @@ def test_a_few_cells_move_as_whole_blocks_of_pixels_and_the_rest_stays(each):
             (r, c), (fr, fc) = divmod(slot, 4), divmod(cell, 4)
             there = moved[image, :, 2 * r : 2 * r + 2, 5 * c : 5 * c + 5]
             assert torch.equal(there, images[image, :, 2 * fr : 2 * fr + 2, 5 * fc : 5 * fc + 5])
+
+
+@pytest.mark.parametrize("order", [[[1, 0, 3, 2]], [[1, 0, 2, 3]]])
+def test_one_order_serves_all_images_however_many_cells_move(order):
+    images = torch.rand(4, 1, 4, 4)
+    assert torch.equal(
+        rearrange(images, (2, 2), torch.tensor(order)), rearrange(images, (2, 2), torch.tensor(order[0]))
+    )

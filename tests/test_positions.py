@@ -3,6 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vitpos.errors import UserError
+from vitpos.models import MODELS
 from vitpos.positions import Positions
 
 grids = st.tuples(st.integers(1, 7), st.integers(1, 7))
@@ -72,3 +74,11 @@ def test_a_table_is_made_once_per_grid_and_once_per_shuffle():
 def test_a_permutation_must_name_every_token():
     with pytest.raises(ValueError, match="an order of 2 tokens does not permute 4"):
         Positions.of((2, 2)).permute(torch.tensor([0, 1]))
+
+
+def test_a_mask_says_yes_or_no_for_as_many_images_as_there_are():
+    with pytest.raises(UserError, match=r"give mask\.bool"):
+        Positions.of((2, 3)).hide(torch.zeros(1, 6))
+    model = MODELS.build("vit(patch=2, dim=8, depth=1, heads=2)", (1, 4, 6), 3, "learned")
+    with pytest.raises(UserError, match="for 3 images do not fit 2 images"):
+        model(torch.zeros(2, 1, 4, 6), Positions.of((2, 3)).hide(torch.zeros(3, 6, dtype=torch.bool)))

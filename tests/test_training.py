@@ -182,3 +182,12 @@ def test_repeated_images_are_drawn_so_often_and_their_copies_part():
     copies = Counter(image for piece in seen for image in piece)
     assert sum(copies.values()) == count and set(copies.values()) <= {3, count % 3 or 3}
     assert all(len(set(piece)) == len(piece) for piece in seen), "no piece has two copies"
+
+
+def test_no_batch_and_no_piece_has_one_image():
+    """Batch norms cannot take one."""
+    recipe = Recipe(epochs=1, batch=9, pieces=8, lr=0.01)
+    data = load("stripes(count=19)")
+    model = MODELS.build("resnet(depths=(1, 1, 1), width=4)", data.shape, 2)
+    *_, last = fit(model, data, recipe)
+    assert math.isfinite(last.record["loss"])

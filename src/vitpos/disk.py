@@ -34,5 +34,10 @@ def locked(folder: Path, *, wait: bool) -> Iterator[None]:
         yield
         return
     with (folder / ".lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # nor on some file systems
+            pass
         yield

@@ -43,15 +43,10 @@ def fetch(names: Iterable[str]) -> None:
 
 
 def fetch_for(specs: Iterable[str]) -> None:
-    """Fetches what these specs of data need and is not there."""
+    """Fetches what these specs of data need and is not there, or not as published."""
     named = dict.fromkeys(term.name for spec in dict.fromkeys(specs) for term in DATASETS.parse(spec))
-    fetch(name for name in named if name in STORED and not present(name))
-
-
-def present(name: str) -> bool:
-    """Whether the files of a data set are there; what is in them is checked when they are read."""
-    files = STORED.load(name)
-    return all((files.folder / file).exists() for file in files.md5)
+    files = {name: STORED.load(name) for name in named if name in STORED}
+    fetch(name for name, kept in files.items() if kept.sources and kept.problems())
 
 
 def get(names: Sequence[str]) -> None:
@@ -66,7 +61,7 @@ def verify(names: Sequence[str]) -> None:
     bad = []
     for name in names:
         problems = STORED.load(name).problems()
-        if problems and not present(name) and len(names) > 1:
+        if problems and not STORED.load(name).present and len(names) > 1:
             print(f"{name}: not here")
         elif problems:
             bad.append(name)
@@ -82,7 +77,7 @@ def show(names: Sequence[str], as_json: bool) -> None:
     found: list[dict[str, Any]] = []
     for name in names:
         files = STORED.load(name)
-        here = present(name)
+        here = files.present
         size = sum((Path(files.folder) / file).stat().st_size for file in files.md5) if here else 0
         found.append(
             {

@@ -121,6 +121,8 @@ def check(cells: Iterable[Cell], tables: Iterable[Table] = ()) -> None:
             data = load(cell.data)
             model = build(cell, data)
             few = replace(data, train=data.train.first(8), test=data.test.first(8))
+            if cell.train.batch == 1 and any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()):
+                raise UserError("batch norms need more than one image; set train.batch to 2 or more")
             augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
             gives = {spec: EVALUATIONS.build(spec, model, few) for spec in cell.evaluate}
         except UserError as error:

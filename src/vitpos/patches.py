@@ -46,15 +46,16 @@ def join(patches: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tens
 
 def permutation(count: int, *, seed: int) -> Tensor:
     """The one fixed permutation (count,) that a seed stands for, the same in data and in evaluations."""
-    return torch.randperm(max(count, 0), generator=_generator(seed))
+    return torch.randperm(max(count, 0), generator=generator_of(seed))
 
 
 def permutations(images: int, count: int, *, seed: int) -> Tensor:
     """A permutation of its own for each image: (images, count)."""
-    return torch.rand(images, max(count, 0), generator=_generator(seed)).argsort(1)
+    return torch.rand(images, max(count, 0), generator=generator_of(seed)).argsort(1)
 
 
-def _generator(seed: int) -> torch.Generator:
+def generator_of(seed: int) -> torch.Generator:
+    """The random numbers that a seed stands for."""
     if not 0 <= seed < 2**63:
         raise UserError(f"a seed of {seed} cannot be; choose a whole number from 0")
     return torch.Generator().manual_seed(seed)
@@ -90,7 +91,7 @@ def block_mask(
     whole, todo = free.clone(), torch.arange(images, device=device)
     left = torch.full((images, 1), float(target), device=device)  # 0 for a mask that is done
     size = torch.tensor([rows, columns], device=device)[:, None, None]
-    starts = size + 1
+    starts, narrow = size + 1, size == 1  # a side of one cell is filled
     down, across = (torch.arange(side + 1, device=device) for side in grid)
     smallest, alive = left.new_tensor(float(least)), images if target else 0
     while alive:
@@ -99,7 +100,7 @@ def block_mask(
         side = torch.lerp(smallest, room, draw[0]).sqrt_()
         stretch = draw[1].sub_(0.5).mul_(-math.log(0.3)).exp_()
         sides = torch.stack([side * stretch, side / stretch]).round_()  # (2, B, tries), height and width
-        fits = (sides < size).all(0)
+        fits = ((sides < size) | narrow).all(0)
         sides = torch.minimum(sides, size)
         start = draw[2:].mul_(starts - sides).floor_()
         edges = torch.stack([start, start + sides]).long()  # (from or to, row or column, B, tries)
@@ -153,7 +154,7 @@ def scramble(mask: Tensor, *, derange: bool = False, generator: torch.Generator 
 
 
 def rearrange(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
-    """Pictures whose cells are moved: ``order`` (N,) for all images, or (B, N)."""
+    """Pictures whose cells are moved: ``order`` (N,) or (1, N) for all images, or (B, N)."""
     height, width = images.shape[2:]
     if min(grid) < 1 or height % grid[0] or width % grid[1]:
         raise UserError(
@@ -165,8 +166,8 @@ def rearrange(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
     if 2 * int(moved.sum()) < moved.numel():
         return _move_some(images, grid, patch, order.view(-1, moved.shape[-1]), moved.view(-1, moved.shape[-1]))
     cells = split(images, patch)  # (B, N, C·p·q)
-    if order.ndim == 1:
-        return join(cells[:, order], grid, patch)
+    if order.numel() == order.shape[-1]:
+        return join(cells[:, order.flatten()], grid, patch)
     return join(cells.gather(1, order[..., None].expand(-1, -1, cells.shape[2])), grid, patch)
 
 

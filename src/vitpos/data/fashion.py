@@ -40,7 +40,7 @@ def _compressed(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
 FILES = Files(
     "fashion",
     MD5,
-    (Web(tuple(f"{ADDRESS}/{name}.gz" for name in MD5), gz), debian("dataset-fashion-mnist", _compressed)),
+    (Web(tuple(f"{ADDRESS}/{name}.gz" for name in MD5), gz), debian("dataset-fashion-mnist", 30_900_652, _compressed)),
 )
 
 

@@ -44,6 +44,11 @@ class Files:
         usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitpos"
         return Path(os.environ.get("VITPOS_CACHE") or usual) / self.name
 
+    @property
+    def present(self) -> bool:
+        """Whether all files are there; what is in them is checked when they are read."""
+        return all((self.folder / file).exists() for file in self.md5)
+
     def read(self) -> dict[str, bytes]:
         """The content of each file, checked now; what is missing or has another hash is fetched first."""
         found = self._kept()
@@ -80,15 +85,15 @@ class Files:
             self.folder.mkdir(parents=True, exist_ok=True)
             with locked(self.folder, wait=True):  # others wait and find what this one fetched
                 for source in self.sources:
-                    missing = set(self.md5) - set(self._kept())  # another process may have been here meanwhile
-                    if not missing:
-                        return
-                    _tell(f"{self.name}: {source}", 0, 0)
-                    try:
-                        reasons.append(f"{source}: {self._take(source, missing)}")
-                    except Unavailable as error:
-                        reasons.append(f"{source}: {error}")
+                    if missing := set(self.md5) - set(self._kept()):  # another process may have been here meanwhile
+                        _tell(f"{self.name}: {source}", 0, 0)
+                        try:
+                            reasons.append(f"{source}: {self._take(source, missing)}")
+                        except Unavailable as error:
+                            reasons.append(f"{source}: {error}")
                 if not set(self.md5) - set(self._kept()):
+                    for rest in self.folder.glob("*.partial"):  # of a source that another one stepped in for
+                        rest.unlink()
                     return
         except OSError as error:
             raise WorkError(
@@ -101,7 +106,7 @@ class Files:
 
     def _take(self, source: Source, missing: set[str]) -> str:
         """Keeps what a source gives if it is what it should be; says what was not."""
-        for file, content in source.unpacked(self.folder, _tell):
+        for file, content in source.unpacked(self.folder, lambda what, *sizes: _tell(f"{self.name}: {what}", *sizes)):
             if file in missing and _md5(content) == self.md5[file]:
                 write_whole(self.folder / file, content)
                 missing.discard(file)

@@ -39,7 +39,11 @@ def folder(
     if not 0 < crop <= 1 or min(pair(size)) < 1:
         raise UserError(f"data 'folder' got size={size}, crop={crop}; take a size from 1 and a share above 0 up to 1")
     test = next((root / name for name in TESTS if (root / name).is_dir()), None)
-    if (root / "train").is_dir() and test:
+    halves = (root / "train").is_dir(), test is not None
+    if any(halves) and not all(halves):
+        has, lacks = ("train", " or ".join(TESTS)) if halves[0] else (test.name if test else "", "train")
+        raise UserError(f"data 'folder': {root} has a folder {has} but none named {lacks}; make it, or rename {has}")
+    if test:
         classes = _classes(root / "train")
         strangers = sorted(set(_classes(test)) - set(classes))
         if strangers:

@@ -69,6 +69,7 @@ class Inside:
     folder = ARCHIVE.parent
     md5 = (ARCHIVE.name,)  # of its parts, above
     sources = ()
+    present = True
 
     def problems(self) -> list[str]:
         """What is wrong with them, one line each; empty if all is well."""

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from vitpos.encodings.base import Geometry, PositionEncoding, parts
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
-from vitpos.patches import block_mask, scramble
 from vitpos.positions import Positions
+from vitpos.puzzle import Puzzle
 
 
 class MJP(PositionEncoding):
@@ -33,9 +33,9 @@ class MJP(PositionEncoding):
     nonlinear head 3 (code 2), ``probability`` that a batch is masked 1 (.5), ``warmup`` share of training without masks 0
     (20/300), ``fade`` 0 keeps the weight as it is (code: .5, straight up during the warm-up, then by a cosine to half).
     One mask and one permutation serve a batch (``per="batch"``, the code's way) or each image has its own. Permutations
-    may leave a patch in place as the code's do, unless ``derange``. The smallest block is scaled to the grid. The code
-    draws its vectors from N(0, 1) and lets them decay, which changes more than the method does; here they start at
-    .02 and do not decay.
+    may leave a patch in place as the code's do, unless ``derange``. ``blocks`` have sizes scaled to the grid (the code's on
+    any grid: ``published``), or fill up the ratio to the cell (``exact``). The code draws its vectors from N(0, 1) and lets
+    them decay, which changes more than the method does: ``learned(std=1.0, decay=True) + mjp(std=1.0, decay=True)``.
     """
 
     source = "Ren et al., CVPR 2023"
@@ -56,21 +56,23 @@ class MJP(PositionEncoding):
         warmup: float = 0.0,
         fade: float = 0.0,
         per: Literal["batch", "image"] = "batch",
+        blocks: Literal["scaled", "published", "exact"] = "scaled",
         derange: bool = False,
+        std: float = 0.02,
+        decay: bool = False,
     ):
         super().__init__()
-        for name, value in (("ratio", ratio), ("probability", probability), ("warmup", warmup), ("fade", fade)):
-            if not 0 <= value <= 1:
-                raise UserError(f"encoding 'mjp' got {name}={value}; choose a share from 0 to 1")
-        if layers < 1 or weight < 0:
+        if layers < 1 or weight < 0 or std < 0 or not 0 <= fade <= 1:
             raise UserError(
-                f"encoding 'mjp' got layers={layers}, weight={weight}; take layers from 1 and a weight from 0"
+                f"encoding 'mjp' got layers={layers}, weight={weight}, std={std}, fade={fade}; "
+                "take layers from 1, a weight and a std from 0 and a fade from 0 to 1"
             )
-        self.ratio, self.jigsaw, self.derange, self.per = ratio, jigsaw, derange, per
-        self.probability, self.warmup, self.weight, self.fade = probability, warmup, weight, fade
+        self.puzzle = Puzzle("encoding 'mjp'", ratio, per, probability, warmup, blocks, derange)
+        self.puzzle.check(geometry.grid)
+        self.jigsaw, self.weight, self.fade, self.decays = jigsaw, weight, fade, decay
         self.progress = 1.0
         dim = geometry.dim
-        self.unknown = nn.Parameter(torch.randn(dim) * 0.02) if unknown and ratio else None  # untrained if ratio is 0
+        self.unknown = nn.Parameter(torch.randn(dim) * std) if unknown and ratio else None  # nothing trains it at 0
         self.index = Learned(geometry, std=0.0) if index else None
         self.dal, self.dim = dal, dim
         widths = {"linear": [dim, 2], "nonlinear": [dim] * layers + [2]}.get(dal or "", [])
@@ -83,16 +85,14 @@ class MJP(PositionEncoding):
 
     def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """Shuffles and hides, in training."""
-        if not self.training or not self.ratio or self.progress < self.warmup:
+        mask = self.puzzle.mask(pos.grid, len(x), self.progress, x.device) if self.training else None
+        if mask is None:
             return x, pos
-        if self.probability < 1 and torch.rand(()) >= self.probability:
-            return x, pos
-        mask = block_mask(pos.grid, self.ratio, images=1 if self.per == "batch" else len(x), device=x.device)
         if not pos.raster:
             batch = max(len(mask), len(pos.cells))
             mask = mask.expand(batch, -1).gather(1, pos.cells.expand(batch, -1))
         if self.jigsaw:
-            order = scramble(mask, derange=self.derange)
+            order = self.puzzle.order(mask)
             x = x[:, order[0]] if len(order) == 1 else x.gather(1, order[..., None].expand_as(x))
         return x, pos if self.unknown is None else pos.hide(mask)
 
@@ -112,16 +112,16 @@ class MJP(PositionEncoding):
         vectors = torch.zeros(len(shown.cells), shown.cells.shape[1], self.dim, device=shown.coords.device)
         for part in adding:
             vectors = part.embed(vectors, shown)  # (B|1, N, D)
-        found = _main_directions(vectors) if self.dal == "pca" else self.head(vectors)
+        found = along_main_directions(vectors, pos.known) if self.dal == "pca" else self.head(vectors)
         wrong = (found - shown.coords).abs().mean(-1).expand_as(pos.known)  # (B|1, N)
         return idle + self._weight() * (wrong * pos.known).sum() / pos.known.sum().clamp_min(1)
 
     def _weight(self) -> float:
         if not self.fade:
             return self.weight
-        if self.progress < self.warmup:
-            return self.weight * self.progress / self.warmup
-        past = (self.progress - self.warmup) / max(1 - self.warmup, 1e-9)
+        if self.progress < self.puzzle.warmup:
+            return self.weight * self.progress / self.puzzle.warmup
+        past = (self.progress - self.puzzle.warmup) / max(1 - self.puzzle.warmup, 1e-9)
         return self.weight * (1 - self.fade * (1 - math.cos(math.pi * past)) / 2)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> MJP:
@@ -131,15 +131,30 @@ class MJP(PositionEncoding):
         return new
 
 
-def _main_directions(vectors: Tensor) -> Tensor:
-    """Position vectors (B, N, D) along their two main directions (B, N, 2), which are taken as given.
+def along_main_directions(vectors: Tensor, known: Tensor) -> Tensor:
+    """Vectors (B|1, N, D) along the two main directions of the known (B|1, N) ones among them: (B|1, N, 2).
 
-    As in the code, directions are those of the centred vectors, and the vectors themselves are projected; which way a
-    direction points is left to chance. Found exactly, from the smaller of the two matrices of products.
+    As in the code, directions are those of the centred vectors, the vectors themselves are projected, which way a
+    direction points is left to chance, and the gradient goes through the directions too. They are found exactly, from the
+    smaller of the two matrices of products. A direction v of the covariance C with eigenvalue λ is to first order
+    v + (λ − C)⁺(C v − λ v), in which only the last C depends on the vectors: its value is v, its gradient the right one.
     """
-    centred = vectors.detach() - vectors.detach().mean(1, keepdim=True)
-    if centred.shape[1] < centred.shape[2]:
-        directions = centred.mT @ torch.linalg.eigh(centred @ centred.mT)[1][..., -2:]
+    share = known[..., None] / known.sum(-1).clamp_min(1)[:, None, None]
+    centred = (vectors - (vectors * share).sum(1, keepdim=True)) * known[..., None]  # (B|1, N, D), zero where hidden
+    fixed = centred.detach()
+    if fixed.shape[1] < fixed.shape[2]:
+        values, left = torch.linalg.eigh(fixed @ fixed.mT)
+        directions = fixed.mT @ left  # (B|1, D, count), smallest first, as long as their eigenvalues' roots
     else:
-        directions = torch.linalg.eigh(centred.mT @ centred)[1][..., -2:]
-    return vectors @ F.normalize(directions.flip(-1), dim=1)
+        values, directions = torch.linalg.eigh(fixed.mT @ fixed)
+    values = values[:, None]  # (B|1, 1, count)
+    real = values > 1e-6 * values[..., -1:]  # the rest is rounding, and counts as zero
+    directions = F.normalize(directions, dim=1) * real
+    main, size = directions[..., -2:], values[..., -2:]
+    change = centred.mT @ (centred @ main) - size * main  # (B|1, D, 2), zero but for its gradient
+    parts = directions.mT @ change  # along all directions, (B|1, count, 2)
+    gaps = size - values.mT
+    apart = gaps.abs() > 1e-6 * size
+    inside = directions @ torch.where(apart, parts / torch.where(apart, gaps, 1), 0)
+    outside = (change - directions @ parts) / size.clamp_min(1e-12)
+    return vectors @ (main + (inside + outside) * real[..., -2:]).flip(-1)

@@ -32,7 +32,7 @@ def jigsaw(
     ``per="set"``: one permutation for all images, the one that ``seed`` stands for; ``"image"``: one for each.
     ``grid``: rows and columns of the cut; without it, the model's own patches.
     """
-    own = model.geometry.grid if isinstance(model, PatchClassifier) else None
+    own = model.positions(data.test.images[:1]).grid if isinstance(model, PatchClassifier) else None
     grid = grid or own
     if grid is None:
         raise UserError("evaluation 'jigsaw' needs grid=(rows, columns) for a model without patches")
@@ -42,8 +42,10 @@ def jigsaw(
 
     def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         rows = slice(start, start + len(images)) if per == "image" else slice(None)
-        follow = Positions.of(own).permute(finer[rows]) if own and finer is not None else None
-        return rearrange(images, grid, order[rows]), follow
+        moved = rearrange(images, grid, order[rows])
+        if not isinstance(model, PatchClassifier) or finer is None:
+            return moved, None
+        return moved, model.positions(images).permute(finer[rows])
 
     answers, usual = predict(model, data, change).argmax(1), predict(model, data).argmax(1)
     return {"accuracy": share(answers == data.test.labels), "agreement": share(answers == usual)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from vitpos.data.base import Dataset
@@ -12,7 +11,7 @@ from vitpos.encodings.base import parts
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import respond, share
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import block_mask, enlarge, permutation, rearrange, refine, scramble, stir
+from vitpos.patches import block_mask, enlarge, generator_of, permutation, rearrange, refine, scramble, stir
 from vitpos.positions import Positions
 
 
@@ -24,6 +23,7 @@ def shuffle(
     grid: tuple[int, int] | None = None,
     positions: Literal["stay", "follow", "told"] = "stay",
     pixels: bool = False,
+    exact: bool = False,
     seed: int = 0,
 ) -> dict[str, float]:
     """How a model takes test images of which the patches under a block-wise mask are shuffled (MJP, eq. 6 and 7).
@@ -35,21 +35,23 @@ def shuffle(
     difference_relative: of the distance over the length of what it reads of the whole picture.
     shuffled: share of the patches that lie under a mask.
     Each image has a mask of its own that covers at most ``ratio`` of the cells of ``grid`` (without it, the model's
-    patches), and a permutation of its own; both depend on ``seed`` alone, so that all models see the same.
+    patches), or so many to the cell if ``exact``, and a permutation of its own; both depend on ``seed`` alone, so that
+    all models see the same.
     ``positions``: patches take those of their slots (``stay``), bring their own (``follow``), or the model is ``told``
-    that the places under the mask are unknown. A model without an unknown vector (``mjp``) cannot be told: no numbers.
+    that the places under the mask are unknown. A model without an unknown vector (``mjp``) cannot be told, and one without
+    tokens has no positions that could follow: no numbers.
     ``pixels`` also moves the pixels inside all cells, by one permutation for all: MJP's SPP with a ratio of 1.
     """
-    own = model.geometry.grid if isinstance(model, PatchClassifier) else None
+    own = model.positions(data.test.images[:1]).grid if isinstance(model, PatchClassifier) else None
     grid = grid or own
     if grid is None:
         raise UserError("evaluation 'shuffle' needs grid=(rows, columns) for a model without patches")
     if not 0 <= ratio <= 1:
         raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a share from 0 to 1")
-    if positions == "told" and not _can_be_told(model):
+    if (positions == "told" and not _can_be_told(model)) or (positions == "follow" and not own):
         return {}
-    generator = torch.Generator().manual_seed(seed)
-    mask = block_mask(grid, ratio, images=len(data.test), generator=generator)
+    generator = generator_of(seed)
+    mask = block_mask(grid, ratio, images=len(data.test), exact=exact, generator=generator)
     order = scramble(mask, generator=generator)
 
     def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
@@ -57,11 +59,11 @@ def shuffle(
         moved = rearrange(images, grid, order[rows])
         if pixels:
             moved = stir(moved, grid, permutation(moved.shape[2] * moved.shape[3] // mask.shape[1], seed=seed))
-        if own is None or positions == "stay":
+        if not isinstance(model, PatchClassifier) or not own or positions == "stay":
             return moved, None
         if positions == "follow":
-            return moved, Positions.of(own).permute(refine(order[rows], grid, own))
-        return moved, Positions.of(own).hide(enlarge(mask[rows], grid, own))
+            return moved, model.positions(images).permute(refine(order[rows], grid, own))
+        return moved, model.positions(images).hide(enlarge(mask[rows], grid, own))
 
     whole, usual = respond(model, data)
     read, logits = respond(model, data, change)

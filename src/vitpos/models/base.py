@@ -93,8 +93,8 @@ class PatchClassifier(Classifier):
         own = self.positions(images)
         pos = own if positions is None else positions
         x = self.patch_tokens(images)
-        if pos.cells.shape[1] != x.shape[1] or len(pos.cells) not in (1, len(x)):
-            places, batch = pos.cells.shape[1], len(pos.cells)
+        places, batch = pos.cells.shape[1], max(len(pos.cells), len(pos.known))
+        if places != x.shape[1] or batch not in (1, len(x)):
             raise UserError(
                 f"positions of {places} places for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
                 "give a place for each patch, for one image or for all"
@@ -134,8 +134,11 @@ def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> Positio
 
 
 def initialise(root: nn.Module, init: Init) -> None:
-    """First weights of all linear layers: DeiT's truncated normal of .02, made for widths of hundreds, or the original
-    ViT's uniform ones whose size goes by the width, with which narrow models learn sooner; biases of zero."""
+    """First weights of all linear layers, biases of zero.
+
+    DeiT's truncated normal of .02, made for widths of hundreds; or Xavier's uniform ones, whose size goes by the width, so
+    that narrow models learn much sooner (q, k and v as one matrix, as in torch's own attention).
+    """
     for module in root.modules():
         if isinstance(module, nn.Linear):
             if init == "normal":

@@ -19,7 +19,7 @@ class ViT(PatchClassifier):
 
     With ``pool="cls"`` the last block's answer is that of CLS alone: what an encoding says there of pairs of patches
     reaches nobody, and in a model of one block such an encoding does nothing at all. Narrow models (a dim of 64) learn
-    much sooner from ``init="xavier"``, the original ViT's, than from DeiT's .02.
+    much sooner from ``init="xavier"``, weights that go by the width, than from DeiT's .02.
     """
 
     def __init__(

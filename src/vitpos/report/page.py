@@ -43,7 +43,7 @@ def write_report(folders: Iterable[Path], out: Path) -> Path:
 
 def _experiment(folder: Folder) -> dict[str, Any]:
     experiment = folder.experiment
-    figures = [(title, note, _picture(figure)) for title, note, figure in sections.figures(folder)]
+    figures = [(title, note, _picture(figure) if figure else "") for title, note, figure in sections.figures(folder)]
     return {
         "name": experiment.name,
         "question": experiment.question or experiment.name,

@@ -12,21 +12,34 @@ from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
 from vitpos.catalog import Term
 from vitpos.cells import Cell, Column, Table
-from vitpos.data.base import load
+from vitpos.data import DATASETS, STORED
+from vitpos.data.base import Dataset, load
+from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
 from vitpos.store import Folder, Run
 from vitpos.summary import Figure as Number
-from vitpos.summary import summarise
+from vitpos.summary import labels, summarise
 
-Section = tuple[str, str, Figure]  # title, what it shows, the figure
+Section = tuple[str, str, Figure | None]  # title, what it shows, the figure
 
 
 def figures(folder: Folder) -> Iterator[Section]:
-    """Everything there is to see, in the order of the page."""
+    """Everything there is to see, in the order of the page; what needs data that is gone says so."""
     for section in (_protocols, _sweeps, _pictures, _confusions, _similarities, _curves):
-        yield from section(folder)
+        try:
+            yield from section(folder)
+        except (UserError, WorkError) as error:
+            yield "A figure is left out", f"{error}.", None
+
+
+def _data(spec: str) -> Dataset:
+    """The data of a run if it is here: a page fetches nothing."""
+    for term in DATASETS.parse(spec):
+        if term.name in STORED and not STORED.load(term.name).present:
+            raise WorkError(f"{term.name} is not here; fetch it with 'vitpos data get {term.name}' and report again")
+    return load(spec)
 
 
 def _protocols(folder: Folder) -> Iterator[Section]:
@@ -56,28 +69,31 @@ def _sweeps(folder: Folder) -> Iterator[Section]:
         spec for _, run in folder.runs for spec, found in run.scores.items() if "accuracy" in found
     ):
         (term,) = EVALUATIONS.parse(spec)
-        for option, value in term.options.items():
+        usual = {name: option.default for name, option in EVALUATIONS.describe(term.name).options.items()}
+        for option, value in (usual | term.options).items():
             if isinstance(value, float):
                 rest = str(Term(term.name, {key: other for key, other in term.options.items() if key != option}))
                 asked.setdefault((term.name, option), {}).setdefault(rest, {})[value] = spec
     for (name, option), ways in asked.items():
-        panels = {}
-        for rest, specs in ways.items():
-            columns = tuple(Column(str(value), specs[value]) for value in sorted(specs))
-            rows = summarise(folder, Table(name, columns))
-            panels[rest] = {
-                _model(row.cell) if len({r.cell.model for r in rows}) > 1 else row.cell.encoding: [
-                    (float(column.label), 100 * figure.mean, 100 * figure.deviation)
-                    for column, figure in zip(columns, row.figures, strict=True)
-                    if figure.values
-                ]
-                for row in rows
-                if any(figure.values for figure in row.figures)
-            }
-        panels = {rest: lines for rest, lines in panels.items() if max(map(len, lines.values())) >= 3}
+        panels = {rest: _lines(folder, specs) for rest, specs in ways.items() if len(specs) >= 3}
         if panels:
             note = "Mean, and the standard deviation over seeds where there are several."
             yield f"Accuracy by the {option} of {name}", note, draw.sweeps(panels, x=option, y="accuracy, %")
+
+
+def _lines(folder: Folder, specs: dict[float, str]) -> dict[str, list[tuple[float, float, float]]]:
+    """For each row of cells, by what tells it apart: number, mean accuracy and deviation, in percent."""
+    numbers = sorted(specs)
+    rows = summarise(folder, Table("", tuple(Column("", specs[number]) for number in numbers)))
+    rows = [row for row in rows if any(figure.values for figure in row.figures)]
+    return {
+        " · ".join(filter(None, map(row.label, labels(rows)))): [
+            (number, 100 * figure.mean, 100 * figure.deviation)
+            for number, figure in zip(numbers, row.figures, strict=True)
+            if figure.values
+        ]
+        for row in rows
+    }
 
 
 def _percentages(group: dict[str, Number]) -> dict[str, tuple[float, float, float | None]]:
@@ -92,7 +108,7 @@ def _pictures(folder: Folder) -> Iterator[Section]:
     """The same test images as each training set shows them."""
     strips: dict[str, np.ndarray] = {}
     for spec in dict.fromkeys(cell.data for cell, _ in folder.runs):
-        data = load(spec)
+        data = _data(spec)
         found = [(data.test.labels == label).nonzero()[:1, 0] for label in range(len(data.classes))]
         strips[spec] = data.test.images[torch.cat(found)[:10]].permute(0, 2, 3, 1).numpy()
     yield (
@@ -108,17 +124,18 @@ def _confusions(folder: Folder) -> Iterator[Section]:
     for cell, run in folder.runs:
         if "confusion" in run.scores:
             numbers = np.array(list(run.scores["confusion"].values()))
-            count = len(load(cell.data).classes)
+            count = len(_data(cell.data).classes)
             found.setdefault(cell.data, {}).setdefault(_model(cell), []).append(numbers.reshape(count, count))
     for data, models in found.items():
         note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."
         means = {name: np.mean(matrices, 0) for name, matrices in models.items()}
-        yield f"Confusion, trained on {data}", note, draw.confusion(means, load(data).classes)
+        yield f"Confusion, trained on {data}", note, draw.confusion(means, _data(data).classes)
 
 
 def _similarities(folder: Folder) -> Iterator[Section]:
     """How alike the position vectors are, for every trained table of the first seed."""
     for cell, run in _first_seed(folder):
+        _data(cell.data)
         model = restore(run)
         vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
         if isinstance(model, PatchClassifier) and vectors.any():  # an encoding that adds nothing has nothing to show

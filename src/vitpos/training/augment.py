@@ -10,7 +10,8 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.patches import block_mask, rearrange, scramble, stir
+from vitpos.patches import rearrange, stir
+from vitpos.puzzle import Puzzle
 from vitpos.training import AUGMENTS
 
 
@@ -23,6 +24,9 @@ class Augment:
     """
 
     mixes: bool = False
+
+    def advance(self, progress: float) -> None:
+        """Told how far training is, 0 to 1, before each step."""
 
     def paint(self, images: Tensor) -> Tensor:
         """The changed bytes (B, C, height, width); this one changes nothing."""
@@ -54,6 +58,11 @@ class Both(Augment):
         self.first, self.second = first, second
         self.mixes = first.mixes or second.mixes
 
+    def advance(self, progress: float) -> None:
+        """Told to both."""
+        self.first.advance(progress)
+        self.second.advance(progress)
+
     def paint(self, images: Tensor) -> Tensor:
         """The second's bytes of the first's."""
         return self.second.paint(self.first.paint(images))
@@ -80,8 +89,7 @@ class Flip(Augment):
 class Jigsaw(Augment):
     """Patches under a block-wise mask shuffled among themselves, in pixels: MJP for models without tokens.
 
-    The same as ``mjp(unknown=False, dal=None)`` does to tokens: one mask and permutation for a batch or for each image,
-    ``ratio`` of the cells of ``grid`` at most, and a batch is left alone with 1 − ``probability``.
+    The same as ``mjp(unknown=False, dal=None)`` does to tokens, with the same options, on the cells of ``grid``.
     """
 
     def __init__(
@@ -91,21 +99,24 @@ class Jigsaw(Augment):
         ratio: float = 0.27,
         per: Literal["batch", "image"] = "batch",
         probability: float = 1.0,
+        warmup: float = 0.0,
+        blocks: Literal["scaled", "published", "exact"] = "scaled",
         derange: bool = False,
     ):
-        if not 0 <= ratio <= 1 or not 0 <= probability <= 1 or min(grid) < 1:
-            raise UserError(
-                f"augment 'jigsaw' got grid={grid}, ratio={ratio}, probability={probability}; shares are from 0 to 1"
-            )
-        self.grid, self.ratio, self.per, self.probability, self.derange = grid, ratio, per, probability, derange
+        if min(grid) < 1:
+            raise UserError(f"augment 'jigsaw' got grid={grid}; give (rows, columns)")
+        self.grid, self.progress = grid, 1.0
+        self.puzzle = Puzzle("augment 'jigsaw'", ratio, per, probability, warmup, blocks, derange)
+        self.puzzle.check(grid)
+
+    def advance(self, progress: float) -> None:
+        """Masks begin after the warm-up."""
+        self.progress = progress
 
     def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The shuffled pictures; targets stay."""
-        if self.probability < 1 and torch.rand(()) >= self.probability:
-            return images, targets
-        mask = block_mask(self.grid, self.ratio, images=1 if self.per == "batch" else len(images), device=images.device)
-        order = scramble(mask, derange=self.derange)
-        return rearrange(images, self.grid, order[0] if self.per == "batch" else order), targets
+        mask = self.puzzle.mask(self.grid, len(images), self.progress, images.device)
+        return (images if mask is None else rearrange(images, self.grid, self.puzzle.order(mask))), targets
 
 
 class SPP(Augment):

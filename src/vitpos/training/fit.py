@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,23 +52,26 @@ def fit(
     device = next(model.parameters()).device
     augment = augmenting(recipe.augment)
     count = len(data.train)
-    batches = -(-count // recipe.batch)
     for epoch in range(done, recipe.epochs):
         model.train()  # whoever looked at the last state may have left it in evaluation
         torch.manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(count)
         if recipe.repeats > 1:
             order = order[: -(-count // recipe.repeats)].repeat_interleave(recipe.repeats)[:count]
+        indices = _without_a_rest_of_one(order.split(recipe.batch))
+        batches = len(indices)
         total, right, began = 0.0, 0, time.perf_counter()
-        for step, (images, labels) in enumerate(data.train.batches(order, recipe.batch)):
+        for step, (images, labels) in enumerate(data.train.batches(indices)):
             progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
             for group in optimizer.param_groups:
                 group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
+            augment.advance(progress)
             optimizer.zero_grad()
-            for first in range(min(recipe.pieces, len(images))):
-                piece = slice(first, None, recipe.pieces)  # in turns, so that the copies of an image part
+            pieces = max(1, min(recipe.pieces, len(images) // 2))  # of two images or more, as batch norms need
+            for first in range(pieces):
+                piece = slice(first, None, pieces)  # in turns, so that the copies of an image part
                 inputs, targets = augment.batch(data, images[piece].to(device), labels[piece].to(device))
                 logits, penalty = model.step(inputs)
                 loss = F.cross_entropy(logits, targets, label_smoothing=recipe.smoothing) + penalty
@@ -93,6 +96,12 @@ def fit(
             "images_per_second": count / seconds,
         }
         yield State(epoch + 1, snapshot(model, optimizer), record)
+
+
+def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:
+    """The batches of an epoch; where one image would be left over, which batch norms cannot take, the last has it too."""
+    *before, last = indices
+    return [*before[:-1], torch.cat([before[-1], last])] if before and len(last) == 1 < len(before[-1]) else [*indices]
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
