@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.moves import moved, scattered, shared
 from vitpos.evaluations.predict import remembering
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
@@ -226,3 +228,84 @@ def test_a_model_without_tokens_has_nothing_that_could_follow():
     assert EVALUATIONS.build("shuffle(grid=(4, 4), positions='follow')", model, data) == {}
     with pytest.raises(UserError, match="a seed of"):
         EVALUATIONS.build("shuffle(grid=(4, 4), seed=99999999999999999999)", model, data)
+
+
+def few_pictures(count=6):
+    data = load("mnist(limit=8)")
+    return replace(data, test=data.test.first(count))
+
+
+def a_model(encoding, spec="vit(patch=4, dim=16, depth=2, heads=2, pool='mean', init='xavier')"):
+    torch.manual_seed(0)
+    return MODELS.build(spec, (1, 28, 28), 10, encoding).double()
+
+
+class InDouble:
+    """The data as numbers of double precision, so that zero is zero."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __getattr__(self, name):
+        return getattr(self.data, name)
+
+    def inputs(self, images):
+        return self.data.inputs(images).double()
+
+
+@pytest.mark.parametrize("by", [(1, 0), (-2, 3)])
+def test_without_positions_tokens_move_with_the_picture(by):
+    found = EVALUATIONS.build(f"translation(by={by}, edge='wrap')", a_model("none"), InDouble(few_pictures()))
+    assert found["agreement"] == 1 and found["tokens_1"] < 1e-12 and found["tokens"] < 1e-12 and found["logits"] < 1e-12
+    assert found["tokens"] == found["tokens_2"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "zero"),
+    [("relative", True), ("rope", True), ("alibi", True), ("learned", False), ("sinusoidal", False)],
+)
+@pytest.mark.parametrize("by", [(0, 1), (-2, 1)])
+def test_relative_encodings_say_the_same_of_what_two_crops_share(encoding, zero, by):
+    model = a_model(encoding)
+    for parameter in model.encoding.parameters():
+        torch.nn.init.normal_(parameter)
+    found = EVALUATIONS.build(f"translation(by={by}, edge='crop')", model, InDouble(few_pictures()))
+    assert (found["logits"] < 1e-10) == zero and found["tokens"] > 0
+
+
+def test_moves_are_what_they_say():
+    images = torch.arange(1, 2 * 5 * 7 + 1).view(2, 1, 5, 7).to(torch.uint8)
+    for by in ((1, 2), (-2, 3), (0, -1)):
+        down, right = by
+        _, black = moved(images, by, "black")
+        for row, column in itertools.product(range(5), range(7)):
+            inside = 0 <= row - down < 5 and 0 <= column - right < 7
+            expected = images[:, 0, row - down, column - right] if inside else torch.zeros(2, dtype=torch.uint8)
+            assert torch.equal(black[:, 0, row, column], expected)
+        for edge in ("black", "wrap"):
+            each = scattered(images, torch.tensor([by, by]), edge)
+            assert torch.equal(each, moved(images, by, edge)[1])
+        for edge in ("black", "wrap", "crop"):
+            before, after = moved(images, by, edge)
+            at, to = shared((5, 7), by, edge)
+            assert torch.equal(before.flatten(2)[:, :, at], after.flatten(2)[:, :, to]) and len(at) >= 12
+    alone = scattered(images, torch.tensor([(1, 2), (-1, 0)]), "wrap")
+    assert torch.equal(alone[1], images[1].roll(-1, 1)) and torch.equal(alone[0], images[0].roll((1, 2), (1, 2)))
+
+
+def test_a_constant_classifier_is_exposed():
+    class Constant(Classifier):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(1, 10)
+            torch.nn.init.zeros_(self.head.weight)
+
+        def features(self, images, positions=None):
+            return images.new_zeros(len(images), 1)
+
+    data, model = load("mnist(limit=8)"), Constant()
+    shifted = EVALUATIONS.build("shifts(most=3, draws=1)", model, data)
+    chance = EVALUATIONS.build("accuracy", model, data)["accuracy"]
+    assert shifted == {"consistency": 1.0, "accuracy": chance, "worst": chance} and chance < 0.15
+    shuffled = EVALUATIONS.build("shuffle(grid=(7, 7))", model, data)
+    assert shuffled["consistency"] == 1 and shuffled["consistent_and_right"] == chance

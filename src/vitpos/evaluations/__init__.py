@@ -12,6 +12,7 @@ EVALUATIONS = Catalog(
         "shuffle": "vitpos.evaluations.shuffle:shuffle",
         "resolution": "vitpos.evaluations.resolution:resolution",
         "translation": "vitpos.evaluations.translation:translation",
+        "shifts": "vitpos.evaluations.translation:shifts",
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
     },

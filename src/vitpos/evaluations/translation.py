@@ -1,36 +1,118 @@
-"""Pictures moved by whole patches."""
+"""Pictures that are moved: by one step, and by random ones."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch
 from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.evaluations.layers import layers, relative_error
+from vitpos.evaluations.moves import moved, scattered, shared
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import generator_of
 
 
-def translation(model: Classifier, data: Dataset, *, by: tuple[int, int] = (0, 1)) -> dict[str, float]:
-    """Right answers on test images moved down and right by whole patches; what leaves is lost, what comes in is black.
+def translation(
+    model: Classifier,
+    data: Dataset,
+    *,
+    by: tuple[int, int] = (0, 1),
+    unit: Literal["patches", "pixels"] = "patches",
+    edge: Literal["black", "wrap", "crop"] = "black",
+    limit: int = 200,
+) -> dict[str, float]:
+    """What a model makes of test images moved down and right by so many patches or pixels.
 
     accuracy: share of the moved test images, 0 to 1, whose largest logit is their label's.
-    agreement: share answered as the picture in its place is. ``by``: rows and columns of patches, negative for up and left.
+    agreement: share answered as before the move.
+    tokens, tokens_1, tokens_2, …: how far the tokens after the last and after each layer are from those before the move,
+    where both show the same patch: the length of the difference over that of the tokens before (mean over the first
+    ``limit`` test images). logits: the same of the first attention's logits among such patches; 0 for an encoding that
+    knows only how patches lie to each other. Only for whole patches, in models whose tokens stay on one grid.
+    ``edge="black"``: what leaves is lost, what comes in is black; ``"wrap"``: it comes in on the other side, which only
+    a model without positions takes for the same; ``"crop"``: two crops of the enlarged picture, the fair test
+    for relative encodings, whose ``agreement`` is between the two. ``by``: rows and columns, negative for up and left.
     """
-    if not isinstance(model, PatchClassifier):
-        raise UserError("evaluation 'translation' is for models with patches; leave it out for this one")
-    if any(abs(step) >= side for step, side in zip(by, model.geometry.grid, strict=True)):
+    if unit == "patches" and not isinstance(model, PatchClassifier):
+        raise UserError("evaluation 'translation' needs unit='pixels' for a model without patches")
+    patch = model.patch if isinstance(model, PatchClassifier) and unit == "patches" else (1, 1)
+    pixels = by[0] * patch[0], by[1] * patch[1]
+    height, width = data.shape[1:]
+    if limit < 1 or abs(pixels[0]) >= height or abs(pixels[1]) >= width:
         raise UserError(
-            f"evaluation 'translation' got by={by}, which leaves nothing of {model.geometry.grid} patches; move less"
+            f"evaluation 'translation' got by={by} {unit}, limit={limit}, which leaves nothing of {height}x{width} pixels; "
+            "move less, and take a limit from 1"
         )
-    down, right = (step * side for step, side in zip(by, model.patch, strict=True))
+    after = predict(model, data, lambda images, start: (moved(images, pixels, edge)[1], None)).argmax(1)
+    same_place = (lambda images, start: (moved(images, pixels, edge)[0], None)) if edge == "crop" else None
+    before = predict(model, data, same_place).argmax(1)
+    found = {"accuracy": share(after == data.test.labels), "agreement": share(after == before)}
+    if not isinstance(model, PatchClassifier) or unit == "pixels":
+        return found
+    return found | _errors(model, data, by, pixels, edge, limit)
 
-    def change(images: Tensor, start: int) -> tuple[Tensor, None]:
-        moved = images.new_zeros(images.shape)
-        height, width = images.shape[2:]
-        moved[:, :, max(down, 0) : height + min(down, 0), max(right, 0) : width + min(right, 0)] = images[
-            :, :, max(-down, 0) : height - max(down, 0), max(-right, 0) : width - max(right, 0)
-        ]
-        return moved, None
 
-    answers, usual = predict(model, data, change).argmax(1), predict(model, data).argmax(1)
-    return {"accuracy": share(answers == data.test.labels), "agreement": share(answers == usual)}
+def _errors(
+    model: PatchClassifier,
+    data: Dataset,
+    by: tuple[int, int],
+    pixels: tuple[int, int],
+    edge: Literal["black", "wrap", "crop"],
+    limit: int,
+) -> dict[str, float]:
+    """How far tokens and logits are from those before the move."""
+    device = model.project.weight.device
+    errors: list[Tensor] = []
+    for images in data.test.images[:limit].split(100):
+        pair = [data.inputs(part.to(device)) for part in moved(images, pixels, edge)]
+        with torch.inference_mode():
+            (tokens, logits), (tokens_moved, logits_moved) = (layers(model, part) for part in pair)
+        if not tokens:
+            return {}
+        at, to = (x.to(device) for x in shared(model.positions(pair[0]).grid, by, edge))
+        each = [relative_error(b[:, to], a[:, at]) for a, b in zip(tokens, tokens_moved, strict=True)]
+        first = relative_error(logits_moved[0][:, :, to][..., to], logits[0][:, :, at][..., at])
+        errors.append(torch.stack([*each, first]))
+    *each, first = torch.cat(errors, 1).mean(1).tolist()
+    return {"tokens": each[-1], "logits": first} | {f"tokens_{n}": error for n, error in enumerate(each, 1)}
+
+
+def shifts(
+    model: Classifier,
+    data: Dataset,
+    *,
+    most: int = 4,
+    edge: Literal["black", "wrap"] = "wrap",
+    draws: int = 5,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Whether a model answers alike wherever a picture lies (Zhang, ICML 2019).
+
+    consistency: share of the test images, 0 to 1, answered alike after two random moves (mean over ``draws`` such pairs).
+    accuracy: share answered rightly, mean over the moves. worst: share answered rightly after every one of them.
+    Each image moves by −``most`` to ``most`` pixels of its own in each direction, the same for all models; what leaves
+    comes in on the other side (``edge="wrap"``) or is lost (``"black"``).
+    """
+    if most < 1 or draws < 1 or most >= min(data.shape[1:]):
+        raise UserError(
+            f"evaluation 'shifts' got most={most}, draws={draws}; take 1 or more, and less than the picture's side"
+        )
+    steps = torch.randint(-most, most + 1, (2 * draws, len(data.test), 2), generator=generator_of(seed))
+
+    def answers(step: Tensor) -> Tensor:
+        def change(images: Tensor, start: int) -> tuple[Tensor, None]:
+            return scattered(images, step[start : start + len(images)], edge), None
+
+        return predict(model, data, change).argmax(1)
+
+    found = torch.stack([answers(step) for step in steps])  # (2 · draws, n)
+    right = found == data.test.labels
+    return {
+        "consistency": share(found[::2] == found[1::2]),
+        "accuracy": share(right),
+        "worst": share(right.all(0)),
+    }

@@ -54,8 +54,7 @@ class SelfAttention(nn.Module):
 
         ``mask`` (W, 1, T, T) is added to the logits of the B in turns of W: −∞ where a token must not be seen.
         """
-        # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
-        q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))  # (B, H, T, d)
+        q, k, v = self._split(x)
         q, k = encoding.prepare(q, k, layer)
         logits = encoding.score(q, k, pos, layer)
         if logits is None:
@@ -65,6 +64,23 @@ class SelfAttention(nn.Module):
         else:
             y = (logits if mask is None else in_turns(logits, mask)).softmax(-1) @ v
         return self.proj(y.transpose(1, 2).flatten(2))
+
+    def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
+        """(B, H, T, T): what ``forward`` puts through a softmax, for whoever wants to look at it."""
+        q, k, _ = self._split(x)
+        q, k = encoding.prepare(q, k, layer)
+        logits = encoding.score(q, k, pos, layer)
+        if logits is None:
+            bias = encoding.bias(q, k, pos, layer)
+            q, k = _rotate(q, k, encoding, pos, layer)
+            logits = q @ k.mT * q.shape[-1] ** -0.5 + (0 if bias is None else widen(bias, x.shape[1]))
+        return logits
+
+    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v (B, H, T, d) of tokens (B, T, D)."""
+        # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
+        q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
+        return q, k, v
 
 
 def _masked(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
