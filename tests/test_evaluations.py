@@ -9,6 +9,7 @@ from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.moves import moved, scattered, shared
 from vitpos.evaluations.predict import remembering
+from vitpos.evaluations.resolution import sized
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 
@@ -309,3 +310,45 @@ def test_a_constant_classifier_is_exposed():
     assert shifted == {"consistency": 1.0, "accuracy": chance, "worst": chance} and chance < 0.15
     shuffled = EVALUATIONS.build("shuffle(grid=(7, 7))", model, data)
     assert shuffled["consistency"] == 1 and shuffled["consistent_and_right"] == chance
+
+
+def test_padded_pictures_keep_what_they_show_and_resized_ones_stretch_it():
+    images = torch.arange(1, 13, dtype=torch.uint8).view(1, 1, 3, 4)
+    padded = sized(images, (6, 8), "pad")
+    assert padded.shape[2:] == (6, 8) and torch.equal(padded[:, :, 1:4, 2:6], images) and padded.sum() == images.sum()
+    assert torch.equal(sized(padded, (3, 4), "pad"), padded[:, :, 1:4, 2:6])
+    assert sized(images, (6, 8), "resize").float().mean() == pytest.approx(images.float().mean(), abs=0.5)
+
+
+def test_a_curve_of_sizes_is_made_of_single_sizes_and_its_area_is_a_mean():
+    model, data = trained_like("learned"), few_pictures(60)
+    curve = EVALUATIONS.build("resolutions(factors=(0.5, 1.0, 2.0))", model, data)
+    single = [
+        EVALUATIONS.build(f"resolution(size=({side}, {side}))", model, data)["accuracy"]
+        for side in (16, 28, 56)  # seven patches of 4: half of them, to the nearest, are four
+    ]
+    assert list(curve.values())[:3] == single
+    assert curve["area"] == pytest.approx((single[0] + 2 * single[1] + single[2]) / 4) and curve["worst"] == min(single)
+
+
+def test_a_tuned_copy_learns_the_new_size_and_the_model_stays():
+    model, data = a_model("learned", "vit(patch=7, dim=16, depth=1, heads=2, init='xavier')").float(), few_pictures(200)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    data = replace(data, train=data.test)
+    usual = EVALUATIONS.build("resolution(size=(42, 35), protocol='pad')", model, data)["accuracy"]
+    spec = "resolution(size=(42, 35), protocol='pad', tables='bicubic', tune=150, rate=0.01)"
+    tuned = EVALUATIONS.build(spec, model, data)["accuracy"]
+    assert tuned > usual + 0.2 and tuned == EVALUATIONS.build(spec, model, data)["accuracy"]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_work_and_memory_are_counted():
+    data = few_pictures()
+    found = {
+        encoding: EVALUATIONS.build("cost(batch=4, steps=1)", a_model(encoding).float(), data)
+        for encoding in ("none", "learned", "relative")
+    }
+    # of a ViT on 7×7 patches without CLS, in order: patches, q k v and the output, attention, feed-forward, head
+    expected = 49 * 16 * 16 + 2 * (49 * 4 * 16 * 16 + 2 * 49 * 49 * 16 + 49 * 8 * 16 * 16) + 16 * 10
+    assert found["none"]["multiply_adds"] == found["learned"]["multiply_adds"] == expected
+    assert found["relative"]["kept_megabytes"] > found["none"]["kept_megabytes"] > 4 * 49 * 16 * 4 * 10 / 1e6

@@ -11,6 +11,7 @@ EVALUATIONS = Catalog(
         "jigsaw": "vitpos.evaluations.jigsaw:jigsaw",
         "shuffle": "vitpos.evaluations.shuffle:shuffle",
         "resolution": "vitpos.evaluations.resolution:resolution",
+        "resolutions": "vitpos.evaluations.resolution:resolutions",
         "translation": "vitpos.evaluations.translation:translation",
         "shifts": "vitpos.evaluations.translation:shifts",
         "tokens": "vitpos.evaluations.tokens:tokens",

@@ -1,9 +1,11 @@
-"""Pictures of another size than the model was trained on."""
+"""Pictures of another size than the model was trained on: one size, and a curve over many."""
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +15,12 @@ from vitpos.data.base import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import grid_of
+from vitpos.patches import generator_of, grid_of
 from vitpos.positions import Positions
+
+Size = tuple[int, int]
+Protocol = Literal["resize", "pad"]
+Coordinates = Literal["fit", "beyond", "ntk"]
 
 
 def resolution(
@@ -22,19 +28,25 @@ def resolution(
     data: Dataset,
     *,
     size: tuple[int, int] = (56, 56),
+    protocol: Literal["resize", "pad"] = "resize",
     coordinates: Literal["fit", "beyond", "ntk"] = "fit",
     tables: str | None = None,
+    tune: int = 0,
+    rate: float = 1e-4,
+    limit: int | None = None,
 ) -> dict[str, float]:
-    """Right answers on test images resized to another height and width, so that the grid of patches changes.
+    """Right answers on test images of another height and width, so that the grid of patches changes.
 
-    accuracy: share of the resized test images, 0 to 1, whose largest logit is their label's. Images are resized
-    bilinearly (antialiased when shrunk). ``coordinates="fit"``: the new grid is laid over the span of the training grid;
-    ``"beyond"``: its places keep whole coordinates, so that a larger grid goes beyond it; ``"ntk"``: the same, with
-    rotations slowed down so that their slowest turns no further than in training. ``tables``: stored tables are first
-    resampled for good to the new grid, by ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` or ``-norm`` or both.
+    accuracy: share of the test images (of the first ``limit``), 0 to 1, whose largest logit is their label's.
+    ``protocol="resize"``: pictures are resized bilinearly (antialiased when shrunk), so that what they show changes its
+    size in patches; ``"pad"``: it keeps its size, in the middle of a larger black picture or of a smaller crop.
+    ``coordinates="fit"``: the new grid is laid over the span of the training grid; ``"beyond"``: its places keep whole
+    coordinates, so that a larger grid goes beyond it; ``"ntk"``: the same, with rotations slowed down so that their slowest
+    turns no further than in training. ``tables``: stored tables are first resampled for good to the new grid, by
+    ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` or ``-norm`` or both. ``tune``: a copy of the model is first
+    trained at the new size for so many steps of 64 training images, at ``rate``, positions at a tenth of it.
     """
-    if not isinstance(model, PatchClassifier):
-        raise UserError("evaluation 'resolution' is for models with patches; leave it out for this one")
+    model = _with_patches("resolution", model)
     try:
         grid = grid_of(size, model.patch)
     except UserError:
@@ -43,15 +55,102 @@ def resolution(
             f"evaluation 'resolution' got size={size}, which is not made of whole patches of {high}x{wide}; "
             f"give multiples of {high} and {wide}"
         ) from None
-    positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
+    if tune < 0 or rate <= 0 or (limit is not None and limit < 1):
+        raise UserError(
+            f"evaluation 'resolution' got tune={tune}, rate={rate}, limit={limit}; "
+            "take steps from 0, a rate above 0 and a limit from 1"
+        )
     if tables:
         model = model.resized(grid, how=tables)
+    model, positions = _prepared(model, grid, coordinates)
+    if tune:
+        model = _tuned(model, data, size, protocol, positions, tune, rate)
+    return {"accuracy": _accuracy(model, data, size, protocol, positions, limit)}
+
+
+def resolutions(
+    model: Classifier,
+    data: Dataset,
+    *,
+    factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0),
+    protocol: Literal["resize", "pad"] = "resize",
+    coordinates: Literal["fit", "beyond", "ntk"] = "fit",
+    limit: int | None = 2000,
+) -> dict[str, float]:
+    """Right answers by the size of the picture, as ``resolution`` gives them one by one.
+
+    accuracy_0.5, …: share of the first ``limit`` test images, 0 to 1, answered rightly at so many times the height and
+    width that was trained with, to the nearest whole patches. area: the area under accuracy over the logarithm of the factor,
+    divided by its range, so that 1 means right at every size. worst: the lowest of them.
+    """
+    model = _with_patches("resolutions", model)
+    if len(factors) < 2 or min(factors) <= 0 or len(set(factors)) < len(factors):
+        raise UserError(f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0")
+    found = {}
+    for factor in sorted(factors):
+        grid = max(1, round(factor * model.span[0])), max(1, round(factor * model.span[1]))
+        size = grid[0] * model.patch[0], grid[1] * model.patch[1]
+        ready, positions = _prepared(model, grid, coordinates)
+        found[factor] = _accuracy(ready, data, size, protocol, positions, limit)
+    at = [math.log(factor) for factor in found]
+    heights = list(found.values())
+    area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
+    by_factor = {f"accuracy_{factor:g}": accuracy for factor, accuracy in found.items()}
+    return by_factor | {"area": area / (at[-1] - at[0]), "worst": min(heights)}
+
+
+def _with_patches(name: str, model: Classifier) -> PatchClassifier:
+    if not isinstance(model, PatchClassifier):
+        raise UserError(f"evaluation {name!r} is for models with patches; leave it out for this one")
+    return model
+
+
+def _prepared(model: PatchClassifier, grid: Size, coordinates: Coordinates) -> tuple[PatchClassifier, Positions]:
+    """The model and the places that it is told on another grid."""
+    positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
         model.encoding = model.encoding.slowed(max(new / old for new, old in zip(grid, model.span, strict=True)))
+    return model, positions
 
-    def change(images: Tensor, start: int) -> tuple[Tensor, Positions]:
-        wide = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
-        return wide.round().clamp(0, 255).to(torch.uint8), positions
 
-    return {"accuracy": share(predict(model, data, change).argmax(1) == data.test.labels)}
+def sized(images: Tensor, size: Size, protocol: Protocol) -> Tensor:
+    """Pictures of bytes brought to another height and width: resized, or with a border put on or cut off."""
+    if protocol == "resize":
+        other = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
+        return other.round_().clamp_(0, 255).to(torch.uint8)
+    borders = []
+    for new, old in zip(reversed(size), reversed(images.shape[2:]), strict=True):  # F.pad begins with the width
+        before = int((new - old) / 2)  # towards zero, so that a border put on is the one cut off
+        borders += [before, new - old - before]
+    return F.pad(images, borders)
+
+
+def _accuracy(
+    model: PatchClassifier, data: Dataset, size: Size, protocol: Protocol, positions: Positions, limit: int | None
+) -> float:
+    few = replace(data, test=data.test.first(limit)) if limit else data
+    logits = predict(model, few, lambda images, start: (sized(images, size, protocol), positions))
+    return share(logits.argmax(1) == few.test.labels)
+
+
+def _tuned(
+    model: PatchClassifier, data: Dataset, size: Size, protocol: Protocol, positions: Positions, steps: int, rate: float
+) -> PatchClassifier:
+    """A copy of the model, trained at the new size for a while; its encoding learns ten times more slowly."""
+    model = deepcopy(model).train()
+    device = model.project.weight.device
+    places = set(model.encoding.parameters())
+    others = [parameter for parameter in model.parameters() if parameter not in places]
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": list(places), "lr": rate / 10}]
+    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
+    index = torch.randint(len(data.train), (steps, 64), generator=generator_of(0))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for images, labels in data.train.batches(list(index)):
+            inputs = data.inputs(sized(images, size, protocol).to(device))
+            logits, penalty = model.step(inputs, positions.to(device))
+            optimizer.zero_grad()
+            (F.cross_entropy(logits, labels.to(device)) + penalty).backward()
+            optimizer.step()
+    return model.eval()
