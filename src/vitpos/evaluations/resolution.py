@@ -80,8 +80,8 @@ def resolutions(
     """Right answers by the size of the picture, as ``resolution`` gives them one by one.
 
     accuracy_0.5, …: share of the first ``limit`` test images, 0 to 1, answered rightly at so many times the height and
-    width that was trained with, to the nearest whole patches. area: the area under accuracy over the logarithm of the factor,
-    divided by its range, so that 1 means right at every size. worst: the lowest of them.
+    width that was trained with, to the nearest whole patches. area: the area under accuracy over the logarithm of the
+    factor, divided by its range, so that 1 means right at every size. worst: the lowest of them.
     """
     model = _with_patches("resolutions", model)
     if len(factors) < 2 or min(factors) <= 0 or len(set(factors)) < len(factors):
