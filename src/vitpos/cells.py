@@ -64,6 +64,7 @@ class Table:
     model: tuple[str, ...] = ()
     note: str = ""
     chart: bool = False  # whether its percentages are drawn in the chart of protocols
+    against: str = ""  # an encoding that every row is compared with, seed by seed
 
     def shows(self, cell: Cell) -> bool:
         """Whether a cell is in one of the rows."""

@@ -241,8 +241,10 @@ def _table(document: Mapping[str, Any], where: str) -> Table:
         raise UserError(
             f"{where}: columns is not a list of tables such as {{ label = 'normal', evaluation = 'accuracy' }}"
         )
-    rows = {key: tuple(_choices(key, document[key])) for key in ("data", "model") if key in document}
+    rows: dict[str, Any] = {key: tuple(_choices(key, document[key])) for key in ("data", "model") if key in document}
     made = tuple(_record(Column, column, where) for column in columns)
+    if "against" in document:
+        rows["against"] = ENCODINGS.canonical(_text("encoding", document["against"]))
     return _record(Table, {**document, "columns": made, **rows}, where)
 
 
@@ -276,6 +278,11 @@ def _served(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> 
                 raise UserError(
                     f"table {table.title!r}: none of its cells is asked {column.evaluation}; add it to evaluate"
                 )
+        if strict and table.against and table.against not in {cell.encoding for cell in cells if table.shows(cell)}:
+            raise UserError(
+                f"table {table.title!r}: it compares against {table.against!r}, which none of its cells has; "
+                "add it to encoding"
+            )
         columns = tuple(column for column in table.columns if column.evaluation in asked)
         if columns:
             yield replace(table, columns=columns)

@@ -25,7 +25,7 @@ from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
 from vitpos.lab import Watch
 from vitpos.store import Folder
-from vitpos.summary import Figure, complete, labels, seeds_of, shared, summarise
+from vitpos.summary import Figure, compared, complete, labels, seeds_of, shared, summarise
 
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
@@ -126,6 +126,8 @@ def show_table(folder: Folder, table: Table) -> None:
         about.append(
             "In percent" + (f", mean ± standard deviation over {seeds} seeds." if seeds > 1 else ", one seed.")
         )
+    if note := compared(table, rows):
+        about.append(note.strip())
     if any(figure.reference_text for row in rows for figure in row.figures):
         about.append(f"In brackets: {folder.experiment.source or 'reference'}.")
     output.print(" ".join(about), style="dim")
@@ -133,4 +135,4 @@ def show_table(folder: Folder, table: Table) -> None:
 
 def _cell(figure: Figure) -> Text:
     reference = Text(f"\n({figure.reference_text})", "dim") if figure.reference_text else Text()
-    return Text(figure.text) + reference
+    return Text(figure.text + figure.mark) + reference

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vitpos.analysis.intervals import Difference, half_width, paired
 from vitpos.cells import Cell, Column, Table
 from vitpos.store import Folder
 
@@ -17,9 +18,15 @@ MANY = 12  # an evaluation of more numbers than this is no matter for a table
 class Figure:
     """One number of a table: mean and standard deviation (n − 1) over seeds, and what another source says."""
 
-    values: tuple[float, ...]
+    by_seed: dict[int, float]
     reference: float | None
     percent: bool
+    difference: Difference | None = None  # from the row that the table compares with
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """One for each seed."""
+        return tuple(self.by_seed.values())
 
     @property
     def text(self) -> str:
@@ -31,6 +38,32 @@ class Figure:
         digits = len(mean.partition(".")[2]) if "e" not in mean else 0  # the deviation is told as finely as the mean
         deviation = f"{self.deviation:,.{digits}f}" if digits and not self.percent else self._show(self.deviation)
         return mean if len(self.values) == 1 or counted else f"{mean} ± {deviation}"
+
+    @property
+    def mark(self) -> str:
+        """Whether it is higher or lower than in the row compared with, beyond what seeds do."""
+        if self.difference is None or not self.difference.beyond_noise:
+            return ""
+        return " ▲" if self.difference.mean > 0 else " ▼"
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval of the mean, and what it is made of."""
+        if len(self.values) < 2:
+            return ""
+        half = half_width(self.values)
+        each = ", ".join(f"{self._show(value)} (seed {seed})" for seed, value in self.by_seed.items())
+        return f"95 % interval {self._show(self.mean - half)} to {self._show(self.mean + half)}: {each}"
+
+    @property
+    def difference_text(self) -> str:
+        """The difference from the row compared with and its 95 % interval."""
+        if self.difference is None:
+            return "–"
+        mean, half = self.difference.mean, self.difference.half
+        sign = "+" if mean > 0 else ""
+        interval = f" [{self._show(mean - half)}, {self._show(mean + half)}]" if math.isfinite(half) else ""
+        return f"{sign}{self._show(mean)}{interval}{self.mark}"
 
     @property
     def mean(self) -> float:
@@ -87,15 +120,39 @@ def shared(rows: Sequence[Row]) -> str:
     return f"All rows: {', '.join(said)}." if said else ""
 
 
+def compared(table: Table, rows: Sequence[Row]) -> str:
+    """What the marks of a table mean, if it has any."""
+    if not table.against or seeds_of(rows) < 2:
+        return ""
+    return (
+        f" ▲ ▼: higher or lower than with {table.against}, beyond noise: the 95 % interval of the difference, "
+        "seed by seed, leaves out 0. Of twenty such comparisons one is marked by chance."
+    )
+
+
 def summarise(folder: Folder, table: Table) -> list[Row]:
     """The rows of a table, as far as they are measured."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in folder.experiment.cells:
         if table.shows(cell):
             groups.setdefault(cell.row, []).append(cell)
-    return [
+    rows = [
         Row(cells[0], tuple(_figure(folder, cells, column) for column in table.columns)) for cells in groups.values()
     ]
+    return [_compared(row, rows, table.against) for row in rows] if table.against else rows
+
+
+def _compared(row: Row, rows: Sequence[Row], against: str) -> Row:
+    """A row with its differences from the one that has another encoding and is alike otherwise."""
+
+    def rest(cell: Cell) -> tuple[object, ...]:
+        return cell.data, cell.model, cell.swept
+
+    base = next((r for r in rows if r.cell.encoding == against and rest(r.cell) == rest(row.cell)), row)
+    if base is row:
+        return row
+    pairs = zip(row.figures, base.figures, strict=True)
+    return replace(row, figures=tuple(replace(a, difference=paired(a.by_seed, b.by_seed)) for a, b in pairs))
 
 
 def measured(folder: Folder, evaluations: Iterable[str] | None = None) -> Table:
@@ -118,10 +175,13 @@ def complete(folder: Folder, table: Table) -> bool:
     return all(folder.finished(cell) for cell in folder.experiment.cells if table.shows(cell))
 
 
+def _trained(folder: Folder, cells: Sequence[Cell]) -> list[Cell]:
+    return [cell for cell in cells if folder.run_of(cell).trained]
+
+
 def _figure(folder: Folder, cells: Sequence[Cell], column: Column) -> Figure:
-    runs = [run for run in map(folder.run_of, cells) if run.trained]
-    scores = [run.scores.get(column.evaluation, {}) for run in runs]
-    values = tuple(score[column.metric] for score in scores if column.metric in score)
+    scores = {cell.seed: folder.run_of(cell).scores.get(column.evaluation, {}) for cell in _trained(folder, cells)}
+    values = {seed: score[column.metric] for seed, score in scores.items() if column.metric in score}
     cell = cells[0]
     wanted = (cell.data, cell.model, cell.encoding, column.evaluation, column.metric)
     found = (

@@ -23,7 +23,7 @@ from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.report import sections
 from vitpos.store import Folder, write_text
-from vitpos.summary import labels, measured, seeds_of, shared, summarise
+from vitpos.summary import compared, labels, measured, seeds_of, shared, summarise
 
 
 def write_report(folders: Iterable[Path], out: Path) -> Path:
@@ -65,7 +65,14 @@ def _table(folder: Folder, table: Table) -> dict[str, Any]:
     rows = summarise(folder, table)
     if table not in folder.experiment.tables:
         rows = [row for row in rows if any(figure.values for figure in row.figures)]
-    return {"table": table, "rows": rows, "labels": labels(rows), "shared": shared(rows), "seeds": seeds_of(rows)}
+    return {
+        "table": table,
+        "rows": rows,
+        "labels": labels(rows),
+        "shared": shared(rows),
+        "seeds": seeds_of(rows),
+        "compared": compared(table, rows),
+    }
 
 
 def command(experiment: Experiment) -> str:
