@@ -1,6 +1,7 @@
 """What is done to pictures in training: bytes as PIL changes them, mixtures, erased boxes, order and seeds."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import matplotlib.cbook
@@ -16,6 +17,7 @@ from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.lab import check
 from vitpos.models import MODELS
+from vitpos.moves import moved as shift
 from vitpos.training import AUGMENTS, operations
 from vitpos.training.augment import augmenting
 from vitpos.training.fit import fit
@@ -338,3 +340,32 @@ def test_augments_are_rehearsed_before_anything_is_trained():
     check(Experiment.make(origin | {"text": text % PUBLISHED}).cells)
     with pytest.raises(UserError, match="no grid of 5x5"):
         check(Experiment.make(origin | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
+
+
+def test_a_crop_moves_each_picture_by_a_few_pixels_of_its_own():
+    torch.manual_seed(0)
+    images = torch.arange(1, 65, dtype=torch.uint8).view(1, 1, 8, 8).repeat(500, 3, 1, 1)
+    moved = AUGMENTS.build("crop(pad=2)").paint(images)
+    steps = Counter()
+    for picture in moved:
+        found = [
+            (down, right)
+            for down in range(-2, 3)
+            for right in range(-2, 3)
+            if torch.equal(shift(images[:1], (down, right), "black")[1][0], picture)
+        ]
+        assert len(found) == 1
+        steps[found[0]] += 1
+    assert len(steps) == 25 and max(steps.values()) < 50
+
+
+def test_jitter_changes_light_and_leaves_greys_grey():
+    torch.manual_seed(0)
+    images = torch.randint(40, 200, (64, 3, 6, 6), dtype=torch.uint8)
+    changed = AUGMENTS.build("jitter(strength=0.4)").paint(images)
+    ratio = changed.float().mean((1, 2, 3)) / images.float().mean((1, 2, 3))
+    assert 0.55 < ratio.min() < 0.75 and 1.2 < ratio.max() < 1.45
+    assert torch.equal(AUGMENTS.build("jitter(strength=0.0)").paint(images), images)
+    grey = images[:, :1].expand(-1, 3, -1, -1)
+    light = AUGMENTS.build("jitter").paint(grey)
+    assert torch.equal(light[:, 0], light[:, 1]) and AUGMENTS.build("jitter").paint(images[:, :1]).shape[1] == 1

@@ -7,11 +7,11 @@ import torch
 from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.moves import moved, scattered, shared
 from vitpos.evaluations.predict import remembering
 from vitpos.evaluations.resolution import sized
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
+from vitpos.moves import moved, scattered, shared
 
 
 class Oracle(Classifier):

@@ -5,7 +5,9 @@ from vitpos.catalog import Catalog
 AUGMENTS = Catalog(
     "augment",
     {
-        "flip": "vitpos.training.augment:Flip",
+        "crop": "vitpos.training.everyday:Crop",
+        "flip": "vitpos.training.everyday:Flip",
+        "jitter": "vitpos.training.everyday:Jitter",
         "randaugment": "vitpos.training.randaugment:RandAugment",
         "erase": "vitpos.training.erase:Erase",
         "mix": "vitpos.training.mix:Mix",

@@ -72,20 +72,6 @@ class Both(Augment):
         return self.second(*self.first(images, targets))
 
 
-class Flip(Augment):
-    """Left and right exchanged, in each picture with ``probability``."""
-
-    def __init__(self, *, probability: float = 0.5):
-        if not 0 <= probability <= 1:
-            raise UserError(f"augment 'flip' got probability={probability}; give a share from 0 to 1")
-        self.probability = probability
-
-    def paint(self, images: Tensor) -> Tensor:
-        """The flipped pictures among the others."""
-        chosen = torch.rand(len(images), device=images.device) < self.probability
-        return torch.where(chosen.view(-1, 1, 1, 1), images.flip(3), images)
-
-
 class Jigsaw(Augment):
     """Patches under a block-wise mask shuffled among themselves, in pixels: MJP for models without tokens.
 

@@ -37,12 +37,13 @@ def moved(images: Tensor, by: tuple[int, int], edge: Edge) -> tuple[Tensor, Tens
 
 def scattered(images: Tensor, steps: Tensor, edge: Edge) -> Tensor:
     """Pictures each moved by a step (B, 2) of its own, down and right in pixels."""
-    height, width = images.shape[2:]
+    (height, width), device = images.shape[2:], images.device
     most = int(steps.abs().max())
     canvas = F.pad(images.float(), (most,) * 4, mode="circular" if edge == "wrap" else "constant").to(images.dtype)
-    rows = (most - steps[:, :1]) + torch.arange(height)  # (B, height)
-    columns = (most - steps[:, 1:]) + torch.arange(width)
-    image, channel = torch.arange(len(images))[:, None, None, None], torch.arange(images.shape[1])[:, None, None]
+    rows = (most - steps[:, :1]) + torch.arange(height, device=device)  # (B, height)
+    columns = (most - steps[:, 1:]) + torch.arange(width, device=device)
+    image = torch.arange(len(images), device=device)[:, None, None, None]
+    channel = torch.arange(images.shape[1], device=device)[:, None, None]
     return canvas[image, channel, rows[:, None, :, None], columns[:, None, None]]
 
 
