@@ -1,6 +1,7 @@
 """How sure a number is, and what is beyond noise."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from vitpos.analysis.intervals import T, half_width, paired
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.report import write_report
+from vitpos.report.advice import advice
 from vitpos.summary import summarise
 
 TEXT = """
@@ -21,7 +23,8 @@ train.epochs = 1
 [[tables]]
 title = "Compared"
 against = "none"
-columns = [{ label = "accuracy", evaluation = "accuracy" }]
+heat = true
+columns = [{ label = "accuracy", evaluation = "accuracy", better = "more" }]
 """
 
 
@@ -65,7 +68,14 @@ def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
     assert row.figures[0].difference.mean == pytest.approx(0.2) and row.figures[0].mark == " ▲"
     assert row.figures[0].difference_text == "+20.00 [20.00, 20.00] ▲"
     assert row.figures[0].interval.startswith("95 % interval 68.52 to 73.48: 70.00 (seed 0)")
+    assert list(advice(experiment.tables[0], [base, row])) == [
+        "accuracy: learned (71.00 ± 1.00 %).",
+        "Here, learned is among the best in 1 of 1.",
+    ]
+    alike = [replace(row, figures=(replace(row.figures[0], by_seed={0: 0.5, 1: 0.53, 2: 0.51}),)), base]
+    assert next(advice(experiment.tables[0], alike)).endswith("not told apart from it by these seeds: none.")
     page = write_report([tmp_path / "out"], tmp_path / "page.html").read_text()
+    assert "At a glance: Compared" in page and "Which should I use?" in page
     assert "Differences from none" in page and "+20.00 [20.00, 20.00] ▲" in page
 
 

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from vitpos.training.recipe import Recipe
 
@@ -52,6 +52,7 @@ class Column:
     evaluation: str
     metric: str = "accuracy"
     percent: bool = True
+    better: Literal["", "more", "less"] = ""  # which end is to be wished for, if one is
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Table:
     model: tuple[str, ...] = ()
     note: str = ""
     chart: bool = False  # whether its percentages are drawn in the chart of protocols
+    heat: bool = False  # whether it is also drawn as a map of colours
     against: str = ""  # an encoding that every row is compared with, seed by seed
 
     def shows(self, cell: Cell) -> bool:

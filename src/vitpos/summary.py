@@ -40,6 +40,13 @@ class Figure:
         return mean if len(self.values) == 1 or counted else f"{mean} ± {deviation}"
 
     @property
+    def short(self) -> str:
+        """The mean alone, to three figures."""
+        if not self.values:
+            return "–"
+        return f"{100 * self.mean:.1f}" if self.percent else f"{self.mean:.3g}"
+
+    @property
     def mark(self) -> str:
         """Whether it is higher or lower than in the row compared with, beyond what seeds do."""
         if self.difference is None or not self.difference.beyond_noise:

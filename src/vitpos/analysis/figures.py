@@ -86,6 +86,31 @@ def sweeps(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]
     return _with_legend_below(figure)
 
 
+def heat(
+    names: Sequence[str],
+    headings: Sequence[str],
+    values: np.ndarray,
+    texts: Sequence[Sequence[str]],
+    signs: Sequence[int],
+) -> Figure:
+    """A map of numbers (rows, columns): each column coloured from its worst to its best, by the sign of what is better."""
+    figure = Figure(figsize=(1.1 * len(headings) + 2.5, 0.32 * len(names) + 1.2))
+    axes = figure.subplots()
+    low, high = np.nanmin(values, 0), np.nanmax(values, 0)
+    level = (values - low) / np.where(high > low, high - low, 1)
+    colours = np.where(np.array(signs) < 0, 1 - level, level)
+    axes.imshow(np.where(np.array(signs) == 0, np.nan, colours), cmap="Blues", vmin=-0.1, vmax=1.4, aspect="auto")
+    axes.set_facecolor("#f0f0f0")
+    for row, column in np.ndindex(values.shape):
+        axes.text(column, row, texts[row][column], ha="center", va="center", fontsize=8)
+    axes.set_xticks(range(len(headings)), headings, rotation=30, ha="left", fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
 def _line(number: int) -> dict[str, str]:
     """Colour and dashes of the line of this number, different for the first 28."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4]}

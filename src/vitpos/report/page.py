@@ -22,6 +22,7 @@ from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.report import sections
+from vitpos.report.advice import advice
 from vitpos.store import Folder, write_text
 from vitpos.summary import compared, labels, measured, seeds_of, shared, summarise
 
@@ -72,6 +73,7 @@ def _table(folder: Folder, table: Table) -> dict[str, Any]:
         "shared": shared(rows),
         "seeds": seeds_of(rows),
         "compared": compared(table, rows),
+        "advice": list(advice(table, rows)),
     }
 
 

@@ -27,7 +27,7 @@ Section = tuple[str, str, Figure | None]  # title, what it shows, the figure
 
 def figures(folder: Folder) -> Iterator[Section]:
     """Everything there is to see, in the order of the page; what needs data that is gone says so."""
-    for section in (_protocols, _sweeps, _pictures, _confusions, _similarities, _curves):
+    for section in (_heat, _protocols, _sweeps, _pictures, _confusions, _similarities, _curves):
         try:
             yield from section(folder)
         except (UserError, WorkError) as error:
@@ -60,6 +60,20 @@ def _protocols(folder: Folder) -> Iterator[Section]:
             note,
             draw.bars({name: _percentages(group) for name, group in groups.items()}, label="%"),
         )
+
+
+def _heat(folder: Folder) -> Iterator[Section]:
+    """The tables that ask for it as maps of colours, each column by itself."""
+    for table in folder.experiment.tables if folder.runs else ():
+        rows = [row for row in summarise(folder, table) if any(figure.values for figure in row.figures)]
+        if table.heat and rows:
+            names = [" · ".join(filter(None, map(row.label, labels(rows)))) for row in rows]
+            values = np.array([[figure.mean if figure.values else np.nan for figure in row.figures] for row in rows])
+            texts = [[figure.short for figure in row.figures] for row in rows]
+            signs = [{"more": 1, "less": -1, "": 0}[column.better] for column in table.columns]
+            headings = [column.label for column in table.columns]
+            note = "Each column by itself, from its worst (pale) to its best (dark); grey where neither end is better."
+            yield f"At a glance: {table.title}", note, draw.heat(names, headings, values, texts, signs)
 
 
 def _sweeps(folder: Folder) -> Iterator[Section]:
