@@ -14,6 +14,7 @@ EVALUATIONS = Catalog(
         "resolutions": "vitpos.evaluations.resolution:resolutions",
         "translation": "vitpos.evaluations.translation:translation",
         "shifts": "vitpos.evaluations.translation:shifts",
+        "corruption": "vitpos.evaluations.corruption:corruption",
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
     },
