@@ -102,7 +102,7 @@ def features(images):
 def test_what_is_random_has_the_statistics_of_imagecorruptions(kind):
     peer("imagecorruptions")
     numpy.random.seed(0)
-    images = pictures(48, 32, 40)
+    images = pictures(32, 32, 40)
     for severity in (1, 3, 5):
         ours, others = (made(images, kind, severity) for made in (corrupt, theirs))
         ours, others = features(ours), features(others)
@@ -148,11 +148,11 @@ def test_clouds_have_the_spectrum_of_imagecorruptions():
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_pictures_do_not_depend_on_their_batch(kind):
     images = pictures(40, 16, 24)
-    for severity in (1, 5):
-        whole = corrupt(images, kind, severity, start=100)
-        assert torch.equal(whole, corrupt(images, kind, severity, start=100))
-        for begin, end in ((0, 7), (7, 8), (8, 40)):
-            assert torch.equal(whole[begin:end], corrupt(images[begin:end], kind, severity, start=100 + begin))
+    severity = 5
+    whole = corrupt(images, kind, severity, start=100)  # which lies in two blocks
+    assert torch.equal(whole, corrupt(images, kind, severity, start=100))
+    for begin, end in ((0, 7), (7, 40)):
+        assert torch.equal(whole[begin:end], corrupt(images[begin:end], kind, severity, start=100 + begin))
     if kind not in (*EXACT, "jpeg_compression"):
         assert not torch.equal(whole, corrupt(images, kind, severity, start=100, seed=1))
         assert not torch.equal(whole, corrupt(images, kind, severity, start=500))

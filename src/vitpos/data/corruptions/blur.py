@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,10 +35,12 @@ def zoom_blur(images: Tensor, draws: Draws, count: float, step: float) -> Tensor
     pixels = images.float().contiguous(memory_format=torch.channels_last)  # which is enlarged twice as fast
     total = 2 * pixels
     for number in range(1, int(count)):
-        total += zoomed(pixels, 1 + number * (1 + step - 1))[:, :, :height, :width]
+        factor = 1 + number * ((1 + step) - 1)  # as numpy counts, to the last bit
+        total += zoomed(pixels, factor)[:, :, :height, :width]
     return settled(total.div_(count + 1)).contiguous()
 
 
+@lru_cache(maxsize=5)
 def _disc(radius: float, deviation: float) -> Tensor:
     """The weights (k, k) of a disc, of which what is 0 all around is left out."""
     reach, blur = (8, 1) if radius <= 8 else (int(radius), 2)

@@ -99,9 +99,8 @@ def correlated(
     kernel.scatter_add_(1, rows % torus[0] * torus[1] + columns % torus[1], weights.expand(rows.shape).float())
     spectrum = torch.fft.rfft2(wide, s=torus)
     spectrum *= torch.fft.rfft2(kernel.view(-1, 1, *torus)).conj()
-    return torch.fft.irfft2(spectrum, s=torus)[
-        :, :, origin[0] : origin[0] + size[0], origin[1] : origin[1] + size[1]
-    ].contiguous()
+    lines = torch.fft.ifft(spectrum, dim=2)[:, :, origin[0] : origin[0] + size[0]]  # no more rows than are wanted
+    return torch.fft.irfft(lines, n=torus[1], dim=3)[..., origin[1] : origin[1] + size[1]].contiguous()
 
 
 def _fast(length: int) -> int:

@@ -41,7 +41,7 @@ def _added(images: Tensor, draws: Draws, steps: Tensor) -> Tensor:
     return step.add_(images).clamp_(0, 255).byte()
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=5)  # one for each severity
 def _counted(photons: float) -> Tensor:
     """The bytes that come of each byte (256 · LEVELS / COARSE), at each level of chance."""
     most = math.ceil(photons + 6 * math.sqrt(photons) + 6)
