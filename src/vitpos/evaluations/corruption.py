@@ -71,7 +71,8 @@ def corruption(
     mce: mean over ``kinds``, frost left out, of the error divided by AlexNet's on ImageNet-C; relative_mce: of the error
     above clean_error divided by AlexNet's above its own. Both are shares (published: times 100), and both are given for
     ``parameters="imagenet"`` with all five severities alone. They can be set beside a published mCE only for ImageNet at
-    224×224, only as a mean over the same 14 kinds, never with frost; elsewhere AlexNet's errors are mere weights.
+    224×224, only as a mean over the same 14 kinds, never with frost, and roughly, as the published pictures were slid by
+    ImageMagick and stored as JPEG; elsewhere AlexNet's errors are mere weights.
     ``parameters``: how strong the corruptions are, as for ImageNet-C or as for CIFAR-10-C. ``limit``: so many test images,
     drawn by ``seed``; without it, all. Corruptions depend on ``seed`` alone, so that all models see the same.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 Strengths = dict[str, tuple[tuple[float, ...], ...]]  # kind → what its function takes, at severities 1 to 5
 
-# Those of ImageNet-C (Hendrycks and Dietterich, 1903.12261) as the package `imagecorruptions-imaug` has them; its elastic
-# transform is not the original's, which also warps the whole picture and moves it further at severities 1 and 2.
+# Those that ImageNet-C was made with (Hendrycks and Dietterich, 1903.12261), for pictures of 224×224. The package
+# `imagecorruptions-imaug` has the same but for the elastic transform, where it warps nothing.
 IMAGENET: Strengths = {
     "gaussian_noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),  # deviation, as a share of white
     "shot_noise": ((60,), (25,), (12,), (5,), (3,)),  # photons that make white
@@ -25,12 +25,15 @@ IMAGENET: Strengths = {
     "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),  # thickness, how fast it gets smoother
     "brightness": ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),  # share of white that is added
     "contrast": ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)),  # share that is kept
-    "elastic_transform": (  # farthest before smoothing, deviation of that, shift of the whole: shares of the side
-        (0.0625, 0.01, 0),
-        (0.08125, 0.01, 0),
-        (0.10625, 0.01, 0),
-        (0.125, 0.01, 0),
-        (0.15, 0.01, 0),
+    "elastic_transform": tuple(  # farthest before smoothing, deviation of that, shift of the whole: shares of the side
+        (244 / 224 * farthest, 244 / 224 * smooth, 244 / 224 * warp)  # the authors wrote 244 where they meant 224
+        for farthest, smooth, warp in (
+            (2, 0.7, 0.1),
+            (2, 0.08, 0.2),
+            (0.05, 0.01, 0.02),
+            (0.07, 0.01, 0.02),
+            (0.12, 0.01, 0.02),
+        )
     ),
     "pixelate": ((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)),  # share of the side that is kept
     "jpeg_compression": ((25,), (18,), (15,), (10,), (7,)),  # quality
