@@ -74,9 +74,9 @@ def _warped(pixels: Tensor, moves: Tensor) -> Tensor:
     corners = middle + reach * signs  # (3, 2) x and y
     moved = F.pad(corners + moves.double(), (0, 1), value=1.0)  # (B, 3, 3) x, y and 1
     back = torch.linalg.solve(moved, corners.expand(len(moved), 3, 2)).float()  # (B, 3, 2)
-    x = torch.arange(width, device=pixels.device).expand(height, width)
-    y = torch.arange(height, device=pixels.device)[:, None].expand(height, width)
-    places = torch.stack((x, y, torch.ones_like(x)), 2).float().flatten(0, 1) @ back  # (B, height · width, 2)
-    places = places.mul_(2 / (torch.tensor((width, height), device=pixels.device) - 1)).sub_(1)
-    grid = places.view(-1, height, width, 2)
+    to_x, to_y, shift = back[:, None, None].unbind(3)  # (B, 1, 1, 2) what each place (x, y) adds to where it looks
+    x = torch.arange(width, device=pixels.device)[:, None]
+    y = torch.arange(height, device=pixels.device)[:, None, None]
+    places = x * to_x + (y * to_y + shift)  # (B, height, width, 2) in pixels
+    grid = places.mul_(2 / (torch.tensor((width, height), device=pixels.device) - 1)).sub_(1)
     return F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=True)
