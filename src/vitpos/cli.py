@@ -70,7 +70,7 @@ def run(
 
     if (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells:
         print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
-    fetch_for(cell.data for cell in asked.cells)
+    fetch_for(asked.cells)
     failure: WorkError | None = None
     with Progress() as progress:
         try:
@@ -114,8 +114,9 @@ def evaluate(
         raise UserError(f"{run} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'")
     if not runs:
         raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
-    fetch_for(r.cell.data for r in runs)
-    lab.check([replace(r.cell, evaluate=tuple(wanted)) for r in runs])
+    cells = [replace(r.cell, evaluate=tuple(wanted)) for r in runs]
+    fetch_for(cells)
+    lab.check(cells)
     with only_one(folder.path):
         for one in runs:
             lab.evaluate(one, wanted)

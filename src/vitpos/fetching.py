@@ -9,9 +9,11 @@ from typing import Any
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from vitpos.cells import Cell
 from vitpos.data import DATASETS, STORED
 from vitpos.data.files import told
 from vitpos.errors import WorkError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.progress import errors
 
 
@@ -47,6 +49,24 @@ def fetch_for(specs: Iterable[str]) -> None:
     named = dict.fromkeys(term.name for spec in dict.fromkeys(specs) for term in DATASETS.parse(spec))
     files = {name: STORED.load(name) for name in named if name in STORED}
     fetch(name for name, kept in files.items() if kept.sources and kept.problems())
+def fetch_for(cells: Iterable[Cell]) -> None:
+    """Fetches what these cells need and is not there: what they are trained on, what an evaluation sets against it."""
+    specs = dict.fromkeys(spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluate))))
+    named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
+    fetch(name for name in named if name in STORED and not present(name))
+
+
+def _against(evaluation: str) -> str | None:
+    """The other data that an evaluation looks at, if it has the option ``against``."""
+    (term,) = EVALUATIONS.parse(evaluation)
+    option = EVALUATIONS.describe(term.name).options.get("against")
+    return term.options.get("against", option.default) if option else None
+
+
+def present(name: str) -> bool:
+    """Whether the files of a data set are there; what is in them is checked when they are read."""
+    files = STORED.load(name)
+    return all((files.folder / file).exists() for file in files.md5)
 
 
 def get(names: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ EVALUATIONS = Catalog(
         "translation": "vitpos.evaluations.translation:translation",
         "shifts": "vitpos.evaluations.translation:shifts",
         "corruption": "vitpos.evaluations.corruption:corruption",
+        "outliers": "vitpos.evaluations.outliers:outliers",
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
     },

@@ -1,0 +1,83 @@
+"""Pictures of things that the model has never seen: is it less sure of them, and sure of what it has seen by right?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vitpos.data.base import Dataset, load
+from vitpos.data.shapes import in_shape
+from vitpos.errors import UserError
+from vitpos.evaluations.confidence import (
+    area_under_roc,
+    average_precision,
+    calibration_error,
+    false_positives,
+    response_rate_accuracy,
+)
+from vitpos.evaluations.predict import predict, share
+from vitpos.models.base import Classifier
+from vitpos.patches import permutation
+
+
+def outliers(
+    model: Classifier,
+    data: Dataset,
+    *,
+    against: str = "fashion",
+    classes: tuple[int, ...] | None = None,
+    limit: int | None = None,
+) -> dict[str, float]:
+    """Whether little confidence gives away pictures of another data set (as with ImageNet-O), and how far it is deserved
+    on the model's own test images (as with ImageNet-A).
+
+    Confidence is the largest softmax probability; the less of it, the more a picture is taken for an outlier.
+    aupr: average precision at finding the outliers, with no interpolation; aupr_chance: what it is for a confidence that
+    says nothing, the share of outliers among all pictures. auroc: how often an outlier has less confidence than a test
+    image (chance: one half). fpr95: share of the test images with no more confidence than the threshold that finds 95 %
+    of the outliers.
+    accuracy: share of the test images, 0 to 1, answered rightly. aurra: area under the response rate accuracy curve, the
+    mean over k of the accuracy on the k most confident images. calibration_error: root mean square, over bins of 100 test
+    images in the order of their confidence, of mean confidence − accuracy, without the last bin, of the most confident,
+    as in the published code (0 for fewer than 200 images); calibration_error_whole: with it.
+    ``against``: the data set whose test images are the outliers, shown in the shape of the model's pictures (stretched;
+    grey or colour as these are) and normalised as these. ``classes``: only these logits and only test images of these
+    classes count. ``limit``: so many outliers at most, drawn once; there are never more than test images.
+    """
+    wanted = tuple(range(len(data.classes))) if classes is None else classes
+    if not wanted or not set(wanted) <= set(range(len(data.classes))) or len(set(wanted)) < len(wanted):
+        raise UserError(
+            f"evaluation 'outliers' got classes {classes}; choose different ones from 0 to {len(data.classes) - 1}"
+        )
+    if limit is not None and limit < 1:
+        raise UserError(f"evaluation 'outliers' got limit={limit}; take 1 outlier or more")
+    chosen, strange = torch.tensor(wanted), load(against).test
+    drawn = permutation(len(strange), seed=0)[: min(limit or len(strange), len(data.test))]
+
+    def show(images: Tensor, start: int) -> tuple[Tensor, None]:
+        return in_shape(images, data.shape), None
+
+    other = _confidence(predict(model, replace(data, test=strange.take(drawn)), show), chosen)[0]
+    own = torch.isin(data.test.labels, chosen)
+    sure, answers = (x[own] for x in _confidence(predict(model, data), chosen))
+    right = answers == data.test.labels[own]
+    doubt = -torch.cat([other, sure])
+    outlier = torch.arange(len(doubt)) < len(other)
+    return {
+        "aupr": average_precision(doubt, outlier),
+        "aupr_chance": share(outlier),
+        "auroc": area_under_roc(doubt, outlier),
+        "fpr95": false_positives(doubt, outlier),
+        "accuracy": share(right),
+        "aurra": response_rate_accuracy(sure, right),
+        "calibration_error": calibration_error(sure, right),
+        "calibration_error_whole": calibration_error(sure, right, whole=True),
+    }
+
+
+def _confidence(logits: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest probability among some classes (n,), and the class that has it."""
+    best = logits[:, classes].double().softmax(1).max(1)
+    return best.values, classes[best.indices]

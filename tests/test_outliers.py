@@ -1,0 +1,187 @@
+"""Confidence: against scikit-learn, against numbers worked out by hand, and on pictures of another set."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitpos.cells import Cell
+from vitpos.data.base import Dataset, Split
+from vitpos.data.shapes import in_shape
+from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.confidence import (
+    area_under_roc,
+    average_precision,
+    calibration_error,
+    false_positives,
+    response_rate_accuracy,
+)
+from vitpos.evaluations.predict import remembering
+from vitpos.models.base import Classifier
+from vitpos.training.recipe import Recipe
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40))
+def test_areas_are_those_of_scikit_learn_also_with_ties(pairs):
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+    scores, positive = (torch.tensor(values) for values in zip(*pairs, strict=True))
+    scores = scores.double() / 7
+    if positive.all() or not positive.any():
+        return
+    assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
+    assert area_under_roc(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
+    wrong, found, _ = roc_curve(positive, scores, drop_intermediate=False)
+    assert false_positives(scores, positive) == pytest.approx(wrong[found >= 0.95 - 1e-12].min())
+
+
+def test_areas_of_many_random_scores_are_those_of_scikit_learn():
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    draw = torch.Generator().manual_seed(0)
+    positive = torch.rand(5000, generator=draw) < 0.2
+    scores = torch.randn(5000, generator=draw, dtype=torch.float64) + positive
+    assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
+    assert area_under_roc(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
+
+
+def test_the_curve_of_response_rates_by_hand():
+    confidence = torch.tensor([0.9, 0.5, 0.7, 0.6])
+    right = torch.tensor([True, False, False, True])
+    # answered one after the other: right, wrong, right, wrong
+    assert response_rate_accuracy(confidence, right) == pytest.approx((1 + 1 / 2 + 2 / 3 + 2 / 4) / 4)
+    tied = torch.tensor([0.9, 0.6, 0.6, 0.6])  # after the first each is right with 1/3
+    assert response_rate_accuracy(tied, right) == pytest.approx((1 + (4 / 3) / 2 + (5 / 3) / 3 + 2 / 4) / 4)
+    assert response_rate_accuracy(torch.ones(4), right) == 0.5, "a confidence that says nothing gives the accuracy"
+
+
+def published(confidence, right):
+    """ImageNet-A's calibration error, bin by bin: of 100 each, the last takes what is left and is left out."""
+    order = sorted(range(len(right)), key=lambda i: confidence[i])
+    total = 0.0
+    for index in range(len(right) // 100 - 1):
+        mine = order[index * 100 : index * 100 + 100]
+        gap = sum(confidence[i] for i in mine) / 100 - sum(right[i] for i in mine) / 100
+        total += 100 / len(right) * gap**2
+    return total**0.5
+
+
+@pytest.mark.parametrize("count", [200, 250, 1999])
+def test_the_calibration_error_is_the_published_one(count):
+    draw = torch.Generator().manual_seed(count)
+    confidence = torch.rand(count, generator=draw, dtype=torch.float64)
+    right = torch.rand(count, generator=draw) < confidence**2
+    assert calibration_error(confidence, right) == pytest.approx(published(confidence.tolist(), right.tolist()))
+
+
+def test_who_is_right_as_often_as_sure_has_no_calibration_error_and_the_overconfident_has_all_of_it():
+    confidence = torch.tensor([0.25, 0.5, 0.75]).repeat_interleave(400)
+    right = torch.cat([torch.arange(400) < 400 * c for c in (0.25, 0.5, 0.75)])
+    assert calibration_error(confidence, right) == pytest.approx(0, abs=1e-7)
+    sure = torch.full((1050,), 0.9)
+    half = torch.arange(1050) % 2 == 0
+    assert calibration_error(sure, half, whole=True) == pytest.approx(0.4)
+    assert calibration_error(sure, half) == pytest.approx(0.4 * (900 / 1050) ** 0.5), "nine bins of ten"
+
+
+class Bright(Classifier):
+    """As sure of class 0 as the first pixel is bright; ``constant`` ignores it."""
+
+    head = torch.nn.Identity()
+
+    def __init__(self, constant=False):
+        super().__init__()
+        self.constant = constant
+
+    def features(self, images, positions=None):
+        light = images[:, 0, 0, 0] * (0.0 if self.constant else 1.0)
+        return torch.stack([light, torch.zeros_like(light), -light], 1)
+
+
+def small(light, labels) -> Dataset:
+    images = torch.zeros(len(light), 1, 16, 24, dtype=torch.uint8)
+    images[:, 0] = torch.tensor(light)[:, None, None]
+    split = Split(images, torch.tensor(labels))
+    return Dataset(split, split, ("a", "b", "c"), (0.0,), (1 / 255 * 100,))
+
+
+DATA = small([250, 240, 230, 220, 210, 200], [0, 0, 1, 0, 2, 0])
+DIM = "sides(count=96)"  # whose first pixel is black
+
+
+def test_dim_outliers_are_found_by_who_is_sure_of_bright_pictures():
+    numbers = EVALUATIONS.build(f"outliers(against={DIM!r})", Bright(), DATA)
+    assert numbers["aupr"] == numbers["auroc"] == 1 and numbers["fpr95"] == 0
+    assert numbers["aupr_chance"] == 1 / 2 and numbers["accuracy"] == 4 / 6, "as many outliers as test images"
+    assert numbers["aurra"] == pytest.approx((1 + 1 + 2 / 3 + 3 / 4 + 3 / 5 + 4 / 6) / 6)
+    few = EVALUATIONS.build(f"outliers(against={DIM!r}, limit=2)", Bright(), DATA)
+    assert few["aupr_chance"] == 1 / 4
+
+
+def test_a_constant_model_is_at_chance():
+    numbers = EVALUATIONS.build(f"outliers(against={DIM!r}, limit=3)", Bright(constant=True), DATA)
+    assert numbers["aupr"] == pytest.approx(numbers["aupr_chance"]) and numbers["aupr_chance"] == 1 / 3
+    assert numbers["auroc"] == 0.5 and numbers["fpr95"] == 1
+    assert numbers["aurra"] == pytest.approx(numbers["accuracy"])
+
+
+def test_of_some_classes_only_their_logits_and_images_count():
+    numbers = EVALUATIONS.build(f"outliers(against={DIM!r}, classes=(2, 1))", Bright(), DATA)
+    assert numbers["accuracy"] == 1 / 2, "between b and c the model says b: right for the third picture, not the fifth"
+    assert numbers["aupr_chance"] == 6 / 8
+
+
+def test_a_rehearsal_without_any_image_of_the_classes_ends_well():
+    few = replace(DATA, test=DATA.test.first(2))
+    assert EVALUATIONS.build(f"outliers(against={DIM!r}, classes=(1, 2))", Bright(), few).keys()
+
+
+def test_what_is_remembered_of_the_own_images_is_not_taken_for_the_outliers():
+    with remembering():
+        first, second = (EVALUATIONS.build(f"outliers(against={DIM!r})", Bright(), DATA) for _ in range(2))
+    assert first == second == EVALUATIONS.build(f"outliers(against={DIM!r})", Bright(), DATA)
+
+
+def test_pictures_take_another_shape():
+    grey = torch.arange(4, dtype=torch.uint8).mul(60).view(1, 1, 2, 2)
+    colour = in_shape(grey, (3, 4, 6))
+    assert colour.shape == (1, 3, 4, 6) and torch.equal(colour[:, 0], colour[:, 2])
+    assert torch.equal(in_shape(grey, (1, 2, 2)), grey) and torch.equal(
+        in_shape(in_shape(grey, (3, 2, 2)), (1, 2, 2)), grey
+    )
+    red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
+    assert in_shape(red, (1, 4, 4)).unique().tolist() == [76], "as Pillow weighs colours"
+    stripes = (torch.arange(16) % 2 * 255).to(torch.uint8).expand(1, 1, 16, 16)
+    assert (in_shape(stripes, (1, 4, 4)).float() - 127.5).abs().max() < 20, "antialiased"
+    with pytest.raises(UserError, match="4 channels cannot be shown in 3"):
+        in_shape(torch.zeros(1, 4, 2, 2, dtype=torch.uint8), (3, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("classes=(0, 3)", "from 0 to 2"),
+        ("classes=()", "choose different ones"),
+        ("limit=0", "1 outlier or more"),
+        ("against='fashon'", "did you mean 'fashion'"),
+        ("against='only'", "a view without a data set"),
+    ],
+)
+def test_a_wrong_question_says_what_to_ask(options, message):
+    with pytest.raises(UserError, match=message):
+        EVALUATIONS.build(f"outliers({options})", Bright(), DATA)
+
+
+def test_the_other_data_is_fetched_before_anything_is_trained(monkeypatch):
+    from vitpos import fetching
+
+    fetched: list[str] = []
+    monkeypatch.setattr(fetching, "fetch", lambda names: fetched.extend(names))
+    monkeypatch.setattr(fetching, "present", lambda name: name == "mnist")
+    evaluations = ("accuracy", "outliers", "outliers(against='cifar10 + part(limit=9)', limit=5)")
+    fetching.fetch_for([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)])
+    assert fetched == ["fashion", "cifar10"]
