@@ -27,7 +27,7 @@ app = typer.Typer(
 @app.command("list")
 def list_(
     kind: Annotated[
-        str, Argument(help="encodings, models, data, augments, evaluations or experiments; all without it")
+        str, Argument(help="encodings, models, data, augments, evaluations, scenes, experiments; all without it")
     ] = "all",
     as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
     geometry: Annotated[

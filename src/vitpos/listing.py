@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vitpos.catalog import Catalog, Entry
-from vitpos.data import DATASETS
+from vitpos.data import DATASETS, SCENES
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
@@ -19,6 +19,7 @@ CATALOGS: dict[str, Catalog] = {
     "data": DATASETS,
     "augments": AUGMENTS,
     "evaluations": EVALUATIONS,
+    "scenes": SCENES,
 }
 KINDS = (*CATALOGS, "experiments")
 ATTACHES = {  # by the hook that an encoding defines

@@ -22,6 +22,10 @@ DATASETS = Catalog(
     },
     sums=True,
 )
+SCENES = Catalog(  # what the evaluation ``dense`` is asked on: functions of a model's picture shape
+    "scenes",
+    {"digits": "vitpos.data.scenes:digits", "pairs": "vitpos.data.pairs:pairs"},
+)
 STORED = Catalog(  # what can be fetched and verified, by the name of its data set
     "stored data",
     {

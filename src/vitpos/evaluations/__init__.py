@@ -16,6 +16,7 @@ EVALUATIONS = Catalog(
         "shifts": "vitpos.evaluations.translation:shifts",
         "corruption": "vitpos.evaluations.corruption:corruption",
         "outliers": "vitpos.evaluations.outliers:outliers",
+        "dense": "vitpos.evaluations.dense:dense",
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
     },
