@@ -174,6 +174,17 @@ def test_wrong_scenes_say_what_to_give(tmp_path, spec, message):
         SCENES.build(spec.format(**names), (1, 28, 28))
 
 
+def test_pairs_of_any_size_come_in_the_shape_of_the_model(columns):
+    folder, images, masks = columns
+    images[:, :, 0] = 255
+    masks[0, 0, 0] = IGNORED
+    made = SCENES.build(save(folder, images.repeat(3, 1).repeat(5, 2), masks.repeat(3, 1).repeat(5, 2)), (3, 8, 12))
+    kept = torch.arange(50) % 5 != 4
+    assert torch.equal(made.train.masks, torch.tensor(masks, dtype=torch.uint8)[kept]) and made.classes == 3
+    assert made.test.images.shape == (10, 3, 8, 12) and (made.test.images[..., 0] > 200).all()
+    assert len(made.train) == 40 and len(made.train.first(3)) == 3
+
+
 def test_a_file_that_cannot_be_read_is_named(columns):
     folder, images, masks = columns
     spec = save(folder, images, masks)

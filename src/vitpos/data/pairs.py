@@ -24,11 +24,11 @@ def pairs(shape: tuple[int, int, int], *, path: str = "") -> SceneSet:
     root = Path(path).expanduser()
     if not path or not root.is_dir():
         raise UserError(f"scenes 'pairs' got path={path!r}, which is no folder; give one with images/ and masks/")
-    images, masks = (_files(root / half) for half in ("images", "masks"))
+    images, masks = _files(root / "images", KINDS), _files(root / "masks", {".png"})  # others lose class numbers
     names = sorted(images.keys() & masks.keys())
     if len(names) < 5:
         raise UserError(
-            f"scenes 'pairs' found {len(names)} pairs in {root}; put 5 or more pictures into images/ and as many masks "
+            f"scenes 'pairs' found {len(names)} pairs in {root}; put 5 or more pictures into images/ and PNG masks "
             "with the same names into masks/"
         )
     read = [_read(images[name], masks[name], shape) for name in names]
@@ -41,10 +41,10 @@ def pairs(shape: tuple[int, int, int], *, path: str = "") -> SceneSet:
     return SceneSet(train, held, int(known.max()) + 1)
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    """The pictures in a folder by their names without what follows the dot."""
+def _files(folder: Path, kinds: set[str]) -> dict[str, Path]:
+    """The files of some kinds in a folder by their names without what follows the dot."""
     found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {file.stem: file for file in found if file.suffix.lower() in KINDS}
+    return {file.stem: file for file in found if file.suffix.lower() in kinds}
 
 
 def _read(image: Path, mask: Path, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
