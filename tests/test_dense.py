@@ -160,7 +160,7 @@ def test_digits_are_told_better_than_by_a_constant_answer_and_better_still_when_
         ("pairs(path={hidden!r})", "no pixel but 255"),
         ("digits(grid=(4, 4))", "cells of 10 pixels or more"),
         ("digits(grid=(2, 2), filled=5)", "fill 1 or more"),
-        ("digits(count=1)", "8 pictures or more"),
+        ("digits(count=1)", "scenes .digits. got count=1, seed=0; take 8 pictures or more"),
         ("digit", "did you mean 'digits'"),
     ],
 )

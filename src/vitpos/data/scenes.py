@@ -83,5 +83,5 @@ def digits(
         return Scenes(in_shape(images, shape), masks[:, 0])
 
     whole = mnist()
-    first, second = halves("digits", count, seed)
+    first, second = halves("scenes 'digits'", count, seed)
     return SceneSet(make(whole.train, *first), make(whole.test, *second), 11)

@@ -51,7 +51,7 @@ def dot(
         return Split(paste(canvas, WHITE, (patch, patch), first + _anywhere(count, cell - patch + 1, draw)), labels)
 
     names = tuple(f"row {row}, column {column}" for row in range(grid[0]) for column in range(grid[1]))
-    train, test = (make(*half) for half in halves("dot", count, seed))
+    train, test = (make(*half) for half in halves("data 'dot'", count, seed))
     return _dataset(train, test, names)
 
 
@@ -85,7 +85,7 @@ def order(
         both = [paste(paste(canvas, a, square, left), b, square, right) for a, b in ((WHITE, GREY), (GREY, WHITE))]
         return Split(torch.stack(both, 1).flatten(0, 1), torch.arange(2 * pairs) % 2)  # those of a pair are neighbours
 
-    train, test = (make(*half) for half in halves("order", count, seed))
+    train, test = (make(*half) for half in halves("data 'order'", count, seed))
     return _dataset(train, test, ("white left of grey", "grey left of white"))
 
 
@@ -119,7 +119,7 @@ def sides(
         canvas = torch.zeros(count, 1, *size, dtype=torch.uint8)
         return Split(paste(canvas, digits.images[:][:, 0], (DIGIT, DIGIT), corner), digits.labels)
 
-    first, second = halves("sides", count, seed)
+    first, second = halves("data 'sides'", count, seed)
     shift = half if test == "right" else 0
     return _dataset(make(whole.train, 0, *first), make(whole.test, shift, *second), whole.classes)
 
@@ -146,10 +146,10 @@ def _anywhere(count: int, room: Tensor, draw: torch.Generator) -> Tensor:
     return (torch.rand(count, 2, generator=draw) * room).long()
 
 
-def halves(task: str, count: int, seed: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def halves(what: str, count: int, seed: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """How many pictures to train and to test, each with the seed of a stream that nobody else draws from."""
     if count < 2 * SHARE or not 0 <= seed < 2**62:
-        raise UserError(f"data {task!r} got count={count}, seed={seed}; take 8 pictures or more and a seed from 0")
+        raise UserError(f"{what} got count={count}, seed={seed}; take 8 pictures or more and a seed from 0")
     return (count, 2 * seed), (count // SHARE, 2 * seed + 1)
 
 
