@@ -44,16 +44,12 @@ def fetch(names: Iterable[str]) -> None:
             STORED.load(name).read()
 
 
-def fetch_for(specs: Iterable[str]) -> None:
-    """Fetches what these specs of data need and is not there, or not as published."""
-    named = dict.fromkeys(term.name for spec in dict.fromkeys(specs) for term in DATASETS.parse(spec))
-    files = {name: STORED.load(name) for name in named if name in STORED}
-    fetch(name for name, kept in files.items() if kept.sources and kept.problems())
 def fetch_for(cells: Iterable[Cell]) -> None:
-    """Fetches what these cells need and is not there: what they are trained on, what an evaluation sets against it."""
+    """Fetches what is missing or not as published of what cells are trained on and what evaluations set against it."""
     specs = dict.fromkeys(spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluate))))
     named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
-    fetch(name for name in named if name in STORED and not present(name))
+    files = {name: STORED.load(name) for name in named if name in STORED}
+    fetch(name for name, kept in files.items() if kept.sources and kept.problems())
 
 
 def _against(evaluation: str) -> str | None:
@@ -61,12 +57,6 @@ def _against(evaluation: str) -> str | None:
     (term,) = EVALUATIONS.parse(evaluation)
     option = EVALUATIONS.describe(term.name).options.get("against")
     return term.options.get("against", option.default) if option else None
-
-
-def present(name: str) -> bool:
-    """Whether the files of a data set are there; what is in them is checked when they are read."""
-    files = STORED.load(name)
-    return all((files.folder / file).exists() for file in files.md5)
 
 
 def get(names: Sequence[str]) -> None:
