@@ -53,6 +53,7 @@ class Column:
     metric: str = "accuracy"
     percent: bool = True
     better: Literal["", "more", "less"] = ""  # which end is to be wished for, if one is
+    ratio: bool = False  # whether it is also told as a multiple of the row that the table compares with
 
 
 @dataclass(frozen=True)

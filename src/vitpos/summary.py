@@ -22,6 +22,7 @@ class Figure:
     reference: float | None
     percent: bool
     difference: Difference | None = None  # from the row that the table compares with
+    times: float | None = None  # the mean as a multiple of that row's, where the column asks for it
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -30,9 +31,13 @@ class Figure:
 
     @property
     def text(self) -> str:
-        """As a reader sees it: ``94.02`` or ``94.02 ± 0.11``, in percent where the column is."""
+        """As a reader sees it: ``94.02`` or ``94.02 ± 0.11``, in percent where the column is, or ``48.1 (1.25×)``."""
         if not self.values:
             return "–"
+        return self._text if self.times is None else f"{self._text} ({self.times:.2f}×)"
+
+    @property
+    def _text(self) -> str:
         counted = not self.percent and len(set(self.values)) == 1  # a number that no seed changes
         mean = self._show(self.mean)
         digits = len(mean.partition(".")[2]) if "e" not in mean else 0  # the deviation is told as finely as the mean
@@ -146,20 +151,23 @@ def summarise(folder: Folder, table: Table) -> list[Row]:
     rows = [
         Row(cells[0], tuple(_figure(folder, cells, column) for column in table.columns)) for cells in groups.values()
     ]
-    return [_compared(row, rows, table.against) for row in rows] if table.against else rows
+    return [_compared(row, rows, table) for row in rows] if table.against else rows
 
 
-def _compared(row: Row, rows: Sequence[Row], against: str) -> Row:
+def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
     """A row with its differences from the one that has another encoding and is alike otherwise."""
 
     def rest(cell: Cell) -> tuple[object, ...]:
         return cell.data, cell.model, cell.swept
 
-    base = next((r for r in rows if r.cell.encoding == against and rest(r.cell) == rest(row.cell)), row)
+    base = next((r for r in rows if r.cell.encoding == table.against and rest(r.cell) == rest(row.cell)), row)
     if base is row:
         return row
-    pairs = zip(row.figures, base.figures, strict=True)
-    return replace(row, figures=tuple(replace(a, difference=paired(a.by_seed, b.by_seed)) for a, b in pairs))
+    figures = []
+    for column, ours, theirs in zip(table.columns, row.figures, base.figures, strict=True):
+        times = ours.mean / theirs.mean if column.ratio and ours.values and theirs.values and theirs.mean else None
+        figures.append(replace(ours, difference=paired(ours.by_seed, theirs.by_seed), times=times))
+    return replace(row, figures=tuple(figures))
 
 
 def measured(folder: Folder, evaluations: Iterable[str] | None = None) -> Table:

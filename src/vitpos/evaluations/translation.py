@@ -28,7 +28,7 @@ def translation(
     """What a model makes of test images moved down and right by so many patches or pixels.
 
     accuracy: share of the moved test images, 0 to 1, whose largest logit is their label's.
-    agreement: share answered as before the move.
+    agreement: share answered as before the move; agreement_and_right: answered so, and rightly.
     tokens, tokens_1, tokens_2, …: how far the tokens after the last and after each layer are from those before the move,
     where both show the same patch: the length of the difference over that of the tokens before (mean over the first
     ``limit`` test images). logits: the same of the first attention's logits among such patches; 0 for an encoding that
@@ -50,7 +50,8 @@ def translation(
     after = predict(model, data, lambda images, start: (moved(images, pixels, edge)[1], None)).argmax(1)
     same_place = (lambda images, start: (moved(images, pixels, edge)[0], None)) if edge == "crop" else None
     before = predict(model, data, same_place).argmax(1)
-    found = {"accuracy": share(after == data.test.labels), "agreement": share(after == before)}
+    right, same = after == data.test.labels, after == before
+    found = {"accuracy": share(right), "agreement": share(same), "agreement_and_right": share(right & same)}
     if not isinstance(model, PatchClassifier) or unit == "pixels":
         return found
     return found | _errors(model, data, by, pixels, edge, limit)
