@@ -54,33 +54,33 @@ class SelfAttention(nn.Module):
 
         ``mask`` (W, 1, T, T) is added to the logits of the B in turns of W: −∞ where a token must not be seen.
         """
-        q, k, v = self._split(x)
-        q, k = encoding.prepare(q, k, layer)
-        logits = encoding.score(q, k, pos, layer)
+        q, k, v, bias, logits = self._told(x, encoding, pos, layer)
         if logits is None:
-            bias = encoding.bias(q, k, pos, layer)
-            q, k = _rotate(q, k, encoding, pos, layer)
-            y = attend(q, k, v, _masked(None if bias is None else widen(bias, x.shape[1]), mask))
+            y = attend(q, k, v, _masked(bias, mask))
         else:
             y = (logits if mask is None else in_turns(logits, mask)).softmax(-1) @ v
         return self.proj(y.transpose(1, 2).flatten(2))
 
     def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """(B, H, T, T): what ``forward`` puts through a softmax, for whoever wants to look at it."""
-        q, k, _ = self._split(x)
-        q, k = encoding.prepare(q, k, layer)
-        logits = encoding.score(q, k, pos, layer)
+        q, k, _, bias, logits = self._told(x, encoding, pos, layer)
         if logits is None:
-            bias = encoding.bias(q, k, pos, layer)
-            q, k = _rotate(q, k, encoding, pos, layer)
-            logits = q @ k.mT * q.shape[-1] ** -0.5 + (0 if bias is None else widen(bias, x.shape[1]))
+            logits = q @ k.mT * q.shape[-1] ** -0.5 + (0 if bias is None else bias)
         return logits
 
-    def _split(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v (B, H, T, d) of tokens (B, T, D)."""
+    def _told(
+        self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+        """q, k and v (B, H, T, d) with what the encoding says: a bias (B|1, H, T, T), or all logits in place of q and k."""
         # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
         q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
-        return q, k, v
+        q, k = encoding.prepare(q, k, layer)
+        logits = encoding.score(q, k, pos, layer)
+        if logits is not None:
+            return q, k, v, None, logits
+        bias = encoding.bias(q, k, pos, layer)
+        q, k = _rotate(q, k, encoding, pos, layer)
+        return q, k, v, None if bias is None else widen(bias, x.shape[1]), None
 
 
 def _masked(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
