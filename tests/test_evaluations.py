@@ -7,7 +7,7 @@ import torch
 from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.predict import remembering
+from vitpos.evaluations.predict import predict, remembering
 from vitpos.evaluations.resolution import sized
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
@@ -352,3 +352,22 @@ def test_work_and_memory_are_counted():
     expected = 49 * 16 * 16 + 2 * (49 * 4 * 16 * 16 + 2 * 49 * 49 * 16 + 49 * 8 * 16 * 16) + 16 * 10
     assert found["none"]["multiply_adds"] == found["learned"]["multiply_adds"] == expected
     assert found["relative"]["kept_megabytes"] > found["none"]["kept_megabytes"] > 4 * 49 * 16 * 4 * 10 / 1e6
+
+
+def test_a_curve_of_moves_is_made_of_single_moves():
+    model, data = trained_like("learned"), few_pictures(50)
+    curve = EVALUATIONS.build("translations(steps=(4, 1), limit=None)", model, data)
+    for step in (1, 4):
+        one = EVALUATIONS.build(f"translation(by=(0, {step}), unit='pixels')", model, data)
+        assert curve[f"accuracy_{step}"] == one["accuracy"] and curve[f"agreement_{step}"] == one["agreement"]
+    assert list(curve) == ["accuracy_1", "accuracy_4", "agreement_1", "agreement_4"]
+
+
+def test_what_is_remembered_belongs_to_the_set_it_was_seen_with():
+    model, data = trained_like("learned"), few_pictures(40)
+    with remembering():
+        for _ in range(20):  # sets that come and go, which may take each other's place in memory
+            for count in (10, 20, 30):
+                few = replace(data, test=data.test.first(count))
+                assert len(predict(model, few)) == count
+                del few

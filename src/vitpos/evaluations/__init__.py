@@ -13,6 +13,7 @@ EVALUATIONS = Catalog(
         "resolution": "vitpos.evaluations.resolution:resolution",
         "resolutions": "vitpos.evaluations.resolution:resolutions",
         "translation": "vitpos.evaluations.translation:translation",
+        "translations": "vitpos.evaluations.translation:translations",
         "shifts": "vitpos.evaluations.translation:shifts",
         "corruption": "vitpos.evaluations.corruption:corruption",
         "outliers": "vitpos.evaluations.outliers:outliers",

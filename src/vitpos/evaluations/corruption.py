@@ -65,7 +65,8 @@ def corruption(
     """Wrong answers on test images under ImageNet-C's corruptions, made on the spot.
 
     error_gaussian_noise and so on: share of the test images, 0 to 1, whose largest logit is not their label's, mean over
-    ``severities``. error: mean of these over ``kinds``, not normalised, which is what CIFAR-10-C is reported by.
+    ``severities``. error_severity_1 and so on: mean over ``kinds``. error: mean over both, not normalised, which is what
+    CIFAR-10-C is reported by.
     error_without_frost: the same without frost, which is procedural here and photographs in the originals.
     clean_error: share of the same images that are taken wrongly as they are.
     mce: mean over ``kinds``, frost left out, of the error divided by AlexNet's on ImageNet-C; relative_mce: of the error
@@ -90,10 +91,12 @@ def corruption(
 
         return change
 
-    clean = error(_unchanged if limit else None)  # of a set that is soon gone, nothing may be remembered
-    errors = {kind: fmean(error(under(kind, severity)) for severity in severities) for kind in kinds}
+    clean = error(None)
+    each = {(kind, severity): error(under(kind, severity)) for kind in kinds for severity in severities}
+    errors = {kind: fmean(each[kind, severity] for severity in severities) for kind in kinds}
     published = [kind for kind in kinds if kind not in PROCEDURAL]
     found = {f"error_{kind}": errors[kind] for kind in kinds}
+    found |= {f"error_severity_{s}": fmean(each[kind, s] for kind in kinds) for s in sorted(severities)}
     found |= {"error": fmean(errors.values()), "clean_error": clean}
     if published:
         found["error_without_frost"] = fmean(errors[kind] for kind in published)
@@ -101,10 +104,6 @@ def corruption(
         found["mce"] = fmean(errors[kind] / ALEXNET[kind] for kind in published)
         found["relative_mce"] = fmean((errors[kind] - clean) / (ALEXNET[kind] - ALEXNET_CLEAN) for kind in published)
     return found
-
-
-def _unchanged(images: Tensor, start: int) -> tuple[Tensor, None]:
-    return images, None
 
 
 def _check(kinds: tuple[str, ...], severities: tuple[int, ...], limit: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -80,6 +81,30 @@ def _errors(
         errors.append(torch.stack([*each, first]))
     *each, first = torch.cat(errors, 1).mean(1).tolist()
     return {"tokens": each[-1], "logits": first} | {f"tokens_{n}": error for n, error in enumerate(each, 1)}
+
+
+def translations(
+    model: Classifier,
+    data: Dataset,
+    *,
+    steps: tuple[int, ...] = (1, 2, 3, 4, 6, 8),
+    edge: Literal["black", "wrap", "crop"] = "black",
+    limit: int | None = 2000,
+) -> dict[str, float]:
+    """What a model makes of test images moved by more and more pixels, as ``translation`` gives it one by one.
+
+    accuracy_1, …: share of the first ``limit`` test images, 0 to 1, answered rightly after a move to the right by so many
+    pixels; agreement_1, …: share answered as before it.
+    """
+    if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
+        raise UserError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
+    few = replace(data, test=data.test.first(limit)) if limit else data
+    found: dict[str, dict[str, float]] = {"accuracy": {}, "agreement": {}}
+    for step in sorted(steps):
+        one = translation(model, few, by=(0, step), unit="pixels", edge=edge)
+        for metric, values in found.items():
+            values[f"{metric}_{step}"] = one[metric]
+    return found["accuracy"] | found["agreement"]
 
 
 def shifts(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -22,12 +23,13 @@ from vitpos.store import Folder, Run
 from vitpos.summary import Figure as Number
 from vitpos.summary import labels, summarise
 
+SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent
 Section = tuple[str, str, Figure | None]  # title, what it shows, the figure
 
 
 def figures(folder: Folder) -> Iterator[Section]:
     """Everything there is to see, in the order of the page; what needs data that is gone says so."""
-    for section in (_heat, _protocols, _sweeps, _pictures, _confusions, _similarities, _curves):
+    for section in (_heat, _protocols, _sweeps, _series, _pictures, _confusions, _similarities, _curves):
         try:
             yield from section(folder)
         except (UserError, WorkError) as error:
@@ -95,14 +97,39 @@ def _sweeps(folder: Folder) -> Iterator[Section]:
             yield f"Accuracy by the {option} of {name}", note, draw.sweeps(panels, x=option, y="accuracy, %")
 
 
+def _series(folder: Folder) -> Iterator[Section]:
+    """Metrics that end with a number, such as accuracy_0.5 or tokens_2, against that number, where there are three."""
+    found: dict[tuple[str, str], dict[float, None]] = {}
+    for _, run in folder.runs:
+        for spec, scores in run.scores.items():
+            for matched in filter(None, (re.fullmatch(r"([a-z_]+)_(\d+(?:\.\d+)?)", metric) for metric in scores)):
+                found.setdefault((spec, matched[1]), {})[float(matched[2])] = None
+    for (spec, stem), numbers in found.items():
+        share_of = stem.startswith(SHARES)
+        columns = tuple(Column("", spec, f"{stem}_{number:g}", percent=share_of) for number in sorted(numbers))
+        lines = _drawn(folder, columns, sorted(numbers)) if len(numbers) >= 3 else {}
+        if lines:
+            note = "Mean, and the standard deviation over seeds where there are several."
+            figure = draw.sweeps({spec: lines}, x=f"number in {stem}_…", y=f"{stem}, %" if share_of else stem)
+            yield f"{stem} of {spec}", note, figure
+
+
 def _lines(folder: Folder, specs: dict[float, str]) -> dict[str, list[tuple[float, float, float]]]:
     """For each row of cells, by what tells it apart: number, mean accuracy and deviation, in percent."""
     numbers = sorted(specs)
-    rows = summarise(folder, Table("", tuple(Column("", specs[number]) for number in numbers)))
+    return _drawn(folder, tuple(Column("", specs[number]) for number in numbers), numbers)
+
+
+def _drawn(
+    folder: Folder, columns: tuple[Column, ...], numbers: Sequence[float]
+) -> dict[str, list[tuple[float, float, float]]]:
+    """For each row of cells, by what tells it apart: number, mean and deviation of each column, in percent where it is."""
+    rows = summarise(folder, Table("", columns))
     rows = [row for row in rows if any(figure.values for figure in row.figures)]
+    scale = 100 if columns[0].percent else 1
     return {
         " · ".join(filter(None, map(row.label, labels(rows)))): [
-            (number, 100 * figure.mean, 100 * figure.deviation)
+            (number, scale * figure.mean, scale * figure.deviation)
             for number, figure in zip(numbers, row.figures, strict=True)
             if figure.values
         ]
