@@ -81,7 +81,8 @@ def sweeps(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]
         for number, name in enumerate(names):
             at, means, deviations = zip(*series.get(name, [(math.nan,) * 3]), strict=True)
             axes.errorbar(at, means, deviations, marker=".", capsize=2, label=name, **_line(number))
-        axes.set(title=title, xlabel=x, ylabel=y)
+        axes.set_title(title, fontsize=8)
+        axes.set(xlabel=x, ylabel=y)
         axes.spines[["top", "right"]].set_visible(False)
     return _with_legend_below(figure)
 

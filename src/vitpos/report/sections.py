@@ -99,19 +99,25 @@ def _sweeps(folder: Folder) -> Iterator[Section]:
 
 def _series(folder: Folder) -> Iterator[Section]:
     """Metrics that end with a number, such as accuracy_0.5 or tokens_2, against that number, where there are three."""
-    found: dict[tuple[str, str], dict[float, None]] = {}
+    found: dict[tuple[str, str], dict[str, dict[float, None]]] = {}  # evaluation, metric → spec → numbers
     for _, run in folder.runs:
         for spec, scores in run.scores.items():
             for matched in filter(None, (re.fullmatch(r"([a-z_]+)_(\d+(?:\.\d+)?)", metric) for metric in scores)):
-                found.setdefault((spec, matched[1]), {})[float(matched[2])] = None
-    for (spec, stem), numbers in found.items():
-        share_of = stem.startswith(SHARES)
-        columns = tuple(Column("", spec, f"{stem}_{number:g}", percent=share_of) for number in sorted(numbers))
-        lines = _drawn(folder, columns, sorted(numbers)) if len(numbers) >= 3 else {}
-        if lines:
+                ways = found.setdefault((EVALUATIONS.parse(spec)[0].name, matched[1]), {})
+                ways.setdefault(spec, {})[float(matched[2])] = None
+    for (name, stem), ways in found.items():
+        percent = stem.startswith(SHARES)
+        panels = {
+            spec: _drawn(
+                folder, tuple(Column("", spec, f"{stem}_{n:g}", percent) for n in sorted(numbers)), sorted(numbers)
+            )
+            for spec, numbers in ways.items()
+            if len(numbers) >= 3
+        }
+        if panels:
             note = "Mean, and the standard deviation over seeds where there are several."
-            figure = draw.sweeps({spec: lines}, x=f"number in {stem}_…", y=f"{stem}, %" if share_of else stem)
-            yield f"{stem} of {spec}", note, figure
+            unit = f"{stem}, %" if percent else stem
+            yield f"{name}: {stem} by number", note, draw.sweeps(panels, x=f"… in {stem}_…", y=unit)
 
 
 def _lines(folder: Folder, specs: dict[float, str]) -> dict[str, list[tuple[float, float, float]]]:
