@@ -10,9 +10,11 @@ import os
 import queue
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,33 @@ def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int, hear: Ca
         for cell in cells:
             _attempt(job, cell, folder, hear)
         return
+    with _noticing_ctrl_c() as pressed:
+        _share(job, cells, folder, workers, hear, pressed)
+
+
+@contextmanager
+def _noticing_ctrl_c() -> Iterator[list[int]]:
+    """A list that Ctrl-C is written into: the exception that it raises is lost where Python happens to be cleaning up."""
+    pressed: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _share(
+    job: Job, cells: Sequence[Cell], folder: Path, workers: int, hear: Callable[[Event], None], pressed: list[int]
+) -> None:
+    """Runs ``job`` on every cell in several processes."""
     context = multiprocessing.get_context("spawn")
     tasks: multiprocessing.Queue[Cell | None] = context.Queue()
     events: multiprocessing.Queue[Event] = context.Queue()
@@ -48,6 +77,8 @@ def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int, hear: Ca
     try:
         left = len(cells)
         while left:
+            if pressed:
+                raise KeyboardInterrupt
             try:
                 event = events.get(timeout=0.5)
             except queue.Empty:
