@@ -113,6 +113,7 @@ def tree(tmp_path):
     make(tmp_path / "halves" / "train" / "cat" / "a.jpg", (300, 20), "RGB", (255, 0, 0))
     make(tmp_path / "halves" / "train" / "dog" / "b.png", (1, 1), "RGBA", (0, 255, 0, 255))
     make(tmp_path / "halves" / "val" / "dog" / "c.gif", (64, 64), "P", 0)
+    (tmp_path / "halves" / "val" / "cat").mkdir()
     (tmp_path / "halves" / "train" / "dog" / "notes.txt").write_text("not a picture")
     return tmp_path
 
@@ -139,22 +140,24 @@ def test_training_reads_random_parts_and_the_same_ones_from_the_same_seed(tmp_pa
     from PIL import Image
 
     ramp = torch.arange(64).repeat(64, 1).to(torch.uint8).mul(4)
-    for n in range(5):
-        (tmp_path / "ramp").mkdir(exist_ok=True)
-        Image.fromarray(ramp.numpy()).save(tmp_path / "ramp" / f"{n}.png")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        for n in range(5):
+            Image.fromarray(ramp.numpy()).save(tmp_path / name / f"{n}.png")
     order = torch.tensor([3, 0, 2, 1])
 
-    def seen(crop):
+    def seen(crop, mirror=True):
         torch.manual_seed(0)
-        train = load(f"folder(path={str(tmp_path)!r}, size=16, crop={crop})").train
+        train = load(f"folder(path={str(tmp_path)!r}, size=16, crop={crop}, mirror={mirror})").train
         return torch.cat([images for images, _ in train.batches(order.split(3))])
 
-    first, again, whole = seen(0.2), seen(0.2), seen(1.0)
+    first, again, whole = seen(0.2), seen(0.2), seen(1.0, mirror=False)
     assert torch.equal(first, again) and first.shape == (4, 3, 16, 16)
     assert len({tuple(row.tolist()) for row in first[:, 0, 8]}) == 4, "each has a part of its own"
     rising = first[:, 0, 8].float().diff().mean(1)
     assert rising.abs().max() <= whole[0, 0, 8].float().diff().mean() * 1.15, "no part is wider than the picture"
     assert torch.equal(whole[0], whole[1]) and (whole[0, 0, 8].float().diff() > 0).all()
+    assert torch.equal(seen(1.0).sort(3).values, whole), "whole, but some the other way round"
 
 
 def test_the_middle_of_a_test_picture_is_what_torchvision_cuts_out(tmp_path):
@@ -164,9 +167,10 @@ def test_the_middle_of_a_test_picture_is_what_torchvision_cuts_out(tmp_path):
 
     smooth = np.sin(np.linspace(0, 6, 140))[:, None] * np.cos(np.linspace(0, 4, 210))[None] * 100 + 128
     picture = Image.fromarray(smooth.round().astype(np.uint8)).convert("RGB")
-    for n in range(5):
-        (tmp_path / "a").mkdir(exist_ok=True)
-        picture.save(tmp_path / "a" / f"{n}.png")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for n in range(5):
+            picture.save(tmp_path / name / f"{n}.png")
     ours = load(f"folder(path={str(tmp_path)!r}, size=56)").test.images[:1][0].float()
     resized = picture.resize((96, 64), Image.Resampling.BICUBIC).crop((20, 4, 76, 60))
     assert (ours - torch.from_numpy(np.asarray(resized).copy()).permute(2, 0, 1)).abs().mean() < 1
@@ -183,15 +187,18 @@ def test_the_middle_of_a_test_picture_is_what_torchvision_cuts_out(tmp_path):
         ("path={textual!r}", "found no pictures"),
         ("path={strange!r}", "has 'fox', which"),
         ("path={half!r}", "has a folder train but none named val or"),
+        ("path={alone!r}", "has one folder, class, and so one class"),
+        ("path={above!r}", "hold only folders, no pictures"),
         ("path={plain!r}) + jigsaw(grid=(2, 2)", "needs pictures in memory"),
     ],
 )
 def test_a_wrong_folder_says_what_to_do(tree, options, message):
-    (tree / "textual" / "class").mkdir(parents=True)
-    (tree / "empty").mkdir()
-    for name in ("strange/train/cat", "strange/val/fox", "half/train/cat"):
+    for name in ("textual/class", "textual/other", "alone/class", "above/training/cat", "above/testing/cat"):
         (tree / name).mkdir(parents=True)
-    names = {name: str(tree / name) for name in ("plain", "empty", "textual", "strange", "half")}
+    (tree / "empty").mkdir()
+    for name in ("strange/train/cat", "strange/train/dog", "strange/val/fox", "strange/val/dog", "half/train/cat"):
+        (tree / name).mkdir(parents=True)
+    names = {name: str(tree / name) for name in ("plain", "empty", "textual", "strange", "half", "alone", "above")}
     with pytest.raises(UserError, match=message):
         load(f"folder({options.format(**names)})")
 

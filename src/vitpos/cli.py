@@ -64,7 +64,7 @@ def run(
     asked = Experiment.read(experiment, settings or (), _seeds(seeds))
     from vitpos import lab
     from vitpos.fetching import fetch_for
-    from vitpos.progress import Progress
+    from vitpos.progress import Progress, show_answers
     from vitpos.report import write_report
     from vitpos.store import Folder
 
@@ -80,6 +80,8 @@ def run(
     if not (out / "experiment.json").exists() or not (folder := Folder.open(out)).runs:
         raise failure or AssertionError("a run without cells")
     progress.show(range(len(asked.tables)), folder)
+    for spec in () if asked.tables else dict.fromkeys(spec for cell in asked.cells for spec in cell.evaluate):
+        show_answers(folder, spec)
     print(f"results: {out / 'results.csv'}", file=sys.stderr)
     print(f"report:  {write_report([out], out / 'report.html')}", file=sys.stderr)
     if failure:
@@ -98,10 +100,9 @@ def evaluate(
     wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos import lab
     from vitpos.fetching import fetch_for
-    from vitpos.progress import show_table
+    from vitpos.progress import show_answers
     from vitpos.report import write_report
     from vitpos.store import Folder, Run, only_one
-    from vitpos.summary import measured
 
     path = run.resolve()
     if (path / "experiment.json").exists():
@@ -122,9 +123,8 @@ def evaluate(
             lab.evaluate(one, wanted)
         folder.write_results()
         write_report([folder.path], folder.path / "report.html")
-    answers = measured(folder, wanted)
-    if answers.columns:
-        show_table(folder, replace(answers, title="Measured"))
+    for spec in wanted:
+        show_answers(folder, spec)
     print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
 
 

@@ -92,7 +92,7 @@ class Experiment:
         )
         shown = list(_served([_table(t, where) for t in tables], cells, strict=not settings))
         if not all(any(table.shows(cell) for table in shown) for cell in cells):
-            shown.append(_plain_table(cells))
+            shown += _plain_table(cells)
         return cls(
             name=name,
             question=about.question,
@@ -288,11 +288,11 @@ def _served(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> 
             yield replace(table, columns=columns)
 
 
-def _plain_table(cells: Sequence[Cell]) -> Table:
-    """For an experiment that names no table: accuracy in every protocol that gives one."""
+def _plain_table(cells: Sequence[Cell]) -> list[Table]:
+    """For an experiment that names no table: accuracy in every protocol that gives one, if any does."""
     specs = dict.fromkeys(spec for cell in cells for spec in cell.evaluate)
     shown = [spec for spec in specs if re.search(r"^accuracy:", _definition(spec), re.MULTILINE)]
-    return Table("Accuracy", tuple(Column(spec, spec) for spec in shown), chart=True)
+    return [Table("Accuracy", tuple(Column(spec, spec) for spec in shown), chart=True)] if shown else []
 
 
 def _definition(spec: str) -> str:

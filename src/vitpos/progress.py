@@ -25,7 +25,7 @@ from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
 from vitpos.lab import Watch
 from vitpos.store import Folder
-from vitpos.summary import Figure, compared, complete, labels, seeds_of, shared, summarise
+from vitpos.summary import Figure, compared, complete, labels, measured, seeds_of, shared, summarise
 
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
@@ -131,6 +131,25 @@ def show_table(folder: Folder, table: Table) -> None:
     if any(figure.reference_text for row in rows for figure in row.figures):
         about.append(f"In brackets: {folder.experiment.source or 'reference'}.")
     output.print(" ".join(about), style="dim")
+
+
+def show_answers(folder: Folder, spec: str) -> None:
+    """Prints what an evaluation gave, a line for each number and a column for each row of cells."""
+    table = measured(folder, [spec])
+    rows = [row for row in summarise(folder, table) if any(figure.values for figure in row.figures)]
+    if not rows:
+        return
+    grid = Grid(title=Text(spec, "bold"), title_justify="left", pad_edge=False)
+    grid.add_column("")
+    for row in rows:
+        heading = " · ".join(filter(None, map(row.label, labels(rows))))
+        grid.add_column(Text(heading), justify="right", overflow="fold")
+    for number, column in enumerate(table.columns):
+        grid.add_row(Text(column.metric), *(Text(row.figures[number].text) for row in rows))
+    output.print()
+    output.print(grid)
+    about = [shared(rows), "As in results.csv: shares are from 0 to 1."]
+    output.print(" ".join(filter(None, about)), style="dim")
 
 
 def _cell(figure: Figure) -> Text:

@@ -11,7 +11,7 @@ from vitpos.analysis.intervals import Difference, half_width, paired
 from vitpos.cells import Cell, Column, Table
 from vitpos.store import Folder
 
-MANY = 12  # an evaluation of more numbers than this is no matter for a table
+MANY = 40  # an evaluation of more numbers than this is no matter for a table
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,17 @@ def folder(
     path: str = "",
     size: int | tuple[int, int] = 224,
     crop: float = 0.08,
+    mirror: bool = True,
     fraction: float = 1.0,
     limit: int | None = None,
 ) -> Dataset:
     """Pictures of any kind in a tree of class folders, read when they are needed: ``folder(path='…')``.
 
     ``path`` has folders ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each with a folder for each
-    class; or it has the classes' folders itself, and then every fifth picture of a class is for the test. Classes go by
-    name. Pictures are brought to ``size`` (height, width) in colour; in training a random part of at least ``crop`` of a
-    picture's area is read, mirrored half of the time. ``fraction`` of the training images, or so many at most
-    (``limit``), drawn once.
+    class; or it has the classes' folders itself, and then every fifth picture of a class is for the test. Classes
+    go by name. Pictures are brought to ``size`` (height, width) in colour; in training a random part of at least
+    ``crop`` of a picture's area is read (``crop=1.0``: as in the test), mirrored half of the time if ``mirror``.
+    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
     """
     root = Path(path).expanduser()
     if not path or not root.is_dir():
@@ -57,8 +58,8 @@ def folder(
         train_files = {name: [f for n, f in enumerate(files) if n % 5 != 4] for name, files in every.items()}
         test_files = {name: files[4::5] for name, files in every.items()}
     data = Dataset(
-        train=_split(train_files, "training", pair(size), crop),
-        test=_split(test_files, "test", pair(size), crop),
+        train=_split(train_files, "training", pair(size), crop, mirror),
+        test=_split(test_files, "test", pair(size), crop, mirror),
         classes=tuple(classes),
         mean=(0.485, 0.456, 0.406),  # ImageNet's
         std=(0.229, 0.224, 0.225),
@@ -66,13 +67,16 @@ def folder(
     return shortened(data, fraction, limit)
 
 
-def _split(found: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float) -> Split:
+def _split(found: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float, mirror: bool) -> Split:
     """The pictures of all classes, one class after the other."""
     files = tuple(file for some in found.values() for file in some)
     if not files:
-        raise UserError(f"data 'folder' found no pictures for the {purpose}; it looks for {' '.join(sorted(KINDS))}")
+        raise UserError(
+            f"data 'folder' found no pictures for the {purpose}; it looks for {' '.join(sorted(KINDS))}, "
+            "and without folders train and val takes every fifth of a class for the test"
+        )
     labels = torch.repeat_interleave(torch.tensor([len(some) for some in found.values()]))
-    return Split(Pictures(files, size, crop), labels)
+    return Split(Pictures(files, size, crop, mirror), labels)
 
 
 def _classes(path: Path) -> list[str]:
@@ -80,6 +84,16 @@ def _classes(path: Path) -> list[str]:
     found = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not found:
         raise UserError(f"data 'folder': {path} has no folders; make one for each class")
+    if len(found) == 1:
+        raise UserError(
+            f"data 'folder': {path} has one folder, {found[0]}, and so one class; give the folder of two or more"
+        )
+    inside = [entry for name in found for entry in (path / name).iterdir()]
+    if any(entry.is_dir() for entry in inside) and not any(entry.suffix.lower() in KINDS for entry in inside):
+        raise UserError(
+            f"data 'folder': {found[0]} and the others in {path} hold only folders, no pictures; "
+            "give a folder of classes, or name its halves train and val"
+        )
     return found
 
 

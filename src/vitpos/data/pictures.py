@@ -29,12 +29,14 @@ class Pictures:
 
     Indexed, a picture is resized so that its shorter side, seen from ``size`` (height, width), has a margin of an
     eighth or so (256 for 224), and its centre is cut out. In training (``batches``) a random part is read instead, of at
-    least ``crop`` of its area and an aspect of 3/4 to 4/3, mirrored half of the time; with a crop of 1 nothing is random.
+    least ``crop`` of its area and an aspect of 3/4 to 4/3, mirrored half of the time if ``mirror``; with a crop of 1
+    and without mirrors nothing is random.
     """
 
     files: tuple[Path, ...]
     size: tuple[int, int]
     crop: float
+    mirror: bool
 
     def __len__(self) -> int:
         return len(self.files)
@@ -75,10 +77,10 @@ class Pictures:
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise WorkError(f"the picture {file} cannot be read ({error}); replace or delete it") from None
         draw = random.Random(seed)
-        still = seed is None or self.crop == 1
+        still = seed is None or self.crop == 1  # the part that is read, not which way round
         box = _centre(picture.size, self.size) if still else _part(picture.size, self.crop, draw)
         pixels = np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC, box))
-        if not still and draw.random() < 0.5:
+        if seed is not None and self.mirror and draw.random() < 0.5:
             pixels = pixels[:, ::-1]
         return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 

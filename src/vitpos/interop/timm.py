@@ -51,7 +51,10 @@ def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     ours = timm_names(model)
     for name in [*ours, *state]:
         if name not in state:
-            raise UserError(f"timm's weights have no {name!r}, which the model needs; build the model without it")
+            raise UserError(
+                f"timm's weights have no {name!r}, which the model needs; "
+                "is it of another family or size, or built with an encoding?"
+            )
         if name not in ours:
             raise UserError(f"timm's weights have {name!r}, for which the model has no place; build a model that has")
     for name, pieces in ours.items():
