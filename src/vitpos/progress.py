@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Self
 
 from rich.console import Console
@@ -134,13 +135,13 @@ def show_table(folder: Folder, table: Table) -> None:
 
 
 def show_answers(folder: Folder, spec: str) -> None:
-    """Prints what an evaluation gave, a line for each number and a column for each row of cells."""
+    """Prints what an evaluation gave: a line for each number, or, of many rows of cells, a column for each number."""
     table = measured(folder, [spec])
     rows = [row for row in summarise(folder, table) if any(figure.values for figure in row.figures)]
-    if not rows:
-        return
+    if not rows or len(rows) > 8:
+        return show_table(folder, replace(table, title=spec)) if rows else None
     grid = Grid(title=Text(spec, "bold"), title_justify="left", pad_edge=False)
-    grid.add_column("")
+    grid.add_column("", no_wrap=True)
     for row in rows:
         heading = " · ".join(filter(None, map(row.label, labels(rows))))
         grid.add_column(Text(heading), justify="right", overflow="fold")
