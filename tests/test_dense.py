@@ -199,7 +199,7 @@ def test_a_file_that_cannot_be_read_is_named(columns):
         ("cnn", "dense", "models with patches"),
         ("swin(patch=2, dim=8, depths=(1, 1), heads=(1, 2))", "dense", "a token for each patch"),
         ("attention", "dense(epochs=0)", "train for 1 or more"),
-        ("attention", "dense(seed=-1)", "a seed from 0"),
+        ("attention", "dense(seed=-1)", "a seed of -1 cannot be; choose a whole number from 0"),
     ],
 )
 def test_a_question_that_a_model_cannot_answer_is_refused(model, asked, message):

@@ -179,9 +179,6 @@ def test_a_wrong_question_says_what_to_ask(options, message):
 def test_the_other_data_is_fetched_before_anything_is_trained(monkeypatch, tmp_path):
     from vitpos import fetching
 
-    fetched: list[str] = []
-    monkeypatch.setattr(fetching, "fetch", lambda names: fetched.extend(names))
     monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))  # nothing is here but what came with the package
     evaluations = ("accuracy", "outliers", "outliers(against='cifar10 + part(limit=9)', limit=5)")
-    fetching.fetch_for([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)])
-    assert fetched == ["fashion", "cifar10"]
+    assert fetching.missing([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)]) == ["fashion", "cifar10"]

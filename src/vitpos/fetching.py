@@ -45,11 +45,16 @@ def fetch(names: Iterable[str]) -> None:
 
 
 def fetch_for(cells: Iterable[Cell]) -> None:
-    """Fetches what is missing or not as published of what cells are trained on and what evaluations set against it."""
+    """Fetches what cells need and is missing or not as published."""
+    fetch(missing(cells))
+
+
+def missing(cells: Iterable[Cell]) -> list[str]:
+    """The data sets, not here or not as published, that cells are trained on or evaluations set against them."""
     specs = dict.fromkeys(spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluate))))
     named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
     files = {name: STORED.load(name) for name in named if name in STORED}
-    fetch(name for name, kept in files.items() if kept.sources and kept.problems())
+    return [name for name, kept in files.items() if kept.sources and kept.problems()]
 
 
 def _against(evaluation: str) -> str | None:

@@ -28,7 +28,10 @@ def in_shape(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
             images = (images * weights).sum(1, keepdim=True).round().to(torch.uint8)
         else:
             images = images.expand(-1, 3, -1, -1)
-    if list(images.shape[2:]) != size:
-        wide = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
-        images = wide.round().clamp(0, 255).to(torch.uint8)
-    return images
+    return images if list(images.shape[2:]) == size else stretched(images, (size[0], size[1]))
+
+
+def stretched(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bytes resized bilinearly to another height and width, antialiased when they shrink."""
+    other = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
+    return other.round_().clamp_(0, 255).to(torch.uint8)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.data.base import Dataset
+from vitpos.data.shapes import stretched
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
@@ -117,8 +118,7 @@ def _prepared(model: PatchClassifier, grid: Size, coordinates: Coordinates) -> t
 def sized(images: Tensor, size: Size, protocol: Protocol) -> Tensor:
     """Pictures of bytes brought to another height and width: resized, or with a border put on or cut off."""
     if protocol == "resize":
-        other = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
-        return other.round_().clamp_(0, 255).to(torch.uint8)
+        return stretched(images, size)
     borders = []
     for new, old in zip(reversed(size), reversed(images.shape[2:]), strict=True):  # F.pad begins with the width
         before = int((new - old) / 2)  # towards zero, so that a border put on is the one cut off
