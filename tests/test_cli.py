@@ -186,6 +186,25 @@ def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
     assert {row["encoding"] for row in rows(tmp_path / "out")} == {"none"}
 
 
+def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):
+    done = vitpos("run", tiny, "--out", finished[0], "--set", "model=vit(heads=5)")
+    assert done.returncode == 2 and "held other settings" not in done.stderr
+
+
+def test_what_is_finished_is_not_rehearsed_again(tiny, finished):
+    from vitpos import lab
+    from vitpos.experiment import Experiment
+
+    class Count(lab.Watch):
+        rows: ClassVar[list[int]] = []
+
+        def check(self, done, all):
+            self.rows.append(all)
+
+    lab.run(Experiment.read(str(tiny)), finished[0], workers=1, watch=Count())
+    assert Count.rows == [0]
+
+
 def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
     command = [
         sys.executable,

@@ -75,9 +75,19 @@ def test_a_part_is_drawn_once_and_leaves_the_test_alone():
     assert part.train.labels.bincount(minlength=10).min() > 10
 
 
+def test_held_images_are_of_the_training_set_and_not_trained_on():
+    def rows(images):
+        return sorted(images.flatten(1).numpy().tobytes()[i * 784 : (i + 1) * 784] for i in range(len(images)))
+
+    whole, held = load("mnist(limit=500)"), load("mnist(limit=500) + held(fraction=0.2)")
+    assert len(held.train) == 400 and len(held.test) == 100
+    assert rows(torch.cat([held.train.images, held.test.images])) == rows(whole.train.images)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("mnist + held(fraction=1.0)", "keep some for both"),
         ("jigsaw + mnist", "a view comes after"),
         ("jigsaw", "without a data set"),
         ("mnist + mnist", "only a view can be added"),

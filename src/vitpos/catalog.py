@@ -30,6 +30,13 @@ class Option:
     def __str__(self) -> str:
         return ast.unparse(self.annotation) if self.annotation else "any"
 
+    @property
+    def choices(self) -> list[Any]:
+        """The values of its Literal, if its annotation has one."""
+        nodes = ast.walk(self.annotation) if self.annotation else ()
+        literals = [n for n in nodes if isinstance(n, ast.Subscript) and ast.unparse(n.value) == "Literal"]
+        return [choice for literal in literals for choice in _constants(literal.slice)]
+
 
 @dataclass(frozen=True)
 class Entry:

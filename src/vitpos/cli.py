@@ -68,8 +68,7 @@ def run(
     from vitpos.report import write_report
     from vitpos.store import Folder
 
-    if (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells:
-        print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
+    other = (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells
     fetch_for(asked.cells)
     failure: WorkError | None = None
     with Progress() as progress:
@@ -79,6 +78,8 @@ def run(
             failure = error
     if not (out / "experiment.json").exists() or not (folder := Folder.open(out)).runs:
         raise failure or AssertionError("a run without cells")
+    if other:
+        print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
     progress.show(range(len(asked.tables)), folder)
     for spec in () if asked.tables else dict.fromkeys(spec for cell in asked.cells for spec in cell.evaluate):
         show_answers(folder, spec)

@@ -26,6 +26,9 @@ from vitpos.workers import Event, cores, spread
 class Watch:
     """Who follows a run; this one looks away. The command line shows progress with another."""
 
+    def check(self, done: int, all: int) -> None:
+        """So many of all rows have been rehearsed."""
+
     def start(self, cell: Cell, images: int, done: int) -> None:
         """A cell begins to train on ``images`` in all, ``done`` of them before."""
 
@@ -46,7 +49,8 @@ def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch:
     weights depend on the number of threads that train it, which is the cores divided by the workers.
     """
     watch = watch or Watch()
-    check(experiment.cells, experiment.tables)  # before anything is trained or written
+    ahead = [cell for cell in experiment.cells if not _finished(out, cell)]
+    check(ahead, experiment.tables, watch.check)  # before anything is trained or written
     failed: list[Cell] = []
     with Folder.working(out, experiment) as folder:
 
@@ -64,9 +68,18 @@ def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch:
     return folder
 
 
+def _finished(out: Path, cell: Cell) -> bool:
+    run = Run(_place(out, cell))
+    return run.trained and set(cell.evaluate) <= set(run.scores)
+
+
+def _place(out: Path, cell: Cell) -> Path:
+    return out / "cells" / cell.key
+
+
 def run_cell(cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
     """Trains and measures one cell, as far as that is not done yet."""
-    run = Run.create(folder / "cells" / cell.key, cell)
+    run = Run.create(_place(folder, cell), cell)
     if not run.trained:
         train(cell, run, say)
     evaluate(run, [spec for spec in cell.evaluate if spec not in run.scores])
@@ -114,13 +127,17 @@ def restore(run: Run) -> Classifier:
     return model.eval()
 
 
-def check(cells: Iterable[Cell], tables: Iterable[Table] = ()) -> None:
-    """Tells now what would go wrong after hours, by a rehearsal on a few images: data, models, evaluations, metrics."""
-    for cell in {cell.row: cell for cell in cells}.values():
+def check(
+    cells: Iterable[Cell], tables: Iterable[Table] = (), told: Callable[[int, int], None] = lambda done, all: None
+) -> None:
+    """Tells now what would go wrong after hours, by a rehearsal on two images: data, models, evaluations, metrics."""
+    rows = list({cell.row: cell for cell in cells}.values())
+    for number, cell in enumerate(rows):
+        told(number, len(rows))
         try:
             data = load(cell.data)
             model = build(cell, data)
-            few = replace(data, train=data.train.first(8), test=data.test.first(8))
+            few = replace(data, train=data.train.first(2), test=data.test.first(2))
             if cell.train.batch == 1 and any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()):
                 raise UserError("batch norms need more than one image; set train.batch to 2 or more")
             augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
@@ -134,6 +151,7 @@ def check(cells: Iterable[Cell], tables: Iterable[Table] = ()) -> None:
                     raise UserError(
                         f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}"
                     )
+    told(len(rows), len(rows))
 
 
 def _workers(asked: int | None, experiment: Experiment) -> int:

@@ -42,7 +42,10 @@ def entries(kind: str, geometry: str | None = None) -> list[dict[str, Any]]:
     found = []
     for name in CATALOGS[kind]:
         entry = CATALOGS[kind].describe(name)
-        options = {key: {"type": str(option), "default": option.default} for key, option in entry.options.items()}
+        options = {
+            key: {"type": str(option), "default": option.default, "choices": option.choices}
+            for key, option in entry.options.items()
+        }
         about = _encoding(entry) if kind == "encodings" else {}
         if about and geometry:
             about["parameters"] = _parameters(name, geometry)
@@ -102,7 +105,7 @@ def show(kind: str, geometry: str | None = None) -> None:
     width = max(len(entry["name"]) for entry in found)
     for entry in found:
         print(f"  {entry['name']:{width}}  {entry['summary']}")
-        details = [", ".join(f"{key}={option['default']!r}" for key, option in entry["options"].items())]
+        details = [", ".join(f"{key}={_values(option)}" for key, option in entry["options"].items())]
         if "traits" in entry:
             known = entry["source"], ", ".join(entry["attaches"]), ", ".join(entry["traits"])
             details.append(" · ".join(filter(None, known)))
@@ -112,6 +115,12 @@ def show(kind: str, geometry: str | None = None) -> None:
             details.append(f"{count:,} parameters" if isinstance(count, int) else count)
         for detail in filter(None, details):
             print(f"  {'':{width}}    {detail}")
+
+
+def _values(option: dict[str, Any]) -> str:
+    """The default, and what else there is to choose."""
+    others = [choice for choice in option["choices"] if choice != option["default"]]
+    return "|".join(map(repr, [option["default"], *others]))
 
 
 def _question(name: str) -> str:

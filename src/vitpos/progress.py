@@ -50,6 +50,7 @@ class Progress(Watch):
             disable=not errors.is_terminal,
         )
         self.tasks: dict[Cell, TaskID] = {}
+        self.rehearsal: TaskID | None = None
         self.shown: set[int] = set()
 
     def __enter__(self) -> Self:
@@ -58,6 +59,12 @@ class Progress(Watch):
 
     def __exit__(self, *error: object) -> None:
         self.bar.stop()
+
+    def check(self, done: int, all: int) -> None:
+        """Shows how far the rehearsal is."""
+        if self.rehearsal is None:
+            self.rehearsal = self.bar.add_task("rehearsing", total=all)
+        self.bar.update(self.rehearsal, completed=done, visible=done < all)
 
     def start(self, cell: Cell, images: int, done: int) -> None:
         """Opens the bar of a cell."""

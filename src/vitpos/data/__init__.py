@@ -18,6 +18,7 @@ DATASETS = Catalog(
         "sides": "vitpos.data.synthetic:sides",
         "only": "vitpos.data.views:only",
         "part": "vitpos.data.views:part",
+        "held": "vitpos.data.views:held",
         "jigsaw": "vitpos.data.views:jigsaw",
     },
     sums=True,

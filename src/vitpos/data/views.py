@@ -39,6 +39,22 @@ def part(*, fraction: float = 1.0, limit: int | None = None, seed: int = 0) -> V
     return View(lambda data: shortened(data, fraction, limit, seed=seed))
 
 
+def held(*, fraction: float = 0.1, seed: int = 0) -> View:
+    """Tested on a share of the training images, which are kept out of training, in place of the test images.
+
+    For choosing settings: what is chosen by the test images is not measured by them.
+    """
+
+    def apply(data: Dataset) -> Dataset:
+        count = round(fraction * len(data.train))
+        if not 0 < count < len(data.train):
+            raise UserError(f"view 'held' got fraction={fraction} of {len(data.train)} images; keep some for both")
+        order = permutation(len(data.train), seed=seed)
+        return replace(data, train=data.train.take(order[count:]), test=data.train.take(order[:count]))
+
+    return View(apply)
+
+
 def jigsaw(*, grid: tuple[int, int] = (7, 7), per: Literal["set", "image"] = "set", seed: int = 0) -> View:
     """Pictures cut along a grid and rearranged, in training and test, by one permutation or by one for each image.
 
