@@ -240,6 +240,14 @@ def test_a_slot_index_stays_with_its_slot_when_patches_move():
     assert not (moved == x).all(-1).any(), "no patch is where it was"
 
 
+def test_a_slot_keeps_its_index_where_the_place_is_hidden():
+    encoding = model_of("learned + mjp(index=True)").encoding
+    puzzle = encoding.parts[1]
+    torch.nn.init.normal_(puzzle.index.table)
+    added = encoding.embed(torch.zeros(1, 20, 32), Positions.of(GRID).hide(torch.ones(1, 20, dtype=torch.bool)))
+    assert torch.allclose(added[0], puzzle.unknown + puzzle.index.table.flatten(0, 2))
+
+
 def test_the_published_codes_blocks_start_and_decay():
     encoding = model_of("learned(std=1.0, decay=True) + mjp(std=1.0, decay=True)").encoding
     assert encoding.parts[1].unknown.std() > 0.5

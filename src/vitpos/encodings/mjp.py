@@ -23,7 +23,7 @@ class MJP(PositionEncoding):
 
     Goes with another encoding, ``learned + mjp(ratio=0.27)``. ``ratio`` of the patches are under the mask. ``jigsaw``
     shuffles them, ``unknown`` hides their places from every encoding and adds one shared trained vector instead,
-    ``index`` adds one more trained vector per slot, from zero. ``dal`` is the head that has to find row and
+    ``index`` adds one more trained vector per slot, from zero, hidden or not. ``dal`` is the head that has to find row and
     column in the position vectors of the places that are not hidden, and so a penalty on those vectors: the mean absolute
     error in cells times ``weight``. It reads what the other encodings add to tokens; where they add nothing there is
     nothing to find and no penalty. A ``ratio`` of 0 leaves the penalty alone, without an unknown vector. Nothing is masked
@@ -100,7 +100,7 @@ class MJP(PositionEncoding):
         """Adds the unknown vector where a place is hidden, and the vector of the slot."""
         if self.unknown is not None and pos.hiding:
             x = x + torch.where(pos.known[..., None], 0, self.unknown)
-        return x if self.index is None else self.index.embed(x, pos)
+        return x if self.index is None else self.index.embed(x, pos.shown())
 
     def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
         """How far the head's rows and columns are from the true ones, where places are not hidden."""
