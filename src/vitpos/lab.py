@@ -49,8 +49,7 @@ def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch:
     weights depend on the number of threads that train it, which is the cores divided by the workers.
     """
     watch = watch or Watch()
-    ahead = [cell for cell in experiment.cells if not _finished(out, cell)]
-    check(ahead, experiment.tables, watch.check)  # before anything is trained or written
+    check(Folder(out, experiment).unfinished, experiment.tables, watch.check)  # before anything is trained or written
     failed: list[Cell] = []
     with Folder.working(out, experiment) as folder:
 
@@ -68,18 +67,9 @@ def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch:
     return folder
 
 
-def _finished(out: Path, cell: Cell) -> bool:
-    run = Run(_place(out, cell))
-    return run.trained and set(cell.evaluate) <= set(run.scores)
-
-
-def _place(out: Path, cell: Cell) -> Path:
-    return out / "cells" / cell.key
-
-
 def run_cell(cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
     """Trains and measures one cell, as far as that is not done yet."""
-    run = Run.create(_place(folder, cell), cell)
+    run = Run.create(folder / "cells" / cell.key, cell)
     if not run.trained:
         train(cell, run, say)
     evaluate(run, [spec for spec in cell.evaluate if spec not in run.scores])
