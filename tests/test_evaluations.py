@@ -351,7 +351,25 @@ def test_work_and_memory_are_counted():
     # of a ViT on 7×7 patches without CLS, in order: patches, q k v and the output, attention, feed-forward, head
     expected = 49 * 16 * 16 + 2 * (49 * 4 * 16 * 16 + 2 * 49 * 49 * 16 + 49 * 8 * 16 * 16) + 16 * 10
     assert found["none"]["multiply_adds"] == found["learned"]["multiply_adds"] == expected
-    assert found["relative"]["kept_megabytes"] > found["none"]["kept_megabytes"] > 4 * 49 * 16 * 4 * 10 / 1e6
+    assert found["relative"]["peak_megabytes"] > found["none"]["peak_megabytes"] > 4 * 49 * 16 * 4 * 10 / 1e6
+    assert all(numbers["step_ratio"] > 0 for numbers in found.values())
+
+
+def test_the_peak_of_memory_is_that_of_tensors_alive_at_the_same_time():
+    class Wasteful(torch.nn.Linear):
+        def step(self, images):
+            for _ in range(3):
+                images = images + (torch.zeros(250_000) + 1).sum()  # two million bytes, freed before the next two
+            return super().forward(images.flatten(1)), 0.0
+
+        def forward(self, images):
+            return self.step(images)[0]
+
+    model, data = Wasteful(784, 10), few_pictures()
+    taken = EVALUATIONS.build("cost(batch=4, steps=1)", model, data)["peak_megabytes"]
+    weights = 4 * 7850 / 1e6
+    assert 2 + weights < taken < 2.2 + 2 * weights
+    assert "step_ratio" not in EVALUATIONS.build("cost(batch=4, steps=1)", model, data)
 
 
 def test_a_curve_of_moves_is_made_of_single_moves():

@@ -49,15 +49,15 @@ def digits(
     shape: tuple[int, int, int],
     *,
     count: int = 1000,
-    grid: tuple[int, int] = (1, 1),
-    filled: int = 1,
+    grid: tuple[int, int] = (2, 2),
+    filled: int = 3,
     seed: int = 0,
 ) -> SceneSet:
     """Digits of MNIST in some cells of a grid, on black: class 0 is the background, 1 to 10 are the digits 0 to 9.
 
     ``count`` scenes to train, a quarter as many to test, of training and test digits. ``filled`` cells of ``grid``, drawn
-    for each scene, have a digit each, of 6/7 of the cell's shorter side, anywhere in the cell: one as large as the picture
-    allows, or ``digits(grid=(2, 2), filled=3)``. The pixels of a digit are its ink and what touches it.
+    for each scene, have a digit each, of 6/7 of the cell's shorter side, anywhere in the cell. The pixels of a digit are
+    its ink and what touches it.
     """
     _, height, width = shape
     cell = torch.tensor([height, width]) // torch.tensor(grid).clamp_min(1)
