@@ -217,6 +217,18 @@ def test_every_way_of_resampling_serves_every_grid_and_can_keep_lengths(how, gri
     assert torch.allclose(resample(constant, grid, how=how), torch.ones(*grid, 2), atol=1e-5)
 
 
+@pytest.mark.parametrize("how", ["bicubic", "bilinear", "area", "bicubic-antialias", "bilinear-antialias"])
+@pytest.mark.parametrize("rows", [14, 3])
+def test_a_table_one_cell_wide_is_resampled_as_one_of_several_equal_columns(how, rows):
+    table = torch.randn(7, 1, 8)
+    for more in ("", "-norm"):
+        several = resample(table.expand(-1, 4, -1), (rows, 4), how=how + more)
+        assert torch.allclose(resample(table, (rows, 1), how=how + more), several[:, :1], atol=1e-5)
+    wide = torch.randn(7, 3, 8)
+    narrow = resample(wide, (7, 1), how=how).expand(-1, 4, -1)
+    assert torch.allclose(resample(wide, (rows, 1), how=how), resample(narrow, (rows, 4), how=how)[:, :1], atol=1e-5)
+
+
 @pytest.mark.parametrize("how", ["nearest", "bicubic-sharp", "area-antialias"])
 def test_an_unknown_way_of_resampling_is_refused(how):
     with pytest.raises(ValueError, match="resampl"):

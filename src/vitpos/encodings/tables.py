@@ -72,6 +72,8 @@ def resample(table: Tensor, grid: tuple[int, int], *, how: str = "bicubic") -> T
     mode, antialias, norm = _parse(how)
     if tuple(table.shape[:2]) == tuple(grid):
         return table.clone()
+    if grid[1] == 1 != grid[0]:  # torch 2.13 forgets the rows of what it antialiases to a width of 1
+        return resample(table.transpose(0, 1), (1, grid[0]), how=how).transpose(0, 1)
     wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(2, 0, 1)[None]
     options = {} if mode == "area" else {"align_corners": False, "antialias": antialias}
     new = F.interpolate(wide, size=grid, mode=mode, **options)
