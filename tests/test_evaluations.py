@@ -1,12 +1,15 @@
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
 from vitpos.data.base import Dataset, Split, load
+from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.layers import relative_error
 from vitpos.evaluations.predict import predict, remembering
 from vitpos.evaluations.resolution import sized
 from vitpos.models import MODELS
@@ -261,17 +264,33 @@ def test_without_positions_tokens_move_with_the_picture(by):
     assert found["tokens"] == found["tokens_2"]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "zero"),
-    [("relative", True), ("rope", True), ("alibi", True), ("learned", False), ("sinusoidal", False)],
-)
+RELATIVE = [name for name in ENCODINGS if "relative" in ENCODINGS.describe(name).traits]
+
+
+@pytest.mark.parametrize("encoding", [*RELATIVE, "learned", "sinusoidal", "liere"])
 @pytest.mark.parametrize("by", [(0, 1), (-2, 1)])
-def test_relative_encodings_say_the_same_of_what_two_crops_share(encoding, zero, by):
+def test_relative_encodings_say_the_same_of_what_two_crops_share(encoding, by):
     model = a_model(encoding)
     for parameter in model.encoding.parameters():
         torch.nn.init.normal_(parameter)
     found = EVALUATIONS.build(f"translation(by={by}, edge='crop')", model, InDouble(few_pictures()))
-    assert (found["logits"] < 1e-10) == zero and found["tokens"] > 0
+    assert (found["logits"] < 1e-10) == (encoding in RELATIVE) and found["tokens"] > 0
+
+
+def test_a_pair_that_only_one_sees_counts_as_an_error_and_one_that_none_sees_does_not():
+    hidden = -torch.inf
+    expected = torch.tensor([[3.0, 4.0, hidden, hidden]]).expand(3, 4)
+    found = torch.tensor([[3.0, 4.0, hidden, hidden], [3.0, hidden, hidden, hidden], [3.0, 4.5, 7.0, hidden]])
+    usual = math.sqrt((9 + 16) / 2)
+    errors = [0, usual / 5, math.hypot(0.5, usual) / 5]
+    assert relative_error(found, expected).tolist() == pytest.approx(errors)
+    assert relative_error(torch.tensor([[math.nan]]), torch.ones(1, 1)).isnan()
+
+
+@pytest.mark.parametrize("edge", ["black", "wrap", "crop"])
+def test_heads_that_do_not_see_everything_still_give_numbers(edge):
+    found = EVALUATIONS.build(f"translation(by=(0, 1), edge='{edge}')", a_model("lookhere"), InDouble(few_pictures()))
+    assert all(map(math.isfinite, found.values()))
 
 
 def test_moves_are_what_they_say():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -82,8 +83,13 @@ class Run:
         return _read_json(self.path / "machine.json")
 
     def add_scores(self, evaluation: str, numbers: Mapping[str, float]) -> None:
-        """Keeps the numbers of one evaluation, replacing older ones of the same."""
-        _write(self.path / "scores.json", _json(self.scores | {evaluation: dict(numbers)}))
+        """Keeps the numbers of one evaluation, replacing older ones of the same.
+
+        What is not finite is left out: a number that does not exist (NaN) is missing, not measured, and JSON has no word
+        for infinity, of which nothing could be told over seeds anyway.
+        """
+        finite = {metric: value for metric, value in numbers.items() if math.isfinite(value)}
+        _write(self.path / "scores.json", _json(self.scores | {evaluation: finite}))
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
         """Keeps a state to go on from."""

@@ -1,4 +1,7 @@
-"""What can be asked of a trained model: one function each, ``(model, data, **options) -> {metric: number}``."""
+"""What can be asked of a trained model: one function each, ``(model, data, **options) -> {metric: number}``.
+
+A number that does not exist is NaN, and left out of what is stored.
+"""
 
 from vitpos.catalog import Catalog
 

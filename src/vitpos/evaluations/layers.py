@@ -45,6 +45,13 @@ def layers(
 
 
 def relative_error(found: Tensor, expected: Tensor) -> Tensor:
-    """(B,): the length of the difference over that of what is expected, for each image."""
-    difference, length = ((x.flatten(1).double()).norm(dim=1) for x in (found - expected, expected))
-    return difference / length.clamp_min(torch.finfo(torch.float64).tiny)
+    """(B,): the length of the difference over that of what is expected, for each image.
+
+    Two −∞ are alike; where only one of the two is −∞, they differ by the root mean square of all finite ones expected.
+    """
+    found, expected = found.flatten(1).double(), expected.flatten(1).double()
+    blind, should = found.isneginf(), expected.isneginf()
+    length = expected.masked_fill(should, 0).norm(dim=1)
+    usual = length / (~should).sum(1).clamp_min(1).sqrt()
+    difference = (found - expected).masked_fill(blind | should, 0).where(blind == should, usual[:, None])
+    return difference.norm(dim=1) / length.clamp_min(torch.finfo(torch.float64).tiny)

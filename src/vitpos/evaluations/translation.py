@@ -33,7 +33,9 @@ def translation(
     tokens, tokens_1, tokens_2, …: how far the tokens after the last and after each layer are from those before the move,
     where both show the same patch: the length of the difference over that of the tokens before (mean over the first
     ``limit`` test images). logits: the same of the first attention's logits among such patches; 0 for an encoding that
-    knows only how patches lie to each other. Only for whole patches, in models whose tokens stay on one grid.
+    knows only how patches lie to each other. A pair of patches that a head sees (a logit above −∞) only before or only
+    after the move counts as different by the logits' root mean square, one it never sees as alike. Both numbers only
+    for whole patches, in models whose tokens stay on one grid.
     ``edge="black"``: what leaves is lost, what comes in is black; ``"wrap"``: it comes in on the other side, which only
     a model without positions takes for the same; ``"crop"``: two crops of the enlarged picture, the fair test
     for relative encodings, whose ``agreement`` is between the two. ``by``: rows and columns, negative for up and left.

@@ -1,0 +1,14 @@
+"""What a run keeps."""
+
+import json
+import math
+
+from vitpos.store import Run
+
+
+def test_a_number_that_does_not_exist_is_missing_and_its_evaluation_counts_as_asked(tmp_path):
+    run = Run(tmp_path)
+    run.add_scores("translation", {"accuracy": 0.5, "logits": math.nan, "tokens": math.inf})
+    run.add_scores("outliers", {"aurra": math.nan})
+    assert run.scores == {"translation": {"accuracy": 0.5}, "outliers": {}}
+    assert "NaN" not in (text := (tmp_path / "scores.json").read_text()) and json.loads(text) == run.scores
