@@ -15,6 +15,7 @@ from vitpos.evaluations.resolution import sized
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.moves import moved, scattered, shared
+from vitpos.patches import permutation
 
 
 class Oracle(Classifier):
@@ -244,22 +245,20 @@ def a_model(encoding, spec="vit(patch=4, dim=16, depth=2, heads=2, pool='mean', 
     return MODELS.build(spec, (1, 28, 28), 10, encoding).double()
 
 
-class InDouble:
-    """The data as numbers of double precision, so that zero is zero."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __getattr__(self, name):
-        return getattr(self.data, name)
+class InDouble(Dataset):
+    """Data as numbers of double precision, so that zero is zero."""
 
     def inputs(self, images):
-        return self.data.inputs(images).double()
+        return super().inputs(images).double()
+
+
+def in_double(data):
+    return InDouble(data.train, data.test, data.classes, data.mean, data.std)
 
 
 @pytest.mark.parametrize("by", [(1, 0), (-2, 3)])
 def test_without_positions_tokens_move_with_the_picture(by):
-    found = EVALUATIONS.build(f"translation(by={by}, edge='wrap')", a_model("none"), InDouble(few_pictures()))
+    found = EVALUATIONS.build(f"translation(by={by}, edge='wrap')", a_model("none"), in_double(few_pictures()))
     assert found["agreement"] == 1 and found["tokens_1"] < 1e-12 and found["tokens"] < 1e-12 and found["logits"] < 1e-12
     assert found["tokens"] == found["tokens_2"]
 
@@ -273,7 +272,7 @@ def test_relative_encodings_say_the_same_of_what_two_crops_share(encoding, by):
     model = a_model(encoding)
     for parameter in model.encoding.parameters():
         torch.nn.init.normal_(parameter)
-    found = EVALUATIONS.build(f"translation(by={by}, edge='crop')", model, InDouble(few_pictures()))
+    found = EVALUATIONS.build(f"translation(by={by}, edge='crop')", model, in_double(few_pictures()))
     assert (found["logits"] < 1e-10) == (encoding in RELATIVE) and found["tokens"] > 0
 
 
@@ -289,7 +288,7 @@ def test_a_pair_that_only_one_sees_counts_as_an_error_and_one_that_none_sees_doe
 
 @pytest.mark.parametrize("edge", ["black", "wrap", "crop"])
 def test_heads_that_do_not_see_everything_still_give_numbers(edge):
-    found = EVALUATIONS.build(f"translation(by=(0, 1), edge='{edge}')", a_model("lookhere"), InDouble(few_pictures()))
+    found = EVALUATIONS.build(f"translation(by=(0, 1), edge='{edge}')", a_model("lookhere"), in_double(few_pictures()))
     assert all(map(math.isfinite, found.values()))
 
 
@@ -408,3 +407,39 @@ def test_what_is_remembered_belongs_to_the_set_it_was_seen_with():
                 few = replace(data, test=data.test.first(count))
                 assert len(predict(model, few)) == count
                 del few
+
+
+LIMITED = ["resolution(size=(28, 28), limit={})", "resolutions(factors=(1.0, 0.5), limit={})", "translation(limit={})"]
+LIMITED += ["translations(steps=(1,), limit={})", "corruption(kinds=('contrast',), severities=(1,), limit={})"]
+
+
+@pytest.mark.parametrize("spec", LIMITED)
+def test_so_many_images_are_drawn_from_all_of_them_and_kept_in_order(spec):
+    data = few_digits(300)
+    data = replace(data, test=data.test.take(data.test.labels.argsort()))  # class after class, as folders are
+    few = replace(data, test=data.test.take(permutation(300, seed=0)[:40].sort().values))
+    assert len(few.test.labels.unique()) > 5, "of all classes"
+    model = trained_like("learned")
+    every, none_left_out = (EVALUATIONS.build(spec.format(limit), model, few) for limit in (None, 40))
+    found = EVALUATIONS.build(spec.format(40), model, data)
+    drawn = {name for name in found if not spec.startswith("translation(") or name.startswith(("tokens", "logits"))}
+    assert none_left_out == every and {name: found[name] for name in drawn} == {name: every[name] for name in drawn}
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+@pytest.mark.parametrize("spec", [*LIMITED, "outliers(against='sides(count=96)', limit={})"])
+def test_a_limit_below_one_is_refused(spec, limit):
+    with pytest.raises(UserError, match=f"limit={limit}; take 1 image or more, or limit=None for all"):
+        EVALUATIONS.build(spec.format(limit), trained_like("learned"), few_digits(3))
+
+
+def test_a_part_of_the_data_is_drawn_once_so_that_answers_on_it_are_remembered():
+    data, model = few_digits(60), trained_like("learned")
+    assert data.some(20) is data.some(20) is not data.some(20, seed=1) and data.some(60) is data.some(None) is data
+    passes = []
+    model.head.register_forward_hook(lambda *_: passes.append(1))
+    with remembering():
+        EVALUATIONS.build("translations(steps=(1, 2), limit=20)", model, data)
+        assert len(passes) == 3, "two moves, and once before them"
+        EVALUATIONS.build("corruption(kinds=('contrast',), severities=(1,), limit=20)", model, data)
+        assert len(passes) == 4

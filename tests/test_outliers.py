@@ -166,7 +166,6 @@ def test_pictures_take_another_shape():
     [
         ("classes=(0, 3)", "from 0 to 2"),
         ("classes=()", "choose different ones"),
-        ("limit=0", "1 outlier or more"),
         ("against='fashon'", "did you mean 'fashion'"),
         ("against='only'", "a view without a data set"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
@@ -51,6 +51,7 @@ class Dataset:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    _parts: dict[tuple[int, int], Dataset] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -62,6 +63,20 @@ class Dataset:
         """Bytes (B, C, height, width) as the normalised numbers that a model reads."""
         mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.mean, self.std))
         return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
+
+    def some(self, limit: int | None, *, seed: int = 0) -> Dataset:
+        """The data with so many of its test images, drawn by a seed from all of them, in their order; itself for all.
+
+        Made once for each limit and seed, so that answers on it can be remembered.
+        """
+        if limit is not None and limit < 1:
+            raise UserError(f"an evaluation got limit={limit}; take 1 image or more, or limit=None for all")
+        if limit is None or limit >= len(self.test):
+            return self
+        if (limit, seed) not in self._parts:
+            drawn = permutation(len(self.test), seed=seed)[:limit].sort().values
+            self._parts[limit, seed] = replace(self, test=self.test.take(drawn))
+        return self._parts[limit, seed]
 
     def __add__(self, view: View) -> Dataset:
         if not isinstance(view, View):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import fmean
 from typing import Literal
 
@@ -13,7 +12,6 @@ from vitpos.data.corruptions import CORRUPTIONS, PROCEDURAL, corrupt
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import Change, predict, share
 from vitpos.models.base import Classifier
-from vitpos.patches import permutation
 
 ALEXNET = {  # errors on ImageNet-C, means over severities, that other models' errors are divided by (1903.12261)
     "gaussian_noise": 0.8864,
@@ -77,10 +75,8 @@ def corruption(
     ``parameters``: how strong the corruptions are, as for ImageNet-C or as for CIFAR-10-C. ``limit``: so many test images,
     drawn by ``seed``; without it, all. Corruptions depend on ``seed`` alone, so that all models see the same.
     """
-    _check(kinds, severities, limit)
-    few = (
-        replace(data, test=data.test.take(permutation(len(data.test), seed=seed)[:limit].sort()[0])) if limit else data
-    )
+    _check(kinds, severities)
+    few = data.some(limit, seed=seed)
 
     def error(change: Change | None) -> float:
         return share(predict(model, few, change).argmax(1) != few.test.labels)
@@ -106,7 +102,7 @@ def corruption(
     return found
 
 
-def _check(kinds: tuple[str, ...], severities: tuple[int, ...], limit: int | None) -> None:
+def _check(kinds: tuple[str, ...], severities: tuple[int, ...]) -> None:
     unknown = [kind for kind in kinds if kind not in CORRUPTIONS]
     if unknown or not kinds or len(set(kinds)) < len(kinds):
         raise UserError(
@@ -114,5 +110,3 @@ def _check(kinds: tuple[str, ...], severities: tuple[int, ...], limit: int | Non
         )
     if not severities or not set(severities) <= set(ALL) or len(set(severities)) < len(severities):
         raise UserError(f"evaluation 'corruption' got severities={severities}; choose some of 1 to 5, each once")
-    if limit is not None and limit < 1:
-        raise UserError(f"evaluation 'corruption' got limit={limit}; take 1 image or more, or leave it out for all")

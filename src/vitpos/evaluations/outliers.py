@@ -19,7 +19,6 @@ from vitpos.evaluations.confidence import (
 )
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier
-from vitpos.patches import permutation
 
 
 def outliers(
@@ -51,15 +50,14 @@ def outliers(
         raise UserError(
             f"evaluation 'outliers' got classes {classes}; choose different ones from 0 to {len(data.classes) - 1}"
         )
-    if limit is not None and limit < 1:
-        raise UserError(f"evaluation 'outliers' got limit={limit}; take 1 outlier or more")
-    chosen, strange = torch.tensor(wanted), load(against).test
-    drawn = permutation(len(strange), seed=0)[: min(limit or len(strange), len(data.test))]
+    most = len(data.test)
+    strange = load(against).some(most if limit is None else min(limit, most)).test
+    chosen = torch.tensor(wanted)
 
     def show(images: Tensor, start: int) -> tuple[Tensor, None]:
         return in_shape(images, data.shape), None
 
-    other = _confidence(predict(model, replace(data, test=strange.take(drawn)), show), chosen)[0]
+    other = _confidence(predict(model, replace(data, test=strange), show), chosen)[0]
     own = torch.isin(data.test.labels, chosen)
     sure, answers = (x[own] for x in _confidence(predict(model, data), chosen))
     right = answers == data.test.labels[own]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -38,7 +37,7 @@ def resolution(
 ) -> dict[str, float]:
     """Right answers on test images of another height and width, so that the grid of patches changes.
 
-    accuracy: share of the test images (of the first ``limit``), 0 to 1, whose largest logit is their label's.
+    accuracy: share of the test images (or of ``limit`` of them, drawn once), 0 to 1, whose largest logit is their label's.
     ``protocol="resize"``: pictures are resized bilinearly (antialiased when shrunk), so that what they show changes its
     size in patches; ``"pad"``: it keeps its size, in the middle of a larger black picture or of a smaller crop.
     ``coordinates="fit"``: the new grid is laid over the span of the training grid; ``"beyond"``: its places keep whole
@@ -56,17 +55,15 @@ def resolution(
             f"evaluation 'resolution' got size={size}, which is not made of whole patches of {high}x{wide}; "
             f"give multiples of {high} and {wide}"
         ) from None
-    if tune < 0 or rate <= 0 or (limit is not None and limit < 1):
-        raise UserError(
-            f"evaluation 'resolution' got tune={tune}, rate={rate}, limit={limit}; "
-            "take steps from 0, a rate above 0 and a limit from 1"
-        )
+    if tune < 0 or rate <= 0:
+        raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
+    few = data.some(limit)
     if tables:
         model = model.resized(grid, how=tables)
     model, positions = _prepared(model, grid, coordinates)
     if tune:
         model = _tuned(model, data, size, protocol, positions, tune, rate)
-    return {"accuracy": _accuracy(model, data, size, protocol, positions, limit)}
+    return {"accuracy": _accuracy(model, few, size, protocol, positions)}
 
 
 def resolutions(
@@ -80,19 +77,19 @@ def resolutions(
 ) -> dict[str, float]:
     """Right answers by the size of the picture, as ``resolution`` gives them one by one.
 
-    accuracy_0.5, …: share of the first ``limit`` test images, 0 to 1, answered rightly at so many times the height and
+    accuracy_0.5, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at so many times the height and
     width that was trained with, to the nearest whole patches. area: the area under accuracy over the logarithm of the
     factor, divided by its range, so that 1 means right at every size. worst: the lowest of them.
     """
     model = _with_patches("resolutions", model)
     if len(factors) < 2 or min(factors) <= 0 or len(set(factors)) < len(factors):
         raise UserError(f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0")
-    found = {}
+    few, found = data.some(limit), {}
     for factor in sorted(factors):
         grid = max(1, round(factor * model.span[0])), max(1, round(factor * model.span[1]))
         size = grid[0] * model.patch[0], grid[1] * model.patch[1]
         ready, positions = _prepared(model, grid, coordinates)
-        found[factor] = _accuracy(ready, data, size, protocol, positions, limit)
+        found[factor] = _accuracy(ready, few, size, protocol, positions)
     at = [math.log(factor) for factor in found]
     heights = list(found.values())
     area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
@@ -126,12 +123,9 @@ def sized(images: Tensor, size: Size, protocol: Protocol) -> Tensor:
     return F.pad(images, borders)
 
 
-def _accuracy(
-    model: PatchClassifier, data: Dataset, size: Size, protocol: Protocol, positions: Positions, limit: int | None
-) -> float:
-    few = replace(data, test=data.test.first(limit)) if limit else data
-    logits = predict(model, few, lambda images, start: (sized(images, size, protocol), positions))
-    return share(logits.argmax(1) == few.test.labels)
+def _accuracy(model: PatchClassifier, data: Dataset, size: Size, protocol: Protocol, positions: Positions) -> float:
+    logits = predict(model, data, lambda images, start: (sized(images, size, protocol), positions))
+    return share(logits.argmax(1) == data.test.labels)
 
 
 def _tuned(

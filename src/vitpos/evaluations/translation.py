@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -24,15 +23,15 @@ def translation(
     by: tuple[int, int] = (0, 1),
     unit: Literal["patches", "pixels"] = "patches",
     edge: Literal["black", "wrap", "crop"] = "black",
-    limit: int = 200,
+    limit: int | None = 200,
 ) -> dict[str, float]:
     """What a model makes of test images moved down and right by so many patches or pixels.
 
     accuracy: share of the moved test images, 0 to 1, whose largest logit is their label's.
     agreement: share answered as before the move; agreement_and_right: answered so, and rightly.
     tokens, tokens_1, tokens_2, …: how far the tokens after the last and after each layer are from those before the move,
-    where both show the same patch: the length of the difference over that of the tokens before (mean over the first
-    ``limit`` test images). logits: the same of the first attention's logits among such patches; 0 for an encoding that
+    where both show the same patch: the length of the difference over that of the tokens before (mean over ``limit`` test
+    images, drawn once). logits: the same of the first attention's logits among such patches; 0 for an encoding that
     knows only how patches lie to each other. A pair of patches that a head sees (a logit above −∞) only before or only
     after the move counts as different by the logits' root mean square, one it never sees as alike. Both numbers only
     for whole patches, in models whose tokens stay on one grid.
@@ -45,11 +44,11 @@ def translation(
     patch = model.patch if isinstance(model, PatchClassifier) and unit == "patches" else (1, 1)
     pixels = by[0] * patch[0], by[1] * patch[1]
     height, width = data.shape[1:]
-    if limit < 1 or abs(pixels[0]) >= height or abs(pixels[1]) >= width:
+    if abs(pixels[0]) >= height or abs(pixels[1]) >= width:
         raise UserError(
-            f"evaluation 'translation' got by={by} {unit}, limit={limit}, which leaves nothing of {height}x{width} pixels; "
-            "move less, and take a limit from 1"
+            f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; move less"
         )
+    few = data.some(limit)
     after = predict(model, data, lambda images, start: (moved(images, pixels, edge)[1], None)).argmax(1)
     same_place = (lambda images, start: (moved(images, pixels, edge)[0], None)) if edge == "crop" else None
     before = predict(model, data, same_place).argmax(1)
@@ -57,7 +56,7 @@ def translation(
     found = {"accuracy": share(right), "agreement": share(same), "agreement_and_right": share(right & same)}
     if not isinstance(model, PatchClassifier) or unit == "pixels":
         return found
-    return found | _errors(model, data, by, pixels, edge, limit)
+    return found | _errors(model, few, by, pixels, edge)
 
 
 def _errors(
@@ -66,13 +65,13 @@ def _errors(
     by: tuple[int, int],
     pixels: tuple[int, int],
     edge: Literal["black", "wrap", "crop"],
-    limit: int,
 ) -> dict[str, float]:
     """How far tokens and logits are from those before the move."""
     device = model.project.weight.device
     errors: list[Tensor] = []
-    for images in data.test.images[:limit].split(100):
-        pair = [data.inputs(part.to(device)) for part in moved(images, pixels, edge)]
+    for start in range(0, len(data.test), 100):
+        images = data.test.images[start : start + 100].to(device)
+        pair = [data.inputs(part) for part in moved(images, pixels, edge)]
         with torch.inference_mode():
             (tokens, logits), (tokens_moved, logits_moved) = (layers(model, part) for part in pair)
         if not tokens:
@@ -95,12 +94,12 @@ def translations(
 ) -> dict[str, float]:
     """What a model makes of test images moved by more and more pixels, as ``translation`` gives it one by one.
 
-    accuracy_1, …: share of the first ``limit`` test images, 0 to 1, answered rightly after a move to the right by so many
-    pixels; agreement_1, …: share answered as before it.
+    accuracy_1, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly after a move to the right by so
+    many pixels; agreement_1, …: share answered as before it.
     """
     if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
         raise UserError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
-    few = replace(data, test=data.test.first(limit)) if limit else data
+    few = data.some(limit)
     found: dict[str, dict[str, float]] = {"accuracy": {}, "agreement": {}}
     for step in sorted(steps):
         one = translation(model, few, by=(0, step), unit="pixels", edge=edge)
