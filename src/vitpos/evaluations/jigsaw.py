@@ -42,10 +42,10 @@ def jigsaw(
 
     def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         rows = slice(start, start + len(images)) if per == "image" else slice(None)
-        moved = rearrange(images, grid, order[rows])
+        moved = rearrange(images, grid, order[rows].to(images.device))
         if not isinstance(model, PatchClassifier) or finer is None:
             return moved, None
-        return moved, model.positions(images).permute(finer[rows])
+        return moved, model.positions(images).permute(finer[rows].to(images.device))
 
     answers, usual = predict(model, data, change).argmax(1), predict(model, data).argmax(1)
     return {"accuracy": share(answers == data.test.labels), "agreement": share(answers == usual)}

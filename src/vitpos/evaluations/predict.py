@@ -28,19 +28,24 @@ def respond(
     key = (id(model), id(data))
     if change is None and _known is not None and key in _known:
         return _known[key][1]
-    device = next(model.parameters(), torch.empty(0)).device
     read, said = [], []
     with torch.inference_mode():
-        for start in range(0, len(data.test), batch):
-            images = data.test.images[start : start + batch]
+        for start, images in batches(model, data, batch):
             changed, positions = change(images, start) if change else (images, None)
-            features = model.features(data.inputs(changed.to(device)), positions.to(device) if positions else None)
+            features = model.features(data.inputs(changed), positions.to(images.device) if positions else None)
             read.append(features.cpu())
             said.append(model.head(features).cpu())
     found = torch.cat(read), torch.cat(said)
     if change is None and _known is not None:
         _known[key] = (model, data), found  # kept with them, so that no other object can come by their ids
     return found
+
+
+def batches(model: Classifier, data: Dataset, batch: int = 128) -> Iterator[tuple[int, Tensor]]:
+    """The test images as bytes, on the model's device, each batch with the index of its first."""
+    device = next(model.parameters(), torch.empty(0)).device
+    for start in range(0, len(data.test), batch):
+        yield start, data.test.images[start : start + batch].to(device)
 
 
 _known: dict[tuple[int, int], tuple[tuple[Classifier, Dataset], tuple[Tensor, Tensor]]] | None = None

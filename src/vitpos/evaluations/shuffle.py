@@ -56,14 +56,16 @@ def shuffle(
 
     def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         rows = slice(start, start + len(images))
-        moved = rearrange(images, grid, order[rows])
+        origin, hidden = order[rows].to(images.device), mask[rows].to(images.device)
+        moved = rearrange(images, grid, origin)
         if pixels:
-            moved = stir(moved, grid, permutation(moved.shape[2] * moved.shape[3] // mask.shape[1], seed=seed))
+            inside = permutation(moved.shape[2] * moved.shape[3] // mask.shape[1], seed=seed)
+            moved = stir(moved, grid, inside.to(images.device))
         if not isinstance(model, PatchClassifier) or not own or positions == "stay":
             return moved, None
         if positions == "follow":
-            return moved, model.positions(images).permute(refine(order[rows], grid, own))
-        return moved, model.positions(images).hide(enlarge(mask[rows], grid, own))
+            return moved, model.positions(images).permute(refine(origin, grid, own))
+        return moved, model.positions(images).hide(enlarge(hidden, grid, own))
 
     whole, usual = respond(model, data)
     read, logits = respond(model, data, change)

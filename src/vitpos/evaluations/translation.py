@@ -132,7 +132,7 @@ def shifts(
 
     def answers(step: Tensor) -> Tensor:
         def change(images: Tensor, start: int) -> tuple[Tensor, None]:
-            return scattered(images, step[start : start + len(images)], edge), None
+            return scattered(images, step[start : start + len(images)].to(images.device), edge), None
 
         return predict(model, data, change).argmax(1)
 
