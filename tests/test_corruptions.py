@@ -2,11 +2,13 @@
 
 import itertools
 import math
+from typing import ClassVar
 
 import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 from tests.references import peer
 from vitpos.data.base import Dataset, Split
@@ -16,6 +18,7 @@ from vitpos.data.corruptions.draws import LEVELS, Draws
 from vitpos.data.corruptions.filters import _along, _mixing, bell, gaussian, slid
 from vitpos.data.corruptions.glass import copied
 from vitpos.data.corruptions.weather import plasma
+from vitpos.data.pictures import Pictures
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.models.base import Classifier
@@ -333,3 +336,31 @@ def test_a_limit_takes_some_images_of_all_classes_and_says_the_same_again():
 def test_wrong_options_are_named(wrong):
     with pytest.raises(UserError, match="corruption"):
         EVALUATIONS.build(f"corruption({wrong})", Brightness(), dark_and_bright())
+
+
+class Read(Pictures):
+    """Pictures in files that remember which were read."""
+
+    seen: ClassVar[list[str]] = []
+
+    def _read(self, file, seed=None):
+        self.seen.append(file.name)
+        return super()._read(file, seed)
+
+
+def test_errors_are_those_of_each_kind_by_itself_and_pictures_in_files_are_read_once(tmp_path):
+    for number, picture in enumerate(pictures(140, 18, 20)):
+        Image.fromarray(picture.permute(1, 2, 0).numpy()).save(tmp_path / f"{number:03}.png")
+    labels = torch.arange(140) % 2
+    half = Split(Read(tuple(sorted(tmp_path.iterdir())), (16, 16), 1.0, False), labels)
+    data = Dataset(half, half, ("dark", "bright"), (0.0,), (1.0,))
+    few = data.some(130, seed=3)  # more than a batch
+    images = few.test.images[:]
+    Read.seen.clear()
+    kinds, severities = ("shot_noise", "fog", "elastic_transform", "brightness"), (2, 5)
+    found = EVALUATIONS.build(f"corruption({kinds=}, {severities=}, limit=130, seed=3)", Brightness(), data)
+    for kind in kinds:
+        bright = [data.inputs(corrupt(images, kind, s, seed=3)).mean((1, 2, 3)) > 0.6 for s in severities]
+        expected = sum((b.long() != few.test.labels).double().mean().item() for b in bright) / 2
+        assert found[f"error_{kind}"] == expected, kind
+    assert sorted(Read.seen) == sorted([file.name for file in few.test.images.files] * 2), "once, and once as they are"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from statistics import fmean
 from typing import Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from vitpos.data.base import Dataset
 from vitpos.data.corruptions import CORRUPTIONS, PROCEDURAL, corrupt
 from vitpos.errors import UserError
-from vitpos.evaluations.predict import Change, predict, share
+from vitpos.evaluations.predict import Change, answers, predict, share
 from vitpos.models.base import Classifier
 
 ALEXNET = {  # errors on ImageNet-C, means over severities, that other models' errors are divided by (1903.12261)
@@ -78,17 +79,15 @@ def corruption(
     _check(kinds, severities)
     few = data.some(limit, seed=seed)
 
-    def error(change: Change | None) -> float:
-        return share(predict(model, few, change).argmax(1) != few.test.labels)
-
     def under(kind: str, severity: int) -> Change:
         def change(images: Tensor, start: int) -> tuple[Tensor, None]:
             return corrupt(images, kind, severity, parameters=parameters, seed=seed, start=start), None
 
         return change
 
-    clean = error(None)
-    each = {(kind, severity): error(under(kind, severity)) for kind in kinds for severity in severities}
+    told = answers(model, few, {both: under(*both) for both in product(kinds, severities)})
+    each = {both: share(found != few.test.labels) for both, found in told.items()}
+    clean = share(predict(model, few).argmax(1) != few.test.labels)
     errors = {kind: fmean(each[kind, severity] for severity in severities) for kind in kinds}
     published = [kind for kind in kinds if kind not in PROCEDURAL]
     found = {f"error_{kind}": errors[kind] for kind in kinds}
