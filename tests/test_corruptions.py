@@ -21,6 +21,7 @@ from vitpos.data.corruptions.weather import plasma
 from vitpos.data.pictures import Pictures
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.corruption import ALEXNET
 from vitpos.models.base import Classifier
 
 SEVERITIES = range(1, 6)
@@ -316,6 +317,13 @@ def test_errors_are_means_over_severities_and_kinds():
     assert math.isclose(found["error_without_frost"], 0.15)
     assert math.isclose(found["mce"], 0.3 / 0.5646 / 2)
     assert math.isclose(found["relative_mce"], 0.3 / (0.5646 - 0.435) / 2)
+
+
+def test_without_a_choice_all_fifteen_kinds_are_made():
+    found = EVALUATIONS.build("corruption(severities=(1,))", Brightness(), dark_and_bright(4))
+    kinds = {name.removeprefix("error_") for name in found} & set(CORRUPTIONS)
+    assert kinds == set(CORRUPTIONS) == set(ALEXNET) == set(PARAMETERS["imagenet"]) == set(PARAMETERS["cifar"])
+    assert len(kinds) == 15
 
 
 def test_normalised_errors_are_given_only_where_they_mean_something():
