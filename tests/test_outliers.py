@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from vitpos.cells import Cell
 from vitpos.data.base import Dataset, Split
-from vitpos.data.shapes import in_shape
+from vitpos.data.shapes import grey, in_shape
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.confidence import (
@@ -154,11 +156,18 @@ def test_pictures_take_another_shape():
         in_shape(in_shape(grey, (3, 2, 2)), (1, 2, 2)), grey
     )
     red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
-    assert in_shape(red, (1, 4, 4)).unique().tolist() == [76], "as Pillow weighs colours"
+    assert in_shape(red, (1, 4, 4)).unique().tolist() == [76]
     stripes = (torch.arange(16) % 2 * 255).to(torch.uint8).expand(1, 1, 16, 16)
     assert (in_shape(stripes, (1, 4, 4)).float() - 127.5).abs().max() < 20, "antialiased"
     with pytest.raises(UserError, match="4 channels cannot be shown in 3"):
         in_shape(torch.zeros(1, 4, 2, 2, dtype=torch.uint8), (3, 2, 2))
+
+
+def test_colours_are_weighed_as_pillow_weighs_them():
+    colours = torch.randint(256, (64, 64, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pillow = torch.from_numpy(np.array(Image.fromarray(colours.numpy()).convert("L"))).float()
+    ours = grey(colours.permute(2, 0, 1)[None].float())
+    assert (ours - pillow).abs().max() <= 0.501 and torch.equal(grey(ours), ours)
 
 
 @pytest.mark.parametrize(

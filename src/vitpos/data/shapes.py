@@ -23,12 +23,16 @@ def in_shape(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
             raise UserError(
                 f"pictures of {images.shape[1]} channels cannot be shown in {channels}; take grey or coloured ones"
             )
-        if channels == 1:
-            weights = torch.tensor(LUMA, device=images.device).view(3, 1, 1)
-            images = (images * weights).sum(1, keepdim=True).round().to(torch.uint8)
-        else:
-            images = images.expand(-1, 3, -1, -1)
+        images = images.expand(-1, 3, -1, -1) if channels == 3 else grey(images.float()).round_().to(torch.uint8)
     return images if list(images.shape[2:]) == size else stretched(images, (size[0], size[1]))
+
+
+def grey(pixels: Tensor) -> Tensor:
+    """How bright each pixel is (n, 1, height, width), of numbers (n, C, height, width)."""
+    if pixels.shape[1] == 1:
+        return pixels
+    red, green, blue = pixels.split(1, 1)
+    return red.mul(LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
 
 
 def stretched(images: Tensor, size: tuple[int, int]) -> Tensor:

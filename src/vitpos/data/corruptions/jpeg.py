@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitpos.data.corruptions.draws import Draws
 from vitpos.data.corruptions.filters import settled
+from vitpos.data.shapes import grey
 
 LUMA = (  # the standard's steps for brightness (ITU T.81, annex K), from low to high frequencies
     (16, 11, 10, 16, 24, 40, 51, 61),
@@ -45,8 +46,7 @@ def jpeg_compression(images: Tensor, draws: Draws, quality: float) -> Tensor:
         pixels = F.pad(pixels, (0, -width % 16, 0, height % 2), mode="replicate")
     if images.shape[1] == 1:
         return settled(_coded(pixels.sub_(128), LUMA, quality).add_(128)[:, :, :height, :width])
-    red, green, blue = pixels.split(1, 1)
-    light = red.mul(0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)
+    light, red, blue = grey(pixels), pixels[:, :1], pixels[:, 2:]
     chroma = torch.cat(((blue - light).mul_(0.5 / 0.886), (red - light).mul_(0.5 / 0.701)), 1).round_()
     light = _coded(light.round_().sub_(128), LUMA, quality)[:, :, :height, :width].add_(128.5)
     chroma = _coded(_halved(chroma), CHROMA, quality)[:, :, : (height + 1) // 2, : (width + 1) // 2]

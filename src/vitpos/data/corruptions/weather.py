@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitpos.data.corruptions.draws import Draws
 from vitpos.data.corruptions.filters import enlarged, settled, slid
+from vitpos.data.shapes import grey
 
 
 def snow(
@@ -31,7 +32,7 @@ def snow(
     flakes = slid(flakes, draws.uniform(*within), within, radius=int(radius), deviation=fall)
     flakes = flakes[:, :, :height, :width].mul(255).round_()
     pixels = images.float()
-    pale = torch.maximum(pixels, 1.5 * _grey(pixels) + 127.5)
+    pale = torch.maximum(pixels, 1.5 * grey(pixels) + 127.5)
     return settled(pixels.lerp_(pale, 1 - kept).add_(flakes).add_(flakes.flip(2, 3)))
 
 
@@ -81,11 +82,3 @@ def plasma(draws: Draws, side: int, decay: float) -> Tensor:
         rough /= decay
     low, high = clouds.amin((1, 2), keepdim=True), clouds.amax((1, 2), keepdim=True)
     return clouds.sub_(low).div_(high - low)
-
-
-def _grey(pixels: Tensor) -> Tensor:
-    """How bright each pixel is (B, 1, height, width)."""
-    if pixels.shape[1] == 1:
-        return pixels
-    red, green, blue = pixels.split(1, 1)
-    return 0.299 * red + 0.587 * green + 0.114 * blue
