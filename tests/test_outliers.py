@@ -1,5 +1,6 @@
 """Confidence: against scikit-learn, against numbers worked out by hand, and on pictures of another set."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -88,6 +89,13 @@ def test_who_is_right_as_often_as_sure_has_no_calibration_error_and_the_overconf
     half = torch.arange(1050) % 2 == 0
     assert calibration_error(sure, half, whole=True) == pytest.approx(0.4)
     assert calibration_error(sure, half) == pytest.approx(0.4 * (900 / 1050) ** 0.5), "nine bins of ten"
+
+
+@pytest.mark.parametrize("count", [0, 1, 99, 199])
+def test_where_no_bin_is_left_there_is_no_calibration_error(count):
+    confidence, right = torch.full((count,), 0.9), torch.ones(count, dtype=torch.bool)
+    assert math.isnan(calibration_error(confidence, right))
+    assert calibration_error(confidence, right, whole=True) == pytest.approx(0.1) or not count
 
 
 class Bright(Classifier):

@@ -47,12 +47,14 @@ def calibration_error(confidence: Tensor, right: Tensor, *, whole: bool = False)
     """√ Σ_b (images in b / images) · (mean confidence in b − accuracy in b)² over bins of 100 images by confidence.
 
     The last bin, of the most confident, also holds what is left over, and the code published with ImageNet-A leaves it
-    out of the sum; ``whole`` keeps it.
+    out of the sum; ``whole`` keeps it. NaN where no bin is left: without ``whole``, below 200 images.
     """
     ranked = torch.stack(_ranked(confidence, right))  # (2, n)
     ends = torch.arange(1, max(len(right) // BIN, 1)) * BIN
     bins = ranked.tensor_split(ends, dim=1)
     kept = bins if whole else bins[:-1]
+    if not kept:
+        return math.nan
     return math.sqrt(sum(b.shape[1] * (b[0].mean() - b[1].mean()).item() ** 2 for b in kept) / max(len(right), 1))
 
 

@@ -40,7 +40,7 @@ def outliers(
     accuracy: share of the test images, 0 to 1, answered rightly. aurra: area under the response rate accuracy curve, the
     mean over k of the accuracy on the k most confident images. calibration_error: root mean square, over bins of 100 test
     images in the order of their confidence, of mean confidence − accuracy, without the last bin, of the most confident,
-    as in the published code (0 for fewer than 200 images); calibration_error_whole: with it.
+    as in the published code (for fewer than 200 images there is none); calibration_error_whole: with it.
     ``against``: the data set whose test images are the outliers, shown in the shape of the model's pictures (stretched;
     grey or colour as these are) and normalised as these. ``classes``: only these logits and only test images of these
     classes count. ``limit``: so many outliers at most, drawn once; there are never more than test images.
