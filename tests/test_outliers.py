@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitpos.cells import Cell
-from vitpos.data.base import Dataset, Split
+from vitpos.data.base import Dataset, Split, load
 from vitpos.data.shapes import grey, in_shape
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
@@ -190,6 +190,25 @@ def test_colours_are_weighed_as_pillow_weighs_them():
 def test_a_wrong_question_says_what_to_ask(options, message):
     with pytest.raises(UserError, match=message):
         EVALUATIONS.build(f"outliers({options})", Bright(), DATA)
+
+
+@pytest.mark.parametrize(
+    ("own", "against", "same"),
+    [
+        ("sides(count=96)", "sides(count=96)", True),
+        ("sides(count=96)", "sides(count=480) + part(limit=9)", True),
+        ("sides(count=96) + held", "sides(count=96) + only(classes=(6, 9))", True),
+        ("sides(count=96) + only(classes=(0, 1, 2))", "sides(count=96) + only(classes=(6, 9))", False),
+        ("sides(count=96) + only(classes=(0, 1, 2))", "dot(count=96)", False),
+    ],
+)
+def test_the_models_own_data_are_no_outliers(own, against, same):
+    data = replace(load(own), test=load(own).test.first(2))  # as a rehearsal has them
+    if same:
+        with pytest.raises(UserError, match="is the model's own data; choose another set"):
+            EVALUATIONS.build(f"outliers({against=})", Bright(), data)
+    else:
+        assert EVALUATIONS.build(f"outliers({against=})", Bright(), data)["aupr_chance"] == 1 / 2
 
 
 def test_the_other_data_is_fetched_before_anything_is_trained(monkeypatch, tmp_path):

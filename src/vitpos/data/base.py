@@ -51,6 +51,7 @@ class Dataset:
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    spec: str = ""  # what it was loaded by, if it was
     _parts: dict[tuple[int, int], Dataset] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -110,4 +111,4 @@ def load(spec: str) -> Dataset:
     data = DATASETS.build(spec)
     if not isinstance(data, Dataset):
         raise UserError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")
-    return data
+    return replace(data, spec=spec)

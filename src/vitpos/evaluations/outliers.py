@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from vitpos.data import DATASETS
 from vitpos.data.base import Dataset, load
 from vitpos.data.shapes import in_shape
 from vitpos.errors import UserError
@@ -41,28 +42,33 @@ def outliers(
     mean over k of the accuracy on the k most confident images. calibration_error: root mean square, over bins of 100 test
     images in the order of their confidence, of mean confidence − accuracy, without the last bin, of the most confident,
     as in the published code (for fewer than 200 images there is none); calibration_error_whole: with it.
-    ``against``: the data set whose test images are the outliers, shown in the shape of the model's pictures (stretched;
-    grey or colour as these are) and normalised as these. ``classes``: only these logits and only test images of these
-    classes count. ``limit``: so many outliers at most, drawn once; there are never more than test images.
+    ``against``: another data set, or other classes of the same, whose test images are the outliers, shown in the shape of
+    the model's pictures (stretched; grey or colour as these are) and normalised as these. ``classes``: only these logits
+    and only test images of these classes count. ``limit``: so many outliers at most, drawn once; there are never more
+    than test images.
     """
     wanted = tuple(range(len(data.classes))) if classes is None else classes
     if not wanted or not set(wanted) <= set(range(len(data.classes))) or len(set(wanted)) < len(wanted):
         raise UserError(
             f"evaluation 'outliers' got classes {classes}; choose different ones from 0 to {len(data.classes) - 1}"
         )
-    most = len(data.test)
-    strange = load(against).some(most if limit is None else min(limit, most)).test
-    chosen = torch.tensor(wanted)
+    other, most, chosen = load(against), len(data.test), torch.tensor(wanted)
+    if _alike(data, other):
+        raise UserError(
+            f"evaluation 'outliers' got against={against!r}, which is the model's own data; choose another set, "
+            "or classes of it that the model does not know, as in 'mnist + only(classes=(6, 9))'"
+        )
+    strange = other.some(most if limit is None else min(limit, most)).test
 
     def show(images: Tensor, start: int) -> tuple[Tensor, None]:
         return in_shape(images, data.shape), None
 
-    other = _confidence(predict(model, replace(data, test=strange), show), chosen)[0]
+    doubted = _confidence(predict(model, replace(data, test=strange), show), chosen)[0]
     own = torch.isin(data.test.labels, chosen)
     sure, answers = (x[own] for x in _confidence(predict(model, data), chosen))
     right = answers == data.test.labels[own]
-    doubt = -torch.cat([other, sure])
-    outlier = torch.arange(len(doubt)) < len(other)
+    doubt = -torch.cat([doubted, sure])
+    outlier = torch.arange(len(doubt)) < len(doubted)
     return {
         "aupr": average_precision(doubt, outlier),
         "aupr_chance": share(outlier),
@@ -73,6 +79,14 @@ def outliers(
         "calibration_error": calibration_error(sure, right),
         "calibration_error_whole": calibration_error(sure, right, whole=True),
     }
+
+
+def _alike(data: Dataset, other: Dataset) -> bool:
+    """Whether two data sets come from one and have classes in common."""
+    if not data.spec or not set(data.classes) & set(other.classes):
+        return False
+    one, two = (DATASETS.parse(each.spec)[0] for each in (data, other))
+    return (one.name, one.options.get("path")) == (two.name, two.options.get("path"))
 
 
 def _confidence(logits: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
