@@ -194,6 +194,17 @@ def test_differences_are_squared_unsquared_and_relative():
     assert numbers["difference_relative"] == pytest.approx(expected)
 
 
+def test_the_divergence_is_that_of_probabilities_from_those_of_the_whole_picture():
+    model, data = trained_like("learned"), few_digits(4)
+    said = []
+    model.head.register_forward_hook(lambda *call: said.append(call[2].double().softmax(1).tolist()))
+    stay, follow = (EVALUATIONS.build(f"shuffle(ratio=1.0, positions='{x}')", model, data) for x in ("stay", "follow"))
+    whole, shuffled = said[:2]
+    pairs = [(p, q) for row in zip(whole, shuffled, strict=True) for p, q in zip(*row, strict=True)]
+    assert stay["divergence"] == pytest.approx(sum(p * math.log(p / q) for p, q in pairs) / 4)
+    assert stay["divergence"] > 0.001 and abs(follow["divergence"]) < 1e-9
+
+
 def test_only_a_model_with_an_unknown_vector_can_be_told():
     told = "shuffle(ratio=0.5, positions='told', grid={})"
     assert EVALUATIONS.build(told.format("None"), trained_like("learned"), few_digits()) == {}

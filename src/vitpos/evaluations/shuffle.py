@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.data.base import Dataset
@@ -30,6 +31,8 @@ def shuffle(
 
     accuracy: share of the shuffled test images, 0 to 1, whose largest logit is their label's.
     consistency: share answered as the whole picture is. consistent_and_right: answered so, and rightly.
+    divergence: mean over images of Σ p ln(p / q) over the classes, in nats, where p and q are the softmax probabilities
+    of the whole and of the shuffled picture.
     difference: mean over images of the squared distance between what the head reads of the shuffled and of the whole
     picture, as the paper writes it; difference_unsquared: of the distance, as its code computes it;
     difference_relative: of the distance over the length of what it reads of the whole picture.
@@ -76,11 +79,18 @@ def shuffle(
         "accuracy": share(answers == truth),
         "consistency": share(same),
         "consistent_and_right": share(same & (answers == truth)),
+        "divergence": _divergence(usual, logits),
         "difference": distance.square().mean().item(),
         "difference_unsquared": distance.mean().item(),
         "difference_relative": (distance / whole.double().norm(dim=1).clamp_min(1e-12)).mean().item(),
         "shuffled": mask.double().mean().item(),
     }
+
+
+def _divergence(usual: Tensor, logits: Tensor) -> float:
+    """The mean Kullback–Leibler divergence of probabilities from the usual ones, of logits (n, classes), in nats."""
+    before, after = (x.double().log_softmax(1) for x in (usual, logits))
+    return F.kl_div(after, before, reduction="batchmean", log_target=True).item()
 
 
 def _can_be_told(model: Classifier) -> bool:
