@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -21,6 +23,7 @@ from vitpos.positions import Positions
 Size = tuple[int, int]
 Protocol = Literal["resize", "pad"]
 Coordinates = Literal["fit", "beyond", "ntk"]
+Show = Callable[[Tensor], Tensor]  # bytes as they are → bytes of another height and width
 
 
 def resolution(
@@ -29,7 +32,7 @@ def resolution(
     *,
     size: tuple[int, int] = (56, 56),
     protocol: Literal["resize", "pad"] = "resize",
-    coordinates: Literal["fit", "beyond", "ntk"] = "fit",
+    coordinates: Literal["fit", "beyond", "ntk"] | None = None,
     tables: str | None = None,
     tune: int = 0,
     rate: float = 1e-4,
@@ -39,12 +42,16 @@ def resolution(
 
     accuracy: share of the test images (or of ``limit`` of them, drawn once), 0 to 1, whose largest logit is their label's.
     ``protocol="resize"``: pictures are resized bilinearly (antialiased when shrunk), so that what they show changes its
-    size in patches; ``"pad"``: it keeps its size, in the middle of a larger black picture or of a smaller crop.
-    ``coordinates="fit"``: the new grid is laid over the span of the training grid; ``"beyond"``: its places keep whole
-    coordinates, so that a larger grid goes beyond it; ``"ntk"``: the same, with rotations slowed down so that their slowest
-    turns no further than in training. ``tables``: stored tables are first resampled for good to the new grid, by
-    ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` or ``-norm`` or both. ``tune``: a copy of the model is first
-    trained at the new size for so many steps of 64 training images, at ``rate``, positions at a tenth of it.
+    size in patches; ``"pad"``: it keeps its size, in the middle of a larger black picture or of a smaller crop. Borders
+    are whole patches, of an odd number the larger half below and on the right. Their blank tokens are attended to and
+    averaged over like all others: what they do to a model remains part of the number.
+    ``coordinates="fit"``: the new grid is laid over the span of the training grid (resized pictures, if nothing else is
+    said); ``"beyond"``: places keep whole coordinates, and those of a padded picture's own patches are the trained ones, so
+    that a larger grid goes beyond them (padded pictures, if nothing else is said); ``"ntk"``: the same, with rotations
+    slowed down so that their slowest turns no further than in training. ``tables``: stored tables are first resampled for
+    good to the new grid, by ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` or ``-norm`` or both. ``tune``: a
+    copy of the model is first trained at the new size for so many steps of 64 training images, at ``rate``, positions at
+    a tenth of it.
     """
     model = _with_patches("resolution", model)
     try:
@@ -60,10 +67,10 @@ def resolution(
     few = data.some(limit)
     if tables:
         model = model.resized(grid, how=tables)
-    model, positions = _prepared(model, grid, coordinates)
+    model, show, positions = _prepared(model, data, grid, protocol, coordinates)
     if tune:
-        model = _tuned(model, data, size, protocol, positions, tune, rate)
-    return {"accuracy": _accuracy(model, few, size, protocol, positions)}
+        model = _tuned(model, data, show, positions, tune, rate)
+    return {"accuracy": _accuracy(few, model, show, positions)}
 
 
 def resolutions(
@@ -72,7 +79,7 @@ def resolutions(
     *,
     factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0),
     protocol: Literal["resize", "pad"] = "resize",
-    coordinates: Literal["fit", "beyond", "ntk"] = "fit",
+    coordinates: Literal["fit", "beyond", "ntk"] | None = None,
     limit: int | None = 2000,
 ) -> dict[str, float]:
     """Right answers by the size of the picture, as ``resolution`` gives them one by one.
@@ -87,9 +94,7 @@ def resolutions(
     few, found = data.some(limit), {}
     for factor in sorted(factors):
         grid = max(1, round(factor * model.span[0])), max(1, round(factor * model.span[1]))
-        size = grid[0] * model.patch[0], grid[1] * model.patch[1]
-        ready, positions = _prepared(model, grid, coordinates)
-        found[factor] = _accuracy(ready, few, size, protocol, positions)
+        found[factor] = _accuracy(few, *_prepared(model, data, grid, protocol, coordinates))
     at = [math.log(factor) for factor in found]
     heights = list(found.values())
     area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
@@ -103,33 +108,37 @@ def _with_patches(name: str, model: Classifier) -> PatchClassifier:
     return model
 
 
-def _prepared(model: PatchClassifier, grid: Size, coordinates: Coordinates) -> tuple[PatchClassifier, Positions]:
-    """The model and the places that it is told on another grid."""
+def _prepared(
+    model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coordinates: Coordinates | None
+) -> tuple[PatchClassifier, Show, Positions]:
+    """The model, what brings pictures to another grid, and the places that the model is told there."""
+    own, size = grid_of(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
+    coordinates = coordinates or ("fit" if protocol == "resize" else "beyond")
     positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
         model.encoding = model.encoding.slowed(max(new / old for new, old in zip(grid, model.span, strict=True)))
-    return model, positions
-
-
-def sized(images: Tensor, size: Size, protocol: Protocol) -> Tensor:
-    """Pictures of bytes brought to another height and width: resized, or with a border put on or cut off."""
     if protocol == "resize":
-        return stretched(images, size)
-    borders = []
-    for new, old in zip(reversed(size), reversed(images.shape[2:]), strict=True):  # F.pad begins with the width
-        before = int((new - old) / 2)  # towards zero, so that a border put on is the one cut off
-        borders += [before, new - old - before]
-    return F.pad(images, borders)
+        return model, partial(stretched, size=size), positions
+    top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # patches before; below 0: cut off
+    if coordinates != "fit" and (top or left):
+        positions = positions.moved((-top, -left))
+    return model, partial(padded, size=size, corner=(top * model.patch[0], left * model.patch[1])), positions
 
 
-def _accuracy(model: PatchClassifier, data: Dataset, size: Size, protocol: Protocol, positions: Positions) -> float:
-    logits = predict(model, data, lambda images, start: (sized(images, size, protocol), positions))
+def padded(images: Tensor, size: Size, corner: Size) -> Tensor:
+    """Pictures in a black one of another ``size``, from its row and column ``corner`` on; what is outside is cut off."""
+    (height, width), (top, left) = images.shape[2:], corner
+    return F.pad(images, (left, size[1] - width - left, top, size[0] - height - top))
+
+
+def _accuracy(data: Dataset, model: PatchClassifier, show: Show, positions: Positions) -> float:
+    logits = predict(model, data, lambda images, start: (show(images), positions))
     return share(logits.argmax(1) == data.test.labels)
 
 
 def _tuned(
-    model: PatchClassifier, data: Dataset, size: Size, protocol: Protocol, positions: Positions, steps: int, rate: float
+    model: PatchClassifier, data: Dataset, show: Show, positions: Positions, steps: int, rate: float
 ) -> PatchClassifier:
     """A copy of the model, trained at the new size for a while; its encoding learns ten times more slowly."""
     model = deepcopy(model).train()
@@ -142,7 +151,7 @@ def _tuned(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for images, labels in data.train.batches(list(index)):
-            inputs = data.inputs(sized(images, size, protocol).to(device))
+            inputs = data.inputs(show(images.to(device)))
             logits, penalty = model.step(inputs, positions.to(device))
             optimizer.zero_grad()
             (F.cross_entropy(logits, labels.to(device)) + penalty).backward()
