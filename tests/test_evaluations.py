@@ -12,6 +12,7 @@ from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.layers import relative_error
 from vitpos.evaluations.predict import predict, remembering
+from vitpos.evaluations.resolution import nearest
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.moves import moved, scattered, shared
@@ -386,7 +387,32 @@ def test_a_curve_of_sizes_is_made_of_single_sizes_and_its_area_is_a_mean():
         for side in (16, 28, 56)  # seven patches of 4: half of them, to the nearest, are four
     ]
     assert list(curve.values())[:3] == single
-    assert curve["area"] == pytest.approx((single[0] + 2 * single[1] + single[2]) / 4) and curve["worst"] == min(single)
+    low, high = math.log(28 / 16), math.log(56 / 28)
+    area = (low * (single[0] + single[1]) / 2 + high * (single[1] + single[2]) / 2) / (low + high)
+    assert curve["area"] == pytest.approx(area) and curve["worst"] == min(single)
+
+
+def test_halves_of_a_patch_go_up_and_a_grid_has_one_patch_at_least():
+    assert [nearest((side, side), 0.5)[0] for side in (5, 6, 7, 8, 9)] == [3, 3, 4, 4, 5]
+    assert nearest((7, 3), 0.01) == (1, 1) and nearest((7, 10), 0.35) == (2, 4) and nearest((10, 50), 0.29) == (3, 15)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("resolutions(factors=(1000.0, 1.0))", "above 0, up to 16"),
+        ("resolutions(factors=(1.0, 1e400))", "above 0, up to 16"),
+        ("resolutions(factors=(0.0, 1.0))", "above 0, up to 16"),
+        ("resolutions(factors=(1.0, 1.05))", "the same in whole patches of a grid of 7x7; give some further apart"),
+        ("resolution(size=(28, 40000))", "no more than 16 times"),
+        ("resolution(size=(0, 28))", "give 1 patch or more"),
+        ("resolution(tables='foo')", "cannot resample by 'foo'; take bicubic"),
+        ("resolution(tables='')", "cannot resample by ''; take bicubic"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_at_once(spec, message):
+    with pytest.raises(UserError, match=message):
+        EVALUATIONS.build(spec, trained_like("none"), few_digits(3))
 
 
 def test_a_tuned_copy_learns_the_new_size_and_the_model_stays():

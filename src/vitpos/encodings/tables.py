@@ -69,7 +69,7 @@ def resample(table: Tensor, grid: tuple[int, int], *, how: str = "bicubic") -> T
     ``-norm`` for vectors scaled to the lengths of the old ones, interpolated alike. Plain ``bicubic`` is what ViT and
     DeiT do, ``bicubic-antialias`` what timm does; they differ even when enlarging, being two kernels (a = −.75 and −.5).
     """
-    mode, antialias, norm = _parse(how)
+    mode, antialias, norm = parse_how(how)
     if tuple(table.shape[:2]) == tuple(grid):
         return table.clone()
     if grid[1] == 1 != grid[0]:  # torch 2.13 forgets the rows of what it antialiases to a width of 1
@@ -95,7 +95,8 @@ def resample_rows(
     return torch.cat([front, resample(places.unflatten(0, old), new, how=how).flatten(0, 1)])
 
 
-def _parse(how: str) -> tuple[str, bool, bool]:
+def parse_how(how: str) -> tuple[str, bool, bool]:
+    """The kernel of a way to resample, whether it is antialiased, and whether lengths are kept."""
     mode, *more = how.split("-")
     if mode not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
         raise UserError(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.data.shapes import stretched
+from vitpos.encodings.tables import parse_how
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
@@ -23,6 +24,7 @@ from vitpos.positions import Positions
 Size = tuple[int, int]
 Protocol = Literal["resize", "pad"]
 Coordinates = Literal["fit", "beyond", "ntk"]
+LARGEST = 16  # times the height and width that was trained with: attention's work grows by its fourth power
 Show = Callable[[Tensor], Tensor]  # bytes as they are → bytes of another height and width
 
 
@@ -62,10 +64,16 @@ def resolution(
             f"evaluation 'resolution' got size={size}, which is not made of whole patches of {high}x{wide}; "
             f"give multiples of {high} and {wide}"
         ) from None
+    if any(not 1 <= new <= LARGEST * old for new, old in zip(grid, model.span, strict=True)):
+        raise UserError(
+            f"evaluation 'resolution' got size={size} for a grid of {model.span[0]}x{model.span[1]} patches; "
+            f"give 1 patch or more, and no more than {LARGEST} times the height and width that was trained with"
+        )
     if tune < 0 or rate <= 0:
         raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
     few = data.some(limit)
-    if tables:
+    if tables is not None:
+        parse_how(tables)  # also where there is no table that would be resampled by it
         model = model.resized(grid, how=tables)
     model, show, positions = _prepared(model, data, grid, protocol, coordinates)
     if tune:
@@ -85,21 +93,36 @@ def resolutions(
     """Right answers by the size of the picture, as ``resolution`` gives them one by one.
 
     accuracy_0.5, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at so many times the height and
-    width that was trained with, to the nearest whole patches. area: the area under accuracy over the logarithm of the
-    factor, divided by its range, so that 1 means right at every size. worst: the lowest of them.
+    width that was trained with, to the nearest whole patches (halves up: half of 7 are 4). area: the area under accuracy
+    over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches), divided by its
+    range, so that 1 means right at every size. worst: the lowest of them.
     """
     model = _with_patches("resolutions", model)
-    if len(factors) < 2 or min(factors) <= 0 or len(set(factors)) < len(factors):
-        raise UserError(f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0")
-    few, found = data.some(limit), {}
-    for factor in sorted(factors):
-        grid = max(1, round(factor * model.span[0])), max(1, round(factor * model.span[1]))
-        found[factor] = _accuracy(few, *_prepared(model, data, grid, protocol, coordinates))
-    at = [math.log(factor) for factor in found]
+    if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
+        raise UserError(
+            f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0, up to {LARGEST}"
+        )
+    grids = {factor: nearest(model.span, factor) for factor in sorted(factors)}
+    if len(set(grids.values())) < 2:
+        raise UserError(
+            f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
+            f"{model.span[0]}x{model.span[1]}; give some further apart"
+        )
+    few = data.some(limit)
+    found = {
+        factor: _accuracy(few, *_prepared(model, data, grid, protocol, coordinates)) for factor, grid in grids.items()
+    }
+    at = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
     heights = list(found.values())
     area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
     by_factor = {f"accuracy_{factor:g}": accuracy for factor, accuracy in found.items()}
     return by_factor | {"area": area / (at[-1] - at[0]), "worst": min(heights)}
+
+
+def nearest(grid: Size, factor: float) -> Size:
+    """The whole rows and columns nearest to so many times those of a grid; halves go up, and 1 is the least."""
+    rows, columns = (max(1, math.floor(factor * side + 0.5 + 1e-9)) for side in grid)
+    return rows, columns
 
 
 def _with_patches(name: str, model: Classifier) -> PatchClassifier:
