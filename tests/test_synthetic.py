@@ -130,6 +130,13 @@ def test_a_bag_of_patches_cannot_tell_right_from_left():
         ("dot(grid=(16, 16))", "cells of a patch or more"),
         ("dot(grid=(0, 4))", "divide height"),
         ("dot(count=4)", "8 pictures or more"),
+        (
+            "dot(count=999999999999)",
+            "count=999999999999 pictures of 32x32, which are 1024000 GB; take fewer or smaller",
+        ),
+        ("dot(size=(100000, 100000))", "up to 2 GB"),
+        ("order(count=9999999999)", "up to 2 GB"),
+        ("sides(size=(28, 10000000))", "up to 2 GB"),
         ("order(seed=-1)", "a seed from 0"),
         ("order(patch=5)", "a patch that divides"),
         ("order(apart=8)", "fewer columns apart"),

@@ -20,6 +20,7 @@ WHITE, GREY = 255, 128
 NOISE = 26  # grey levels of the noise that pictures are filled with, far below whatever is shown in them
 SHARE = 4  # training pictures for each test picture
 DIGIT = 28  # height and width of MNIST's digits
+MOST = 2 * 10**9  # bytes of pictures to train that are made; making them takes several times as much memory
 
 
 def dot(
@@ -41,6 +42,7 @@ def dot(
             f"data 'dot' got size={size}, grid={grid}, patch={patch}; "
             "choose rows and columns that divide height and width into cells of a patch or more"
         )
+    both = halves("data 'dot'", count, seed, size)
     cell = torch.tensor(size) // torch.tensor(grid)  # (2,), height and width
 
     def make(count: int, stream: int) -> Split:
@@ -51,7 +53,7 @@ def dot(
         return Split(paste(canvas, WHITE, (patch, patch), first + _anywhere(count, cell - patch + 1, draw)), labels)
 
     names = tuple(f"row {row}, column {column}" for row in range(grid[0]) for column in range(grid[1]))
-    train, test = (make(*half) for half in halves("data 'dot'", count, seed))
+    train, test = (make(*half) for half in both)
     return _dataset(train, test, names)
 
 
@@ -85,7 +87,7 @@ def order(
         both = [paste(paste(canvas, a, square, left), b, square, right) for a, b in ((WHITE, GREY), (GREY, WHITE))]
         return Split(torch.stack(both, 1).flatten(0, 1), torch.arange(2 * pairs) % 2)  # those of a pair are neighbours
 
-    train, test = (make(*half) for half in halves("data 'order'", count, seed))
+    train, test = (make(*half) for half in halves("data 'order'", count, seed, size))
     return _dataset(train, test, ("white left of grey", "grey left of white"))
 
 
@@ -108,6 +110,7 @@ def sides(
         raise UserError(
             f"data 'sides' got size={size}; for digits of 28×28 choose a height from 28 and an even width from 56"
         )
+    first, second = halves("data 'sides'", count, seed, size)
     whole = mnist()
     if count > len(whole.train):
         raise UserError(f"data 'sides' got count={count}; MNIST has {len(whole.train)} digits to train, so take fewer")
@@ -119,7 +122,6 @@ def sides(
         canvas = torch.zeros(count, 1, *size, dtype=torch.uint8)
         return Split(paste(canvas, digits.images[:][:, 0], (DIGIT, DIGIT), corner), digits.labels)
 
-    first, second = halves("data 'sides'", count, seed)
     shift = half if test == "right" else 0
     return _dataset(make(whole.train, 0, *first), make(whole.test, shift, *second), whole.classes)
 
@@ -146,10 +148,17 @@ def _anywhere(count: int, room: Tensor, draw: torch.Generator) -> Tensor:
     return (torch.rand(count, 2, generator=draw) * room).long()
 
 
-def halves(what: str, count: int, seed: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def halves(
+    what: str, count: int, seed: int, size: tuple[int, int] = (DIGIT, DIGIT)
+) -> tuple[tuple[int, int], tuple[int, int]]:
     """How many pictures to train and to test, each with the seed of a stream that nobody else draws from."""
     if count < 2 * SHARE or not 0 <= seed < 2**62:
         raise UserError(f"{what} got count={count}, seed={seed}; take 8 pictures or more and a seed from 0")
+    if count * size[0] * size[1] > MOST:
+        raise UserError(
+            f"{what} got count={count} pictures of {size[0]}x{size[1]}, which are {count * size[0] * size[1] / 1e9:.0f} "
+            f"GB; take fewer or smaller ones, up to {MOST / 1e9:.0f} GB"
+        )
     return (count, 2 * seed), (count // SHARE, 2 * seed + 1)
 
 
