@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.references import peer
 from vitpos import lab
-from vitpos.analysis.intervals import T, half_width, paired
+from vitpos.analysis.intervals import half_width, paired, quantile
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.report import write_report
@@ -39,9 +40,16 @@ def test_an_interval_is_the_textbooks():
     values = [4.8, 5.1, 5.3, 4.9, 5.4]  # mean 5.1, deviation √.065, t of 4 degrees 2.776
     assert half_width(values) == pytest.approx(2.776 * math.sqrt(0.065 / 5), rel=1e-6)
     assert half_width([1.0]) == math.inf and half_width([2.0, 2.0]) == 0
-    assert list(T) == sorted(T, reverse=True) and half_width(list(range(40))) == pytest.approx(
-        1.96 * torch.arange(40.0).std().item() / math.sqrt(40)
-    )
+    expected = 2.023 * torch.arange(40.0).std().item() / math.sqrt(40)  # t of 39 degrees
+    assert half_width(list(range(40))) == pytest.approx(expected, rel=3e-4)
+
+
+def test_quantiles_are_those_of_students_distribution():
+    for freedom, textbook in ((1, 12.706), (30, 2.042), (40, 2.021), (60, 2.000), (120, 1.980), (1000, 1.962)):
+        assert quantile(freedom) == pytest.approx(textbook, abs=6e-4)
+    student = peer("scipy.stats").t
+    for freedom in range(1, 500):
+        assert quantile(freedom) == pytest.approx(student.ppf(0.975, freedom), abs=6e-4), freedom
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
