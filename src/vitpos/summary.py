@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vitpos.analysis.intervals import Difference, half_width, paired
 from vitpos.cells import Cell, Column, Table
-from vitpos.store import Folder
+from vitpos.experiment import Experiment
+from vitpos.store import Folder, Scores
 
 MANY = 40  # an evaluation of more numbers than this is no matter for a table
 
@@ -148,9 +149,11 @@ def summarise(folder: Folder, table: Table) -> list[Row]:
     for cell in folder.experiment.cells:
         if table.shows(cell):
             groups.setdefault(cell.row, []).append(cell)
-    rows = [
-        Row(cells[0], tuple(_figure(folder, cells, column) for column in table.columns)) for cells in groups.values()
-    ]
+    rows = []
+    for cells in groups.values():
+        scores = {cell.seed: run.scores for cell in cells if (run := folder.run_of(cell)).trained}
+        figures = (_figure(folder.experiment, cells[0], scores, column) for column in table.columns)
+        rows.append(Row(cells[0], tuple(figures)))
     return [_compared(row, rows, table) for row in rows] if table.against else rows
 
 
@@ -190,16 +193,12 @@ def complete(folder: Folder, table: Table) -> bool:
     return all(folder.finished(cell) for cell in folder.experiment.cells if table.shows(cell))
 
 
-def _trained(folder: Folder, cells: Sequence[Cell]) -> list[Cell]:
-    return [cell for cell in cells if folder.run_of(cell).trained]
-
-
-def _figure(folder: Folder, cells: Sequence[Cell], column: Column) -> Figure:
-    scores = {cell.seed: folder.run_of(cell).scores.get(column.evaluation, {}) for cell in _trained(folder, cells)}
-    values = {seed: score[column.metric] for seed, score in scores.items() if column.metric in score}
-    cell = cells[0]
+def _figure(experiment: Experiment, cell: Cell, scores: Mapping[int, Scores], column: Column) -> Figure:
+    """The number of a column for the cells like this one, from their scores by seed; what is not finite is missing."""
+    found = {seed: score.get(column.evaluation, {}).get(column.metric, math.nan) for seed, score in scores.items()}
     wanted = (cell.data, cell.model, cell.encoding, column.evaluation, column.metric)
-    found = (
-        r.value for r in folder.experiment.references if (r.data, r.model, r.encoding, r.evaluation, r.metric) == wanted
+    references = (
+        r.value for r in experiment.references if (r.data, r.model, r.encoding, r.evaluation, r.metric) == wanted
     )
-    return Figure(values, next(found, None), column.percent)
+    values = {seed: value for seed, value in found.items() if math.isfinite(value)}
+    return Figure(values, next(references, None), column.percent)
