@@ -9,6 +9,7 @@ from vitpos.data.base import load
 from vitpos.experiment import Experiment
 from vitpos.progress import output, show_table
 from vitpos.report import write_report
+from vitpos.report.advice import advice
 from vitpos.store import Folder, Run
 from vitpos.summary import summarise
 
@@ -56,3 +57,32 @@ def test_a_number_that_is_none_is_missing_and_breaks_nothing(tmp_path, strange):
         show_table(folder, folder.experiment.tables[0])
     assert "60.00 ± 14.14" in shown.get() and "–" in shown.get()
     assert "60.00 ± 14.14" in page_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("learned", "alike"),
+    [({0: 0.9}, True), ({0: 0.9, 1: 0.91, 2: 0.92}, False)],
+    ids=["one seed finished", "three seeds finished"],
+)
+def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
+    values = {"none": {0: 0.5, 1: 0.51, 2: 0.52}, "learned": learned}
+
+    def score(cell):
+        found = values[cell.encoding].get(cell.seed)
+        return None if found is None else {"accuracy": {"accuracy": found}}
+
+    folder = stored(tmp_path / "out", score)
+    said = list(advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0])))
+    assert said[0].endswith("not told apart from it by these seeds: none." if alike else "(91.00 ± 1.00 %).")
+    warned = "One seed cannot tell a difference from noise (so far the case of learned): run more"
+    assert said[-1].startswith(warned) is alike
+
+
+@pytest.mark.parametrize(("learned", "count"), [(0.9, 1), (0.5, 2)])
+def test_where_nobody_has_several_seeds_only_equals_are_alike(tmp_path, learned, count):
+    values = {"none": 0.5, "learned": learned}
+    text = TEXT.replace("[0, 1, 2]", "[0]")
+    folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding]}}, text)
+    said = list(advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0])))
+    assert ("not told apart" in said[0]) is (count == 2)
+    assert said[-1].startswith("One seed cannot tell a difference from noise: run more")

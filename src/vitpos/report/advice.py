@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vitpos.analysis.intervals import paired
 from vitpos.cells import Column, Table
-from vitpos.summary import Figure, Row, seeds_of
+from vitpos.summary import Figure, Row
 
 MOST = 4  # names in a sentence
 
@@ -16,7 +16,8 @@ def advice(table: Table, rows: Sequence[Row]) -> Iterator[str]:
     """What a table says of the choice of an encoding: of each column that has a better end, then of all of them.
 
     Rows are judged among those of the same data, model and training. With several seeds, an encoding counts as being among
-    the best of a column unless the 95 % interval of its difference from the best, seed by seed, leaves out 0.
+    the best of a column unless the 95 % interval of its difference from the best, seed by seed, leaves out 0; where the
+    two share one seed or none, there is no such interval and nothing is told apart.
     """
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
@@ -29,33 +30,51 @@ def advice(table: Table, rows: Sequence[Row]) -> Iterator[str]:
 
 def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]], *, several: bool) -> Iterator[str]:
     """The sentences on rows that differ by their encoding alone."""
-    wins: Counter[str] = Counter()
     where = f"On {rows[0].cell.data} with {rows[0].cell.model}" if several else "Here"
-    for number, column in judged:
-        measured = {row.cell.encoding: row.figures[number] for row in rows if row.figures[number].values}
-        if len(measured) < 2:
-            continue
-        best = (max if column.better == "more" else min)(measured, key=lambda name: measured[name].mean)
-        near = [name for name in measured if name != best and _alike(measured[name], measured[best])]
+    measured = [
+        (column, {row.cell.encoding: row.figures[number] for row in rows if row.figures[number].values})
+        for number, column in judged
+    ]
+    compared = [(column, figures) for column, figures in measured if len(figures) > 1]
+    wins: Counter[str] = Counter()
+    for column, figures in compared:
+        best, *near = among_best(column, figures)
         wins.update([best, *near])
         unit = " %" if column.percent else ""
         also = f"; not told apart from it by these seeds: {_listed(near)}" if near else ""
-        yield f"{column.label}: {best} ({measured[best].text}{unit}){also}."
+        yield f"{column.label}: {best} ({figures[best].text}{unit}){also}."
     if wins:
         most = max(wins.values())
         leaders = [name for name, count in wins.items() if count == most]
         verb = "is" if len(leaders) == 1 else "are"
-        yield f"{where}, {_listed(leaders)} {verb} among the best in {most} of {len(judged)}."
-    if seeds_of(rows) < 2:
-        yield "One seed cannot tell a difference from noise: run more (--seeds 0,1,2) before choosing by small gaps."
+        yield f"{where}, {_listed(leaders)} {verb} among the best in {most} of {len(compared)}."
+    yield from _warning([figures for _, figures in compared])
 
 
-def _alike(one: Figure, best: Figure) -> bool:
-    """Whether seeds do not tell two figures apart; with one seed, only whether they are equal."""
+def _warning(compared: Sequence[Mapping[str, Figure]]) -> Iterator[str]:
+    """What a reader must know if some figure that was compared has one seed."""
+    everyone = dict.fromkeys(name for figures in compared for name in figures)
+    alone = [name for name in everyone if any(name in f and len(f[name].values) == 1 for f in compared)]
+    if alone:
+        whose = "" if len(alone) == len(everyone) else f" (so far the case of {_listed(alone)})"
+        remedy = "run more (--seeds 0,1,2) before choosing by small gaps"
+        yield f"One seed cannot tell a difference from noise{whose}: {remedy}."
+
+
+def among_best(column: Column, measured: Mapping[str, Figure]) -> list[str]:
+    """The name of the best figure of a column, and of those that its seeds do not tell apart from it."""
+    best = (max if column.better == "more" else min)(measured, key=lambda name: measured[name].mean)
+    several = any(len(figure.values) > 1 for figure in measured.values())
+    near = [name for name in measured if name != best and _alike(measured[name], measured[best], several=several)]
+    return [best, *near]
+
+
+def _alike(one: Figure, best: Figure, *, several: bool) -> bool:
+    """Whether seeds do not tell two figures apart; where nobody has several of them, whether they are equal."""
+    if not several:
+        return one.mean == best.mean
     difference = paired(one.by_seed, best.by_seed)
-    if difference is None:
-        return False
-    return difference.mean == 0 if difference.seeds < 2 else not difference.beyond_noise
+    return difference is None or not difference.beyond_noise
 
 
 def _listed(names: Sequence[str]) -> str:
