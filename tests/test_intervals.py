@@ -80,12 +80,10 @@ def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
     assert row.figures[0].difference_text == "+20.00 [20.00, 20.00] ▲"
     assert row.figures[0].interval.startswith("95 % interval 68.52 to 73.48: 70.00 (seed 0)")
     assert base.figures[1].text == "0.51 ± 0.01" and row.figures[1].text == "0.71 ± 0.01 (1.39×)"
-    assert list(advice(experiment.tables[0], [base, row])) == [
-        "accuracy: learned (71.00 ± 1.00 %).",
-        "Here, learned is among the best in 1 of 1.",
-    ]
+    said = ["accuracy: learned (71.00 ± 1.00 %).", "In all, learned is among the best in 1 of 1."]
+    assert list(advice(experiment.tables[0], [base, row])) == [("", said)]
     alike = [replace(row, figures=(replace(row.figures[0], by_seed={0: 0.5, 1: 0.53, 2: 0.51}), row.figures[1])), base]
-    assert next(advice(experiment.tables[0], alike)).endswith("not told apart from it by these seeds: none.")
+    assert next(advice(experiment.tables[0], alike))[1][0].endswith("not told apart from it by these seeds: none.")
     page = write_report([tmp_path / "out"], tmp_path / "page.html").read_text()
     assert "At a glance: Compared" in page and "Which should I use?" in page
     assert "Differences from none" in page and "+20.00 [20.00, 20.00] ▲" in page

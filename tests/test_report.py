@@ -11,7 +11,7 @@ from vitpos.progress import output, show_table
 from vitpos.report import write_report
 from vitpos.report.advice import advice
 from vitpos.store import Folder, Run
-from vitpos.summary import summarise
+from vitpos.summary import grouped, summarise
 
 TEXT = """
 data = "stripes(count=40)"
@@ -25,6 +25,7 @@ against = "none"
 heat = true
 columns = [{ label = "right", evaluation = "accuracy", better = "more" }]
 """
+TWO = TEXT.replace('data = "stripes(count=40)"', 'data = ["stripes(count=40)", "stripes(count=60)"]')  # sets of data
 LOG = [{"epoch": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}]
 
 
@@ -72,7 +73,7 @@ def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
         return None if found is None else {"accuracy": {"accuracy": found}}
 
     folder = stored(tmp_path / "out", score)
-    said = list(advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0])))
+    ((_, said),) = advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0]))
     assert said[0].endswith("not told apart from it by these seeds: none." if alike else "(91.00 ± 1.00 %).")
     warned = "One seed cannot tell a difference from noise (so far the case of learned): run more"
     assert said[-1].startswith(warned) is alike
@@ -83,6 +84,28 @@ def test_where_nobody_has_several_seeds_only_equals_are_alike(tmp_path, learned,
     values = {"none": 0.5, "learned": learned}
     text = TEXT.replace("[0, 1, 2]", "[0]")
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding]}}, text)
-    said = list(advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0])))
+    ((_, said),) = advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0]))
     assert ("not told apart" in said[0]) is (count == 2)
     assert said[-1].startswith("One seed cannot tell a difference from noise: run more")
+
+
+def of_two_sets(cell):
+    """Close together on the first set and on the second, which is easier."""
+    right = {"none": 0.3, "learned": 0.31} if cell.data == "stripes(count=40)" else {"none": 0.91, "learned": 0.9}
+    return {"accuracy": {"accuracy": right[cell.encoding] + 0.001 * cell.seed}}
+
+
+def test_advice_says_which_data_it_is_about(tmp_path):
+    folder = stored(tmp_path / "out", of_two_sets, TWO)
+    found = dict(advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0])))
+    assert found["trained on stripes(count=40)"][0] == "right: learned (31.10 ± 0.10 %)."
+    assert found["trained on stripes(count=60)"][0] == "right: none (91.10 ± 0.10 %)."
+    assert page_of(folder).count("<h4>trained on stripes") == 2
+
+
+def test_groups_are_told_apart_by_all_that_is_not_the_encoding(tmp_path):
+    text = TWO.replace("train.epochs = 1", "train.lr = [0.1, 0.2]")
+    folder = stored(tmp_path / "out", of_two_sets, text)
+    groups = grouped(summarise(folder, folder.experiment.tables[0]))
+    assert list(groups)[:2] == ["trained on stripes(count=40), lr 0.1", "trained on stripes(count=40), lr 0.2"]
+    assert len(groups) == 4 and all(len(rows) == 2 for rows in groups.values())

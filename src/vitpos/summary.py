@@ -125,6 +125,16 @@ def labels(rows: Sequence[Row]) -> list[str]:
     return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.swept)]
 
 
+def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows that differ by their encoding alone, under what tells them from the other groups: ``""`` if there is one."""
+    groups: dict[str, list[Row]] = {}
+    told = [name for name in labels(rows) if name != "encoding"]
+    for row in rows:
+        words = (f"{name} {row.label(name)}".removeprefix("model ").removeprefix("train.") for name in told)
+        groups.setdefault(", ".join(words), []).append(row)
+    return groups
+
+
 def shared(rows: Sequence[Row]) -> str:
     """What all rows have in common."""
     models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}

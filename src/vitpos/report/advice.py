@@ -7,30 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vitpos.analysis.intervals import paired
 from vitpos.cells import Column, Table
-from vitpos.summary import Figure, Row
+from vitpos.summary import Figure, Row, grouped
 
 MOST = 4  # names in a sentence
 
 
-def advice(table: Table, rows: Sequence[Row]) -> Iterator[str]:
+def advice(table: Table, rows: Sequence[Row]) -> Iterator[tuple[str, list[str]]]:
     """What a table says of the choice of an encoding: of each column that has a better end, then of all of them.
 
-    Rows are judged among those of the same data, model and training. With several seeds, an encoding counts as being among
-    the best of a column unless the 95 % interval of its difference from the best, seed by seed, leaves out 0; where the
-    two share one seed or none, there is no such interval and nothing is told apart.
+    Rows are judged among those of the same data, model and training: for each such group, what tells it from the others,
+    and its sentences. With several seeds, an encoding counts as being among the best of a column unless the 95 % interval
+    of its difference from the best, seed by seed, leaves out 0; where the two share one seed or none, there is no such
+    interval and nothing is told apart.
     """
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.cell.data, row.cell.model, row.cell.swept), []).append(row)
     judged = [(number, column) for number, column in enumerate(table.columns) if column.better]
-    for group in groups.values():
-        if judged and len(group) > 1:
-            yield from _of_group(group, judged, several=len(groups) > 1)
+    for name, group in grouped(rows).items():
+        if sentences := list(_of_group(group, judged)):
+            yield name, sentences
 
 
-def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]], *, several: bool) -> Iterator[str]:
+def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iterator[str]:
     """The sentences on rows that differ by their encoding alone."""
-    where = f"On {rows[0].cell.data} with {rows[0].cell.model}" if several else "Here"
     measured = [
         (column, {row.cell.encoding: row.figures[number] for row in rows if row.figures[number].values})
         for number, column in judged
@@ -47,7 +44,7 @@ def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]], *, seve
         most = max(wins.values())
         leaders = [name for name, count in wins.items() if count == most]
         verb = "is" if len(leaders) == 1 else "are"
-        yield f"{where}, {_listed(leaders)} {verb} among the best in {most} of {len(compared)}."
+        yield f"In all, {_listed(leaders)} {verb} among the best in {most} of {len(compared)}."
     yield from _warning([figures for _, figures in compared])
 
 
