@@ -2,14 +2,17 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from vitpos import lab
+from vitpos.analysis import figures as draw
 from vitpos.data.base import load
 from vitpos.experiment import Experiment
 from vitpos.progress import output, show_table
-from vitpos.report import write_report
+from vitpos.report import sections, write_report
 from vitpos.report.advice import advice
+from vitpos.report.groups import panels
 from vitpos.store import Folder, Run
 from vitpos.summary import grouped, summarise
 
@@ -109,3 +112,31 @@ def test_groups_are_told_apart_by_all_that_is_not_the_encoding(tmp_path):
     groups = grouped(summarise(folder, folder.experiment.tables[0]))
     assert list(groups)[:2] == ["trained on stripes(count=40), lr 0.1", "trained on stripes(count=40), lr 0.2"]
     assert len(groups) == 4 and all(len(rows) == 2 for rows in groups.values())
+
+
+def shades(figure):
+    """The level of each cell of a map of colours, rows by columns."""
+    return figure.axes[0].images[0].get_array().filled(np.nan)
+
+
+def test_a_map_of_colours_tells_encodings_of_one_set_of_data_apart(tmp_path):
+    folder = stored(tmp_path / "out", of_two_sets, TWO)
+    maps = {title: figure for title, _, figure in sections.figures(folder) if title.startswith("At a glance")}
+    assert list(maps) == [f"At a glance: Compared · trained on stripes(count={count})" for count in (40, 60)]
+    assert [shades(figure).tolist() for figure in maps.values()] == [[[0], [1]], [[1], [0]]]
+
+
+def test_a_column_that_nobody_has_yet_is_left_blank():
+    values = np.array([[0.1, np.nan], [0.2, np.nan]])
+    figure = draw.heat(["none", "learned"], ["here", "not yet"], values, [["10", "–"], ["20", "–"]], [1, -1])
+    assert np.isnan(shades(figure)).tolist() == [[False, True], [False, True]] and draw.svg(figure)
+
+
+def test_rows_share_a_figure_with_other_encodings_or_else_with_the_same_data(tmp_path):
+    text = TWO.replace('encoding = ["none", "learned"]', 'encoding = "none"').replace(
+        'model = "vit(patch=(2, 4), dim=8, depth=1, heads=2)"', 'model = ["attention(patch=2, dim=8)", "cnn"]'
+    )
+    folder = stored(tmp_path / "out", of_two_sets, text)
+    found = panels(summarise(folder, folder.experiment.tables[0]))
+    assert list(found) == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
+    assert all(list(rows) == ["attention(patch=2, dim=8) · none", "cnn · none"] for rows in found.values())

@@ -95,15 +95,17 @@ def heat(
     signs: Sequence[int],
 ) -> Figure:
     """A map of numbers (rows, columns): each column coloured from its worst to its best, by the sign of what is better."""
-    figure = Figure(figsize=(1.1 * len(headings) + 2.5, 0.32 * len(names) + 1.2))
+    figure = Figure(figsize=(0.78 * len(headings) + 1.5, 0.27 * len(names) + 0.9))
     axes = figure.subplots()
-    low, high = np.nanmin(values, 0), np.nanmax(values, 0)
+    missing = np.isnan(values)
+    low, high = np.where(missing, np.inf, values).min(0), np.where(missing, -np.inf, values).max(0)
     level = (values - low) / np.where(high > low, high - low, 1)
-    colours = np.where(np.array(signs) < 0, 1 - level, level)
-    axes.imshow(np.where(np.array(signs) == 0, np.nan, colours), cmap="Blues", vmin=-0.1, vmax=1.4, aspect="auto")
+    colours = np.where(np.array(signs) == 0, np.nan, np.where(np.array(signs) < 0, 1 - level, level))
+    axes.imshow(colours, cmap="Blues", vmin=-0.1, vmax=1.4, aspect="auto")
     axes.set_facecolor("#f0f0f0")
     for row, column in np.ndindex(values.shape):
-        axes.text(column, row, texts[row][column], ha="center", va="center", fontsize=8)
+        ink = "white" if colours[row, column] > 0.75 else "black"
+        axes.text(column, row, texts[row][column], ha="center", va="center", fontsize=8, color=ink)
     axes.set_xticks(range(len(headings)), headings, rotation=30, ha="left", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.xaxis.tick_top()

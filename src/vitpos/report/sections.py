@@ -19,6 +19,7 @@ from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
+from vitpos.report.groups import panels
 from vitpos.store import Folder, Run
 from vitpos.summary import Figure as Number
 from vitpos.summary import labels, summarise
@@ -65,17 +66,17 @@ def _protocols(folder: Folder) -> Iterator[Section]:
 
 
 def _heat(folder: Folder) -> Iterator[Section]:
-    """The tables that ask for it as maps of colours, each column by itself."""
+    """The tables that ask for it as maps of colours, one for rows that can be compared, each column by itself."""
     for table in folder.experiment.tables if folder.runs else ():
         rows = [row for row in summarise(folder, table) if any(figure.values for figure in row.figures)]
-        if table.heat and rows:
-            names = [" · ".join(filter(None, map(row.label, labels(rows)))) for row in rows]
-            values = np.array([[figure.mean if figure.values else np.nan for figure in row.figures] for row in rows])
-            texts = [[figure.short for figure in row.figures] for row in rows]
+        for group, named in panels(rows).items() if table.heat else ():
+            values = [[figure.mean if figure.values else np.nan for figure in row.figures] for row in named.values()]
+            texts = [[figure.short for figure in row.figures] for row in named.values()]
             signs = [{"more": 1, "less": -1, "": 0}[column.better] for column in table.columns]
             headings = [column.label for column in table.columns]
             note = "Each column by itself, from its worst (pale) to its best (dark); grey where neither end is better."
-            yield f"At a glance: {table.title}", note, draw.heat(names, headings, values, texts, signs)
+            title = " · ".join(filter(None, (f"At a glance: {table.title}", group)))
+            yield title, note, draw.heat(list(named), headings, np.array(values), texts, signs)
 
 
 def _sweeps(folder: Folder) -> Iterator[Section]:
