@@ -12,7 +12,8 @@ from vitpos.experiment import Experiment
 from vitpos.progress import output, show_table
 from vitpos.report import sections, write_report
 from vitpos.report.advice import advice
-from vitpos.report.groups import panels
+from vitpos.report.curves import curves
+from vitpos.report.groups import colours, panels
 from vitpos.store import Folder, Run
 from vitpos.summary import grouped, summarise
 
@@ -140,3 +141,75 @@ def test_rows_share_a_figure_with_other_encodings_or_else_with_the_same_data(tmp
     found = panels(summarise(folder, folder.experiment.tables[0]))
     assert list(found) == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
     assert all(list(rows) == ["attention(patch=2, dim=8) · none", "cnn · none"] for rows in found.values())
+
+
+SWEPT = {f"shuffle(ratio={ratio})": {"accuracy": 0.9 - ratio, "consistency": 1 - ratio} for ratio in (0.15, 0.5, 1.0)}
+SERIES = {
+    "resolutions": {f"accuracy_{factor:g}": 0.5 for factor in (0.5, 0.75, 1, 1.5, 2, 3, 4)},
+    "resolutions(coordinates='beyond')": {f"accuracy_{factor:g}": 0.4 for factor in (0.5, 0.75, 1, 1.5, 2, 3, 4)},
+    "translations": {f"{metric}_{step}": 0.5 for metric in ("accuracy", "agreement") for step in (1, 2, 3, 4, 6, 8)},
+    "corruption(severities=(1, 3, 5))": {f"error_severity_{severity}": 0.5 for severity in (1, 3, 5)},
+    "translation": {f"tokens_{layer}": 0.1 * layer for layer in (1, 2, 3)},
+}
+
+
+def drawn(folder):
+    """The axes of each curve's figures, by title."""
+    return {title: [figure.axes[0] for row in rows for figure in row] for title, _, rows in curves(folder)}
+
+
+@pytest.mark.parametrize(
+    ("title", "label", "scale", "points"),
+    [
+        ("Accuracy by ratio (shuffle)", "ratio", "linear", [(0.15, 75), (0.5, 40), (1, -10)]),
+        ("Consistency by ratio (shuffle)", "ratio", "linear", [(0.15, 85), (0.5, 50), (1, 0)]),
+        ("Accuracy by size (resolutions)", "size, times that of training", "log", [(0.5, 50), (0.75, 50), (1, 50)]),
+        ("Accuracy by pixels moved (translations)", "pixels moved", "linear", [(1, 50), (2, 50), (3, 50)]),
+        ("Agreement by pixels moved (translations)", "pixels moved", "linear", [(1, 50), (2, 50), (3, 50)]),
+        ("Error by severity (corruption)", "severity", "linear", [(1, 50), (3, 50), (5, 50)]),
+        ("Tokens by layer (translation)", "layer", "linear", [(1, 0.1), (2, 0.2), (3, 0.3)]),
+    ],
+)
+def test_a_curve_is_drawn_against_what_its_numbers_are(tmp_path, title, label, scale, points):
+    found = drawn(stored(tmp_path / "out", lambda cell: SWEPT | SERIES))
+    axes = found[title][0]
+    assert (axes.get_xlabel(), axes.get_xscale()) == (label, scale)
+    assert np.allclose(axes.lines[0].get_xydata()[:3], points) and len(found) == 7
+
+
+def test_ways_of_asking_are_told_apart_by_what_differs(tmp_path):
+    axes = drawn(stored(tmp_path / "out", lambda cell: SERIES))["Accuracy by size (resolutions)"]
+    assert [one.get_title() for one in axes] == ["coordinates='fit'", "coordinates='beyond'"]
+    assert axes[0].get_ylim() == axes[1].get_ylim()
+
+
+def test_curves_of_two_sets_of_data_are_two_figures(tmp_path):
+    folder = stored(tmp_path / "out", lambda cell: of_two_sets(cell) | SWEPT, TWO)
+    axes = drawn(folder)["Accuracy by ratio (shuffle)"]
+    assert [one.get_title() for one in axes] == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
+    assert [[text.get_text() for text in one.texts] for one in axes] == [["none", "learned"]] * 2
+    assert page_of(folder).count('alt="Training curves"') == 4
+
+
+def test_of_many_lines_the_best_have_colours_and_all_have_names(tmp_path):
+    names = ["none", *(f"learned(std={number}.0)" for number in range(9))]
+    text = TEXT.replace('["none", "learned"]', str(names)).replace("[0, 1, 2]", "[0]")
+
+    def score(cell):
+        return {"accuracy": {"accuracy": names.index(cell.encoding) / 20}} | SWEPT
+
+    folder = stored(tmp_path / "out", score, text)
+    shade = colours(folder)
+    assert list(shade) == [*names[:3:-1], "none"] and len(set(shade.values())) == 7
+    (axes, *_) = drawn(folder)["Accuracy by ratio (shuffle)"]
+    places = [text.get_position()[1] for text in axes.texts]
+    assert sorted(text.get_text() for text in axes.texts) == sorted(names)
+    assert min(np.diff(sorted(places))) > 0.05
+
+
+@pytest.mark.parametrize("places", [[0.5] * 5, [0.0, 0.0, 0.98, 0.99, 1.0], [0.1, 0.3, 0.5, 0.7, 0.9], [0.5]])
+def test_names_at_the_ends_of_lines_keep_apart(places):
+    spread = draw._spread(places, 0.1)
+    assert all(step >= 0.1 - 1e-9 for step in np.diff(spread)) and min(spread) >= 0 and max(spread) <= 1 + 1e-9
+    if all(step >= 0.1 for step in np.diff(places)):
+        assert spread == pytest.approx(places)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")  # Tol's, for all eyes
+INK, SOFT, GREY = "#1c2430", "#5b6675", "#c3c8cf"
 
 
 def svg(figure: Figure) -> bytes:
@@ -58,33 +61,83 @@ def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], 
     return figure
 
 
-def curves(lines: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Training loss and training accuracy by epoch, a line for each log."""
-    figure = Figure(figsize=(9, 3.2))
-    for axes, (key, scale, label) in zip(
-        figure.subplots(1, 2), (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")), strict=True
-    ):
-        for number, (name, log) in enumerate(lines.items()):
-            values = [scale * record[key] for record in log]
-            axes.plot([r["epoch"] for r in log], values, marker=".", label=name, **_line(number))
-        axes.set(xlabel="epoch", ylabel=label)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    return _with_legend_below(figure)
+Points = Sequence[tuple[float, float, float]]  # x, mean and deviation
 
 
-def sweeps(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]]]], *, x: str, y: str) -> Figure:
-    """A panel for each name, and in it a line for each series of (x, mean, deviation)."""
-    figure = Figure(figsize=(4.5 * len(panels), 3.2))
-    names = list(dict.fromkeys(name for series in panels.values() for name in series))
-    for axes, (title, series) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        for number, name in enumerate(names):
-            at, means, deviations = zip(*series.get(name, [(math.nan,) * 3]), strict=True)
-            axes.errorbar(at, means, deviations, marker=".", capsize=2, label=name, **_line(number))
+def lines(
+    panels: Mapping[str, Mapping[str, Points]],
+    *,
+    x: str,
+    y: str,
+    colours: Mapping[str, str],
+    dashed: str = "",
+    log: bool = False,
+) -> list[Figure]:
+    """A figure for each panel, all of the same height in y: a line for each series, whose name stands where it ends.
+
+    Lines without a colour are grey and lie below; those with one have a band of a deviation on either side.
+    """
+    high = max(2.1, 0.117 * max(len(series) for series in panels.values()))  # room for the names, in inches
+    figures = []
+    for title, series in panels.items():
+        figure = Figure(figsize=(3, high + 1))
+        axes = figure.add_axes((0.15, 0.5 / (high + 1), 0.7, high / (high + 1)))
+        for name in sorted(series, key=lambda name: name in colours):
+            _draw_line(axes, series[name], colours.get(name), "--" if name == dashed else "-")
         axes.set_title(title, fontsize=8)
-        axes.set(xlabel=x, ylabel=y)
+        axes.set_xlabel(x, fontsize=8)
+        axes.set_ylabel(y, fontsize=8)
+        axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-    return _with_legend_below(figure)
+        at = sorted({point[0] for points in series.values() for point in points})
+        if log:
+            axes.set_xscale("log")
+        if len(at) <= 12:
+            axes.set_xticks(at, [f"{number:g}" for number in at])
+            axes.set_xticks([], minor=True)
+        figures.append(figure)
+    limits = [figure.axes[0].get_ylim() for figure in figures]
+    for figure, series in zip(figures, panels.values(), strict=True):
+        figure.axes[0].set_ylim(min(low for low, _ in limits), max(top for _, top in limits))
+        _name_lines(figure.axes[0], series, colours, gap=0.117 / high)
+    return figures
+
+
+def _draw_line(axes: Axes, points: Points, colour: str | None, style: str) -> None:
+    at, means, deviations = np.array(points, dtype=float).reshape(-1, 3).T
+    axes.plot(at, means, marker=".", ms=4, lw=1.4 if colour else 0.7, ls=style, color=colour or GREY)
+    if colour and np.any(deviations > 0):
+        axes.fill_between(at, means - deviations, means + deviations, color=colour, alpha=0.18, lw=0)
+
+
+def _name_lines(axes: Axes, series: Mapping[str, Points], colours: Mapping[str, str], *, gap: float) -> None:
+    """Writes the names to the right of the lines' ends, at least ``gap`` of the axes' height apart."""
+    whole = axes.transData + axes.transAxes.inverted()  # from numbers to shares of the axes
+    ends = [(*whole.transform((x, y)), name) for name, points in series.items() for x, y, _ in points[-1:]]
+    ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: end[1])
+    for (x, y, name), place in zip(ends, _spread([y for _, y, _ in ends], gap), strict=True):
+        colour = colours.get(name)
+        axes.plot(
+            (x, 1.07),
+            (y, place),
+            color=colour or GREY,
+            lw=0.9 if colour else 0.4,
+            transform=axes.transAxes,
+            clip_on=False,
+        )
+        axes.text(1.08, place, name, va="center", fontsize=7.5, color=INK if colour else SOFT, transform=axes.transAxes)
+
+
+def _spread(places: Sequence[float], gap: float) -> list[float]:
+    """Rising places, moved as little as keeps them ``gap`` apart and, if there is room, between 0 and 1."""
+    groups: list[list[float]] = []  # places less the gaps below them; what would fall has its mean
+    for number, place in enumerate(places):
+        groups.append([place - number * gap])
+        while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    level = [fmean(group) for group in groups for _ in group]
+    top = max(0.0, 1 - gap * (len(places) - 1))
+    return [min(max(place, 0.0), top) + number * gap for number, place in enumerate(level)]
 
 
 def heat(
@@ -111,19 +164,6 @@ def heat(
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    return figure
-
-
-def _line(number: int) -> dict[str, str]:
-    """Colour and dashes of the line of this number, different for the first 28."""
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": ("-", "--", ":", "-.")[number // len(COLOURS) % 4]}
-
-
-def _with_legend_below(figure: Figure) -> Figure:
-    """The figure with one legend for its panels, which have the same lines."""
-    handles, names = figure.axes[-1].get_legend_handles_labels()
-    figure.legend(handles, names, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=2, frameon=False, fontsize=8)
-    figure.tight_layout()
     return figure
 
 

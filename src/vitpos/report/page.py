@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import svg
 from vitpos.catalog import Catalog
@@ -44,7 +45,7 @@ def write_report(folders: Iterable[Path], out: Path) -> Path:
 
 def _experiment(folder: Folder) -> dict[str, Any]:
     experiment = folder.experiment
-    figures = [(title, note, _picture(figure) if figure else "") for title, note, figure in sections.figures(folder)]
+    figures = [(title, note, _pictures(figure)) for title, note, figure in sections.figures(folder)]
     return {
         "name": experiment.name,
         "question": experiment.question or experiment.name,
@@ -110,5 +111,7 @@ def _prose(docstring: str) -> str:
     return "".join("<p>" + re.sub(r"``(.+?)``", r"<code>\1</code>", part) + "</p>" for part in paragraphs)
 
 
-def _picture(figure: Any) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode()}"
+def _pictures(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
+    """A figure, or rows of figures, as addresses that hold the pictures themselves."""
+    rows = figure if isinstance(figure, list) else [[figure]] if figure else []
+    return [[f"data:image/svg+xml;base64,{base64.b64encode(svg(one)).decode()}" for one in row] for row in rows]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -11,26 +10,24 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
-from vitpos.catalog import Term
-from vitpos.cells import Cell, Column, Table
+from vitpos.cells import Cell
 from vitpos.data import DATASETS, STORED
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
-from vitpos.report.groups import panels
+from vitpos.report.curves import curves
+from vitpos.report.groups import base, colours, panels
 from vitpos.store import Folder, Run
 from vitpos.summary import Figure as Number
-from vitpos.summary import labels, summarise
+from vitpos.summary import Row, summarise
 
-SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent
-Section = tuple[str, str, Figure | None]  # title, what it shows, the figure
+Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, what it shows, the figure or rows of figures
 
 
 def figures(folder: Folder) -> Iterator[Section]:
     """Everything there is to see, in the order of the page; what needs data that is gone says so."""
-    for section in (_heat, _protocols, _sweeps, _series, _pictures, _confusions, _similarities, _curves):
+    for section in (_heat, _protocols, curves, _pictures, _confusions, _similarities, _curves):
         try:
             yield from section(folder)
         except (UserError, WorkError) as error:
@@ -77,71 +74,6 @@ def _heat(folder: Folder) -> Iterator[Section]:
             note = "Each column by itself, from its worst (pale) to its best (dark); grey where neither end is better."
             title = " · ".join(filter(None, (f"At a glance: {table.title}", group)))
             yield title, note, draw.heat(list(named), headings, np.array(values), texts, signs)
-
-
-def _sweeps(folder: Folder) -> Iterator[Section]:
-    """Accuracy against a number that an evaluation was asked with, where it was asked with three or more."""
-    asked: dict[tuple[str, str], dict[str, dict[float, str]]] = {}  # evaluation, option → the rest → number → spec
-    for spec in dict.fromkeys(
-        spec for _, run in folder.runs for spec, found in run.scores.items() if "accuracy" in found
-    ):
-        (term,) = EVALUATIONS.parse(spec)
-        usual = {name: option.default for name, option in EVALUATIONS.describe(term.name).options.items()}
-        for option, value in (usual | term.options).items():
-            if isinstance(value, float):
-                rest = str(Term(term.name, {key: other for key, other in term.options.items() if key != option}))
-                asked.setdefault((term.name, option), {}).setdefault(rest, {})[value] = spec
-    for (name, option), ways in asked.items():
-        panels = {rest: _lines(folder, specs) for rest, specs in ways.items() if len(specs) >= 3}
-        if panels:
-            note = "Mean, and the standard deviation over seeds where there are several."
-            yield f"Accuracy by the {option} of {name}", note, draw.sweeps(panels, x=option, y="accuracy, %")
-
-
-def _series(folder: Folder) -> Iterator[Section]:
-    """Metrics that end with a number, such as accuracy_0.5 or tokens_2, against that number, where there are three."""
-    found: dict[tuple[str, str], dict[str, dict[float, None]]] = {}  # evaluation, metric → spec → numbers
-    for _, run in folder.runs:
-        for spec, scores in run.scores.items():
-            for matched in filter(None, (re.fullmatch(r"([a-z_]+)_(\d+(?:\.\d+)?)", metric) for metric in scores)):
-                ways = found.setdefault((EVALUATIONS.parse(spec)[0].name, matched[1]), {})
-                ways.setdefault(spec, {})[float(matched[2])] = None
-    for (name, stem), ways in found.items():
-        percent = stem.startswith(SHARES)
-        panels = {
-            spec: _drawn(
-                folder, tuple(Column("", spec, f"{stem}_{n:g}", percent) for n in sorted(numbers)), sorted(numbers)
-            )
-            for spec, numbers in ways.items()
-            if len(numbers) >= 3
-        }
-        if panels:
-            note = "Mean, and the standard deviation over seeds where there are several."
-            unit = f"{stem}, %" if percent else stem
-            yield f"{name}: {stem} by number", note, draw.sweeps(panels, x=f"… in {stem}_…", y=unit)
-
-
-def _lines(folder: Folder, specs: dict[float, str]) -> dict[str, list[tuple[float, float, float]]]:
-    """For each row of cells, by what tells it apart: number, mean accuracy and deviation, in percent."""
-    numbers = sorted(specs)
-    return _drawn(folder, tuple(Column("", specs[number]) for number in numbers), numbers)
-
-
-def _drawn(
-    folder: Folder, columns: tuple[Column, ...], numbers: Sequence[float]
-) -> dict[str, list[tuple[float, float, float]]]:
-    """For each row of cells, by what tells it apart: number, mean and deviation of each column, in percent where it is."""
-    rows = summarise(folder, Table("", columns))
-    rows = [row for row in rows if any(figure.values for figure in row.figures)]
-    scale = 100 if columns[0].percent else 1
-    return {
-        " · ".join(filter(None, map(row.label, labels(rows)))): [
-            (number, scale * figure.mean, scale * figure.deviation)
-            for number, figure in zip(numbers, row.figures, strict=True)
-            if figure.values
-        ]
-        for row in rows
-    }
 
 
 def _percentages(group: dict[str, Number]) -> dict[str, tuple[float, float, float | None]]:
@@ -197,8 +129,18 @@ def _similarities(folder: Folder) -> Iterator[Section]:
 
 def _curves(folder: Folder) -> Iterator[Section]:
     """Loss and accuracy while training, first seed."""
-    lines = {f"{_model(cell)} on {cell.data}": run.log for cell, run in _first_seed(folder)}
-    yield "Training curves", "Mean over the images of each epoch, first seed.", draw.curves(lines)
+    logs = {cell.row: run.log for cell, run in _first_seed(folder)}
+    drawn = []
+    for group, rows in panels([Row(cell, ()) for cell, _ in _first_seed(folder)]).items():
+        pair = []
+        for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
+            lines = {
+                name: [(record["epoch"], scale * record[key], 0.0) for record in logs[row.cell.row]]
+                for name, row in rows.items()
+            }
+            pair += draw.lines({group: lines}, x="epoch", y=label, colours=colours(folder), dashed=base(folder))
+        drawn.append(pair)
+    yield "Training curves", "Mean over the images of each epoch, first seed.", drawn
 
 
 def _first_seed(folder: Folder) -> list[tuple[Cell, Run]]:
