@@ -213,3 +213,24 @@ def test_names_at_the_ends_of_lines_keep_apart(places):
     assert all(step >= 0.1 - 1e-9 for step in np.diff(spread)) and min(spread) >= 0 and max(spread) <= 1 + 1e-9
     if all(step >= 0.1 for step in np.diff(places)):
         assert spread == pytest.approx(places)
+
+
+def test_position_similarities_are_one_section_for_each_group_and_leave_out_what_is_not_finite(tmp_path):
+    text = TWO.replace('"learned"', '"learned", "sinusoidal", "learned(std=1.0)"')
+    folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}}, text)
+    for cell, run in folder.runs:
+        if cell.encoding == "learned(std=1.0)":  # a training that went astray
+            model = lab.restore(run)
+            model.encoding.table.data.fill_(math.nan)
+            run.finish(model, LOG)
+    found = {title: rows for title, _, rows in sections.figures(folder) if title.startswith("Position similarity")}
+    assert list(found) == [f"Position similarity · trained on stripes(count={count})" for count in (40, 60)]
+    for rows in found.values():
+        assert [[figure.axes[0].get_title() for figure in row] for row in rows] == [["learned", "sinusoidal"]]
+
+
+def test_a_tile_has_the_map_of_each_place_where_the_place_is():
+    maps = np.arange(36.0).reshape(6, 6) / 36
+    picture = draw.tiles(maps, (2, 3), title="").axes[0].images[0].get_array().filled(np.nan)
+    assert picture.shape == (2 * 3 - 1, 3 * 4 - 1)
+    assert np.array_equal(picture[3:5, 4:7], maps[4].reshape(2, 3)) and np.isnan(picture[2]).all()

@@ -188,18 +188,22 @@ def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figur
     return figure
 
 
-def tiles(maps: np.ndarray, grid: tuple[int, int]) -> Figure:
+def tiles(maps: np.ndarray, grid: tuple[int, int], *, title: str) -> Figure:
     """An R×C tile of R×C maps (N, N), one for each place; a dot marks the place itself."""
     rows, columns = grid
-    figure = Figure(figsize=(0.75 * columns + 0.8, 0.75 * rows))
-    axes = np.atleast_2d(figure.subplots(rows, columns, squeeze=False))
-    for (row, column), panel in np.ndenumerate(axes):
-        picture = panel.imshow(maps[row * columns + column].reshape(grid), cmap="viridis", vmin=maps.min(), vmax=1)
-        panel.plot(column, row, ".", color="white", ms=3)
-        panel.set_xticks([])
-        panel.set_yticks([])
-    figure.subplots_adjust(wspace=0.08, hspace=0.08)
-    figure.colorbar(picture, ax=axes, fraction=0.03, pad=0.02, label="cosine similarity")
+    figure = Figure(figsize=(0.5 * columns + 0.5, 0.5 * rows))
+    axes = figure.subplots()
+    apart = ((0, 0), (0, 0), (0, 1), (0, 1))  # a blank row and column after each map
+    whole = np.pad(maps.reshape(rows, columns, rows, columns), apart, constant_values=np.nan)
+    whole = whole.transpose(0, 2, 1, 3).reshape(rows * (rows + 1), -1)[:-1, :-1]
+    picture = axes.imshow(whole, cmap="viridis", vmin=maps.min(), vmax=1)
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    axes.plot(column * (columns + 2), row * (rows + 2), ".", color="white", ms=2)
+    axes.axis("off")
+    axes.set_title(title, fontsize=8)
+    bar = figure.colorbar(picture, ax=axes, fraction=0.04, pad=0.02)
+    bar.set_label("cosine similarity", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
     return figure
 
 

@@ -114,17 +114,20 @@ def _confusions(folder: Folder) -> Iterator[Section]:
 
 def _similarities(folder: Folder) -> Iterator[Section]:
     """How alike the position vectors are, for every trained table of the first seed."""
-    for cell, run in _first_seed(folder):
-        _data(cell.data)
-        model = restore(run)
-        vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
-        if isinstance(model, PatchClassifier) and vectors.any():  # an encoding that adds nothing has nothing to show
-            maps = cosine_similarity(vectors).numpy()
-            title = f"Position similarity: {_model(cell)}, trained on {cell.data}, seed {cell.seed}"
+    runs = {cell.row: run for cell, run in _first_seed(folder)}
+    for group, rows in panels([Row(cell, ()) for cell, _ in _first_seed(folder)]).items():
+        drawn = []
+        for name, row in rows.items():
+            _data(row.cell.data)
+            model = restore(runs[row.cell.row])
+            vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
+            if isinstance(model, PatchClassifier) and vectors.any() and vectors.isfinite().all():  # something to show
+                drawn.append(draw.tiles(cosine_similarity(vectors).numpy(), model.geometry.grid, title=name))
+        if drawn:
             note = (
                 "One small map for each place (white dot): the cosine of its position vector with every other place's."
             )
-            yield title, note, draw.tiles(maps, model.geometry.grid)
+            yield " · ".join(filter(None, ("Position similarity", group))), f"{note} First seed.", [drawn]
 
 
 def _curves(folder: Folder) -> Iterator[Section]:
