@@ -13,7 +13,7 @@ from vitpos.progress import output, show_table
 from vitpos.report import sections, write_report
 from vitpos.report.advice import advice
 from vitpos.report.curves import curves
-from vitpos.report.groups import colours, panels
+from vitpos.report.groups import colours, lines, panels
 from vitpos.store import Folder, Run
 from vitpos.summary import grouped, summarise
 
@@ -47,6 +47,11 @@ def stored(path, score, text=TEXT):
     return folder
 
 
+def shown(folder):
+    """The rows of its first table."""
+    return summarise(folder, folder.experiment.tables[0])
+
+
 def page_of(folder):
     return write_report([folder.path], folder.path / "page.html").read_text()
 
@@ -55,12 +60,12 @@ def page_of(folder):
 def test_a_number_that_is_none_is_missing_and_breaks_nothing(tmp_path, strange):
     values = {"none": [0.5, strange, 0.7], "learned": [strange] * 3}
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding][cell.seed]}})
-    base, row = summarise(folder, folder.experiment.tables[0])
+    base, row = shown(folder)
     assert base.figures[0].values == (0.5, 0.7) and base.figures[0].text == "60.00 ± 14.14"
     assert row.figures[0].text == "–" and row.figures[0].difference is None
-    with output.capture() as shown:
+    with output.capture() as printed:
         show_table(folder, folder.experiment.tables[0])
-    assert "60.00 ± 14.14" in shown.get() and "–" in shown.get()
+    assert "60.00 ± 14.14" in printed.get() and "–" in printed.get()
     assert "60.00 ± 14.14" in page_of(folder)
 
 
@@ -77,7 +82,7 @@ def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
         return None if found is None else {"accuracy": {"accuracy": found}}
 
     folder = stored(tmp_path / "out", score)
-    ((_, said),) = advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0]))
+    ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
     assert said[0].endswith("not told apart from it by these seeds: none." if alike else "(91.00 ± 1.00 %).")
     warned = "One seed cannot tell a difference from noise (so far the case of learned): run more"
     assert said[-1].startswith(warned) is alike
@@ -88,7 +93,7 @@ def test_where_nobody_has_several_seeds_only_equals_are_alike(tmp_path, learned,
     values = {"none": 0.5, "learned": learned}
     text = TEXT.replace("[0, 1, 2]", "[0]")
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding]}}, text)
-    ((_, said),) = advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0]))
+    ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
     assert ("not told apart" in said[0]) is (count == 2)
     assert said[-1].startswith("One seed cannot tell a difference from noise: run more")
 
@@ -101,7 +106,7 @@ def of_two_sets(cell):
 
 def test_advice_says_which_data_it_is_about(tmp_path):
     folder = stored(tmp_path / "out", of_two_sets, TWO)
-    found = dict(advice(folder.experiment.tables[0], summarise(folder, folder.experiment.tables[0])))
+    found = dict(advice(folder.experiment.tables[0], shown(folder)))
     assert found["trained on stripes(count=40)"][0] == "right: learned (31.10 ± 0.10 %)."
     assert found["trained on stripes(count=60)"][0] == "right: none (91.10 ± 0.10 %)."
     assert page_of(folder).count("<h4>trained on stripes") == 2
@@ -110,7 +115,7 @@ def test_advice_says_which_data_it_is_about(tmp_path):
 def test_groups_are_told_apart_by_all_that_is_not_the_encoding(tmp_path):
     text = TWO.replace("train.epochs = 1", "train.lr = [0.1, 0.2]")
     folder = stored(tmp_path / "out", of_two_sets, text)
-    groups = grouped(summarise(folder, folder.experiment.tables[0]))
+    groups = grouped(shown(folder))
     assert list(groups)[:2] == ["trained on stripes(count=40), lr 0.1", "trained on stripes(count=40), lr 0.2"]
     assert len(groups) == 4 and all(len(rows) == 2 for rows in groups.values())
 
@@ -133,14 +138,26 @@ def test_a_column_that_nobody_has_yet_is_left_blank():
     assert np.isnan(shades(figure)).tolist() == [[False, True], [False, True]] and draw.svg(figure)
 
 
-def test_rows_share_a_figure_with_other_encodings_or_else_with_the_same_data(tmp_path):
-    text = TWO.replace('encoding = ["none", "learned"]', 'encoding = "none"').replace(
-        'model = "vit(patch=(2, 4), dim=8, depth=1, heads=2)"', 'model = ["attention(patch=2, dim=8)", "cnn"]'
-    )
-    folder = stored(tmp_path / "out", of_two_sets, text)
-    found = panels(summarise(folder, folder.experiment.tables[0]))
+MODELS = TWO.replace(
+    '"vit(patch=(2, 4), dim=8, depth=1, heads=2)"', '["attention(patch=2, dim=8)", "attention(patch=4)"]'
+)
+
+
+def test_rows_share_a_map_with_other_encodings_or_else_with_the_same_data(tmp_path):
+    found = panels(shown(stored(tmp_path / "several", of_two_sets, MODELS)))
+    assert len(found) == 4 and all(list(rows) == ["none", "learned"] for rows in found.values())
+    text = MODELS.replace('["none", "learned"]', '"none"')
+    found = panels(shown(stored(tmp_path / "single", of_two_sets, text)))
     assert list(found) == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
-    assert all(list(rows) == ["attention(patch=2, dim=8) · none", "cnn · none"] for rows in found.values())
+    names = ["attention(patch=2, dim=8) · none", "attention(patch=4) · none"]
+    assert all(list(rows) == names for rows in found.values())
+
+
+def test_a_few_lines_of_the_same_data_share_a_figure(tmp_path):
+    folder = stored(tmp_path / "out", of_two_sets, MODELS)
+    found = lines(shown(folder))
+    assert list(found) == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
+    assert all(len(rows) == 4 and set(rows) < set(colours(folder)) for rows in found.values())
 
 
 SWEPT = {f"shuffle(ratio={ratio})": {"accuracy": 0.9 - ratio, "consistency": 1 - ratio} for ratio in (0.15, 0.5, 1.0)}
@@ -215,7 +232,7 @@ def test_names_at_the_ends_of_lines_keep_apart(places):
         assert spread == pytest.approx(places)
 
 
-def test_position_similarities_are_one_section_for_each_group_and_leave_out_what_is_not_finite(tmp_path):
+def test_position_similarities_are_one_section_without_what_is_not_finite(tmp_path):
     text = TWO.replace('"learned"', '"learned", "sinusoidal", "learned(std=1.0)"')
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}}, text)
     for cell, run in folder.runs:
@@ -223,10 +240,10 @@ def test_position_similarities_are_one_section_for_each_group_and_leave_out_what
             model = lab.restore(run)
             model.encoding.table.data.fill_(math.nan)
             run.finish(model, LOG)
-    found = {title: rows for title, _, rows in sections.figures(folder) if title.startswith("Position similarity")}
-    assert list(found) == [f"Position similarity · trained on stripes(count={count})" for count in (40, 60)]
-    for rows in found.values():
-        assert [[figure.axes[0].get_title() for figure in row] for row in rows] == [["learned", "sinusoidal"]]
+    (rows,) = (rows for title, _, rows in sections.figures(folder) if title == "Position similarity")
+    assert [[figure.axes[0].get_title() for figure in row] for row in rows] == [
+        [f"trained on stripes(count={count})\n{name}" for name in ("learned", "sinusoidal")] for count in (40, 60)
+    ]
 
 
 def test_a_tile_has_the_map_of_each_place_where_the_place_is():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from vitpos.analysis.intervals import paired
 from vitpos.cells import Column, Table
 from vitpos.summary import Figure, Row, grouped
 
 MOST = 4  # names in a sentence
+Name = TypeVar("Name")
 
 
 def advice(table: Table, rows: Sequence[Row]) -> Iterator[tuple[str, list[str]]]:
@@ -58,7 +60,7 @@ def _warning(compared: Sequence[Mapping[str, Figure]]) -> Iterator[str]:
         yield f"One seed cannot tell a difference from noise{whose}: {remedy}."
 
 
-def among_best(column: Column, measured: Mapping[str, Figure]) -> list[str]:
+def among_best(column: Column, measured: Mapping[Name, Figure]) -> list[Name]:
     """The name of the best figure of a column, and of those that its seeds do not tell apart from it."""
     best = (max if column.better == "more" else min)(measured, key=lambda name: measured[name].mean)
     several = any(len(figure.values) > 1 for figure in measured.values())

@@ -12,7 +12,7 @@ from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
 from vitpos.cells import Column, Table
 from vitpos.evaluations import EVALUATIONS
-from vitpos.report.groups import base, colours, panels
+from vitpos.report.groups import arranged, base, colours, lines
 from vitpos.store import Folder
 from vitpos.summary import Row, summarise
 
@@ -48,7 +48,7 @@ def curves(folder: Folder) -> Iterator[tuple[str, str, list[list[Figure]]]]:
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",
                 f"{_shared(ways)}: {LINES}{bright if grey else ''}",
-                rows if len(ways) > 1 else [[figure for row in rows for figure in row]],
+                arranged(rows),
             )
 
 
@@ -58,7 +58,7 @@ def _drawn(folder: Folder, ways: Ways) -> list[dict[str, dict[str, draw.Points]]
     for spec, way in _told_apart(ways).items():
         numbers = sorted(ways[spec])
         table = Table("", tuple(ways[spec][number] for number in numbers))
-        for group, rows in panels(summarise(folder, table)).items():
+        for group, rows in lines(summarise(folder, table)).items():
             title = "\n".join(filter(None, (group, way)))
             groups.setdefault(group, {})[title] = {name: _points(row, numbers) for name, row in rows.items()}
     return list(groups.values())

@@ -10,17 +10,17 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
-from vitpos.cells import Cell
+from vitpos.cells import Cell, Table
 from vitpos.data import DATASETS, STORED
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
 from vitpos.report.curves import curves
-from vitpos.report.groups import base, colours, panels
+from vitpos.report.groups import arranged, base, colours, lines, panels
 from vitpos.store import Folder, Run
 from vitpos.summary import Figure as Number
-from vitpos.summary import Row, summarise
+from vitpos.summary import summarise
 
 Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, what it shows, the figure or rows of figures
 
@@ -114,36 +114,47 @@ def _confusions(folder: Folder) -> Iterator[Section]:
 
 def _similarities(folder: Folder) -> Iterator[Section]:
     """How alike the position vectors are, for every trained table of the first seed."""
-    runs = {cell.row: run for cell, run in _first_seed(folder)}
-    for group, rows in panels([Row(cell, ()) for cell, _ in _first_seed(folder)]).items():
-        drawn = []
-        for name, row in rows.items():
-            _data(row.cell.data)
-            model = restore(runs[row.cell.row])
-            vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
-            if isinstance(model, PatchClassifier) and vectors.any() and vectors.isfinite().all():  # something to show
-                drawn.append(draw.tiles(cosine_similarity(vectors).numpy(), model.geometry.grid, title=name))
-        if drawn:
-            note = (
-                "One small map for each place (white dot): the cosine of its position vector with every other place's."
-            )
-            yield " · ".join(filter(None, ("Position similarity", group))), f"{note} First seed.", [drawn]
+    drawn: list[list[Figure]] = []
+    missing: WorkError | None = None
+    for group, runs in _first_runs(folder).items():
+        drawn.append([])
+        try:
+            for name, run in runs.items():
+                _data(run.cell.data)
+                model = restore(run)
+                vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
+                if isinstance(model, PatchClassifier) and vectors.any() and vectors.isfinite().all():
+                    title = "\n".join(filter(None, (group, name)))
+                    drawn[-1].append(draw.tiles(cosine_similarity(vectors).numpy(), model.geometry.grid, title=title))
+        except WorkError as error:
+            missing = error
+    if any(drawn):
+        note = "One small map for each place (white dot): the cosine of its position vector with every other place's."
+        yield "Position similarity", f"{note} First seed.", arranged(drawn)
+    if missing:
+        raise missing
 
 
 def _curves(folder: Folder) -> Iterator[Section]:
     """Loss and accuracy while training, first seed."""
-    logs = {cell.row: run.log for cell, run in _first_seed(folder)}
     drawn = []
-    for group, rows in panels([Row(cell, ()) for cell, _ in _first_seed(folder)]).items():
+    for group, runs in _first_runs(folder).items():
         pair = []
         for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
-            lines = {
-                name: [(record["epoch"], scale * record[key], 0.0) for record in logs[row.cell.row]]
-                for name, row in rows.items()
-            }
-            pair += draw.lines({group: lines}, x="epoch", y=label, colours=colours(folder), dashed=base(folder))
+            points = {name: [(at["epoch"], scale * at[key], 0.0) for at in run.log] for name, run in runs.items()}
+            pair += draw.lines({group: points}, x="epoch", y=label, colours=colours(folder), dashed=base(folder))
         drawn.append(pair)
     yield "Training curves", "Mean over the images of each epoch, first seed.", drawn
+
+
+def _first_runs(folder: Folder) -> dict[str, dict[str, Run]]:
+    """The first trained run of each row of cells, grouped and named as lines of figures are."""
+    first = {cell.row: run for cell, run in _first_seed(folder)}
+    found = {
+        group: {name: first[row.cell.row] for name, row in rows.items() if row.cell.row in first}
+        for group, rows in lines(summarise(folder, Table("", ()))).items()
+    }
+    return {group: runs for group, runs in found.items() if runs}
 
 
 def _first_seed(folder: Folder) -> list[tuple[Cell, Run]]:
