@@ -122,6 +122,7 @@ def _name_lines(axes: Axes, series: Mapping[str, Points], colours: Mapping[str, 
             (y, place),
             color=colour or GREY,
             lw=0.9 if colour else 0.4,
+            ls=":",
             transform=axes.transAxes,
             clip_on=False,
         )
