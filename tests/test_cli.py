@@ -87,7 +87,8 @@ def test_the_page_stands_alone(finished):
             self.found += [value for key, value in attributes if key in ("src", "href")]
 
     Links().feed(page)
-    assert Links.found and all(link.startswith("data:") for link in Links.found)
+    assert Links.found and all(link.startswith(("data:", "#")) for link in Links.found)
+    assert all(f'id="{link[1:]}"' in page for link in Links.found if link.startswith("#"))
     for text in ("Does a tiny model run?", "document 70.90", "Confusion", "Position similarity", "Training curves"):
         assert text in page
     for text in ("Made on", "share of test images, 0 to 1", "tiny.toml --out DIR", "--seeds 0,1", "torch"):
@@ -120,7 +121,7 @@ def test_evaluate_adds_to_the_scores_of_a_run_and_of_one_cell(finished):
     done = vitpos("evaluate", out, "--with", "pairs(classes=(4,7))", "cost(steps=1)")
     assert done.returncode == 0 and "two_logits" in done.stdout and "±" in done.stdout
     page = (out / "report.html").read_text()
-    assert "Also measured" in page and "pairs(classes=(4, 7)): two_logits" in page and "<dt>pairs</dt>" in page
+    assert "Also measured" in page and "pairs(classes=(4, 7)): two_logits" in page and ">pairs</dt>" in page
     added = [row for row in rows(out) if row["evaluation"] == "pairs(classes=(4, 7))"]
     assert len(added) == 2 * 2 * 2
     cell = next((out / "cells").iterdir())

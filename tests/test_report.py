@@ -251,3 +251,22 @@ def test_a_tile_has_the_map_of_each_place_where_the_place_is():
     picture = draw.tiles(maps, (2, 3), title="").axes[0].images[0].get_array().filled(np.nan)
     assert picture.shape == (2 * 3 - 1, 3 * 4 - 1)
     assert np.array_equal(picture[3:5, 4:7], maps[4].reshape(2, 3)) and np.isnan(picture[2]).all()
+
+
+def test_every_column_says_what_it_is_and_where_that_is_defined(tmp_path):
+    text = TEXT.replace(
+        "columns = [", "columns = [{ label = 'sizes', evaluation = 'resolutions', metric = 'area' }, "
+    ).replace("train.epochs = 1", 'train.epochs = 1\nevaluate = ["accuracy", "resolutions"]')
+    page = page_of(stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}}, text))  # no sizes yet
+    assert '<th class="number" title="resolutions: area">sizes, %</th>' in page
+    assert '<li>sizes, % = <a href="#1-resolutions">resolutions</a>: area</li>' in page
+    assert '<li>right, % = <a href="#1-accuracy">accuracy</a>: accuracy</li>' in page
+    assert 'id="1-resolutions"' in page and 'id="1-accuracy"' in page
+    assert 'id="1-resolution"' in page, "the definition of resolutions refers to it"
+    assert page.count('id="1-accuracy"') == 1
+
+
+def test_two_experiments_on_one_page_have_definitions_of_their_own(tmp_path):
+    folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}})
+    page = write_report([folder.path, folder.path], tmp_path / "page.html").read_text()
+    assert 'href="#2-accuracy"' in page and page.count('id="1-accuracy"') == page.count('id="2-accuracy"') == 1

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import svg
 from vitpos.catalog import Catalog
-from vitpos.cells import Table
+from vitpos.cells import Column, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
@@ -26,6 +26,8 @@ from vitpos.report import sections
 from vitpos.report.advice import advice
 from vitpos.store import Folder, write_text
 from vitpos.summary import compared, labels, measured, seeds_of, shared, summarise
+
+CODE = re.compile(r"``(.+?)``")
 
 
 def write_report(folders: Iterable[Path], out: Path) -> Path:
@@ -39,14 +41,16 @@ def write_report(folders: Iterable[Path], out: Path) -> Path:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    page = environment.get_template("page.html").render(experiments=[_experiment(folder) for folder in opened])
+    experiments = [_experiment(folder, number) for number, folder in enumerate(opened, 1)]
+    page = environment.get_template("page.html").render(experiments=experiments)
     return write_text(Path(out), page)
 
 
-def _experiment(folder: Folder) -> dict[str, Any]:
+def _experiment(folder: Folder, number: int) -> dict[str, Any]:
     experiment = folder.experiment
     figures = [(title, note, _pictures(figure)) for title, note, figure in sections.figures(folder)]
     return {
+        "number": number,
         "name": experiment.name,
         "question": experiment.question or experiment.name,
         "source": experiment.source,
@@ -69,12 +73,24 @@ def _table(folder: Folder, table: Table) -> dict[str, Any]:
         rows = [row for row in rows if any(figure.values for figure in row.figures)]
     return {
         "table": table,
+        "columns": [_column(column) for column in table.columns],
         "rows": rows,
         "labels": labels(rows),
         "shared": shared(rows),
         "seeds": seeds_of(rows),
         "compared": compared(table, rows),
         "advice": list(advice(table, rows)),
+    }
+
+
+def _column(column: Column) -> dict[str, str]:
+    """What the page says of a column: its heading, where its numbers are from and where that is defined."""
+    unit = ", %" if column.percent and not column.label.endswith("%") else ""
+    return {
+        "heading": column.label + unit,
+        "evaluation": column.evaluation,
+        "metric": column.metric,
+        "defined": EVALUATIONS.parse(column.evaluation)[0].name,
     }
 
 
@@ -90,25 +106,34 @@ def command(experiment: Experiment) -> str:
 
 
 def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What the sources say of every evaluation, data set, model and encoding in use."""
+    """What the sources say of every evaluation, data set, model and encoding in use, and of evaluations these refer to."""
     experiment = folder.experiment
+    asked = [column.evaluation for table in experiment.tables for column in table.columns]
     used: list[tuple[str, Catalog, Sequence[str]]] = [
-        ("Evaluations", EVALUATIONS, [spec for _, run in folder.runs for spec in run.scores]),
+        ("Evaluations", EVALUATIONS, [*asked, *(spec for _, run in folder.runs for spec in run.scores)]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
     ]
     found = []
     for title, catalog, specs in used:
-        names = dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec))
+        names = list(dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec)))
+        for name in names:  # which grows
+            names += [other for other in _mentioned(name) if other not in names] if catalog is EVALUATIONS else []
         found.append((title, [(name, _prose(catalog.describe(name).definition)) for name in names]))
     return found
+
+
+def _mentioned(name: str) -> list[str]:
+    """The evaluations that the definition of one refers to, as ``resolutions`` does to ``resolution``."""
+    entry = EVALUATIONS.describe(name)
+    return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 
 
 def _prose(docstring: str) -> str:
     """A docstring as HTML: paragraphs, code in code type."""
     paragraphs = [html.escape(" ".join(part.split()), quote=False) for part in docstring.split("\n\n")]
-    return "".join("<p>" + re.sub(r"``(.+?)``", r"<code>\1</code>", part) + "</p>" for part in paragraphs)
+    return "".join("<p>" + CODE.sub(r"<code>\1</code>", part) + "</p>" for part in paragraphs)
 
 
 def _pictures(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
