@@ -1,6 +1,7 @@
 """What a page and its tables make of stored scores: known numbers, put into the folders that a run leaves behind."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -270,3 +271,19 @@ def test_two_experiments_on_one_page_have_definitions_of_their_own(tmp_path):
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}})
     page = write_report([folder.path, folder.path], tmp_path / "page.html").read_text()
     assert 'href="#2-accuracy"' in page and page.count('id="1-accuracy"') == page.count('id="2-accuracy"') == 1
+
+
+def test_intervals_are_in_the_page_beside_the_numbers(tmp_path):
+    values = {"none": [0.5, 0.51, 0.52], "learned": [0.7, 0.71, 0.72]}
+    folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding][cell.seed]}})
+    page = page_of(folder)
+    assert '71.00 ± 1.00 ▲<span class="below">[68.52, 73.48]</span></td>' in page
+    assert "over 3 seeds; below in brackets the 95 % interval of the mean" in page
+    counted = replace(shown(folder)[0].figures[0], by_seed={0: 64.0, 1: 64.0}, percent=False)
+    assert counted.bounds == "" and counted.text == "64", "a number that no seed changes has no interval"
+
+
+@pytest.mark.parametrize("notes", ["", 'notes = ["Read me."]'])
+def test_the_source_is_named_with_notes_and_without(tmp_path, notes):
+    text = f'source = "Nobody, 1999"\n{notes}\n{TEXT}'
+    assert page_of(stored(tmp_path / "out", of_two_sets, text)).count("Nobody, 1999") == 1
