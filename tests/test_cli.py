@@ -121,7 +121,11 @@ def test_evaluate_adds_to_the_scores_of_a_run_and_of_one_cell(finished):
     done = vitpos("evaluate", out, "--with", "pairs(classes=(4,7))", "cost(steps=1)")
     assert done.returncode == 0 and "two_logits" in done.stdout and "±" in done.stdout
     page = (out / "report.html").read_text()
-    assert "Also measured" in page and "pairs(classes=(4, 7)): two_logits" in page and ">pairs</dt>" in page
+    assert (
+        "Also measured" in page
+        and "pairs(classes=(4, 7))</code> all_classes, two_logits" in page
+        and ">pairs</dt>" in page
+    )
     added = [row for row in rows(out) if row["evaluation"] == "pairs(classes=(4, 7))"]
     assert len(added) == 2 * 2 * 2
     cell = next((out / "cells").iterdir())

@@ -287,3 +287,19 @@ def test_intervals_are_in_the_page_beside_the_numbers(tmp_path):
 def test_the_source_is_named_with_notes_and_without(tmp_path, notes):
     text = f'source = "Nobody, 1999"\n{notes}\n{TEXT}'
     assert page_of(stored(tmp_path / "out", of_two_sets, text)).count("Nobody, 1999") == 1
+
+
+@pytest.mark.parametrize("metrics", [1, 3], ids=["metrics across", "metrics down"])
+def test_what_no_table_shows_is_told_by_evaluation(tmp_path, metrics):
+    more = {
+        "pairs": {f"m{number}": 0.25 for number in range(metrics)},
+        "shifts": {"worst": 0.5},
+        "tokens": {"blank": math.nan},
+    }
+    page = page_of(stored(tmp_path / "out", lambda cell: of_two_sets(cell) | more)).partition("Also measured")[2]
+    pairs, _, rest = page.partition("</details>")
+    assert "<code>pairs</code> m0" in pairs and "<code>shifts</code> worst" in rest
+    down = '<th class="number">none</th>', '<td class="name">m0</td>'
+    across = '<th class="number">m0</th>', '<td class="name">none</td>'
+    assert all(part in pairs for part in (down if metrics == 3 else across))
+    assert ">0.25</td>" in pairs and 'href="#1-pairs"' in pairs and "blank</summary>" not in rest

@@ -7,6 +7,7 @@ import html
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def _experiment(folder: Folder, number: int) -> dict[str, Any]:
         "seeds": sorted({cell.seed for cell, _ in folder.runs}),
         "missing": len(folder.unfinished),
         "tables": [_table(folder, table) for table in experiment.tables],
-        "others": [_table(folder, table) for table in [measured(folder)] if table.columns],
+        "others": _others(folder),
         "figures": figures,
         "definitions": _definitions(folder),
         "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in folder.runs}),
@@ -69,8 +70,6 @@ def _experiment(folder: Folder, number: int) -> dict[str, Any]:
 
 def _table(folder: Folder, table: Table) -> dict[str, Any]:
     rows = summarise(folder, table)
-    if table not in folder.experiment.tables:
-        rows = [row for row in rows if any(figure.values for figure in row.figures)]
     return {
         "table": table,
         "columns": [_column(column) for column in table.columns],
@@ -81,6 +80,35 @@ def _table(folder: Folder, table: Table) -> dict[str, Any]:
         "compared": compared(table, rows),
         "advice": list(advice(table, rows)),
     }
+
+
+def _others(folder: Folder) -> list[dict[str, Any]]:
+    """What no table shows: for each evaluation a grid of headings and of rows, each a name and figures.
+
+    Metrics go down where they are more than the rows of cells, else across.
+    """
+    found = []
+    table = measured(folder)
+    for evaluation in dict.fromkeys(column.evaluation for column in table.columns):
+        columns = tuple(column for column in table.columns if column.evaluation == evaluation)
+        rows = summarise(folder, replace(table, columns=columns))
+        rows = [row for row in rows if any(figure.values for figure in row.figures)]
+        if rows:
+            metrics = [column.metric for column in columns]
+            names = [" · ".join(map(row.label, labels(rows))) for row in rows]
+            figures = [row.figures for row in rows]
+            down = len(metrics) > len(names)
+            grid = zip(metrics, zip(*figures, strict=True), strict=True) if down else zip(names, figures, strict=True)
+            found.append(
+                {
+                    **_column(columns[0]),
+                    "metrics": metrics,
+                    "headings": names if down else metrics,
+                    "rows": list(grid),
+                    "shared": shared(rows),
+                }
+            )
+    return found
 
 
 def _column(column: Column) -> dict[str, str]:
