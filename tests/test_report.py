@@ -1,6 +1,7 @@
 """What a page and its tables make of stored scores: known numbers, put into the folders that a run leaves behind."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 from vitpos import lab
 from vitpos.analysis import figures as draw
 from vitpos.data.base import load
+from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import Experiment
 from vitpos.progress import output, show_table
 from vitpos.report import sections, write_report
 from vitpos.report.advice import advice
 from vitpos.report.curves import curves
 from vitpos.report.groups import colours, lines, panels
+from vitpos.report.page import prose
 from vitpos.store import Folder, Run
 from vitpos.summary import grouped, summarise
 
@@ -303,3 +306,11 @@ def test_what_no_table_shows_is_told_by_evaluation(tmp_path, metrics):
     across = '<th class="number">m0</th>', '<td class="name">none</td>'
     assert all(part in pairs for part in (down if metrics == 3 else across))
     assert ">0.25</td>" in pairs and 'href="#1-pairs"' in pairs and "blank</summary>" not in rest
+
+
+@pytest.mark.parametrize("spec", SWEPT | SERIES)
+def test_metrics_stand_out_in_their_definitions(spec):
+    entry = EVALUATIONS.describe(EVALUATIONS.parse(spec)[0].name)
+    bold = " ".join(re.findall("<b>(.+?)</b>:", prose(entry.definition)))
+    assert all(metric.rstrip("_.0123456789") in bold for metric in (SWEPT | SERIES)[spec])
+    assert "``" not in prose(entry.definition) and "<b>" not in prose("It is none: of these.")

@@ -29,6 +29,7 @@ from vitpos.store import Folder, write_text
 from vitpos.summary import compared, labels, measured, seeds_of, shared, summarise
 
 CODE = re.compile(r"``(.+?)``")
+METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:\.\d+)?(?:, \w+)*(?:, …| and so on)?):(?= )")  # "area: the …"
 
 
 def write_report(folders: Iterable[Path], out: Path) -> Path:
@@ -148,7 +149,7 @@ def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
         names = list(dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec)))
         for name in names:  # which grows
             names += [other for other in _mentioned(name) if other not in names] if catalog is EVALUATIONS else []
-        found.append((title, [(name, _prose(catalog.describe(name).definition)) for name in names]))
+        found.append((title, [(name, prose(catalog.describe(name).definition)) for name in names]))
     return found
 
 
@@ -158,10 +159,11 @@ def _mentioned(name: str) -> list[str]:
     return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 
 
-def _prose(docstring: str) -> str:
-    """A docstring as HTML: paragraphs, code in code type."""
+def prose(docstring: str) -> str:
+    """A docstring as HTML: paragraphs, what it defines in bold, code in code type."""
     paragraphs = [html.escape(" ".join(part.split()), quote=False) for part in docstring.split("\n\n")]
-    return "".join("<p>" + CODE.sub(r"<code>\1</code>", part) + "</p>" for part in paragraphs)
+    marked = [CODE.sub(r"<code>\1</code>", METRICS.sub(r"<b>\1</b>:", part)) for part in paragraphs]
+    return "".join(f"<p>{part}</p>" for part in marked)
 
 
 def _pictures(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
