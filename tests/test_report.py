@@ -19,7 +19,7 @@ from vitpos.report.curves import curves
 from vitpos.report.groups import colours, lines, panels
 from vitpos.report.page import prose
 from vitpos.store import Folder, Run
-from vitpos.summary import grouped, summarise
+from vitpos.summary import Figure, grouped, summarise
 
 TEXT = """
 data = "stripes(count=40)"
@@ -314,3 +314,10 @@ def test_metrics_stand_out_in_their_definitions(spec):
     bold = " ".join(re.findall("<b>(.+?)</b>:", prose(entry.definition)))
     assert all(metric.rstrip("_.0123456789") in bold for metric in (SWEPT | SERIES)[spec])
     assert "``" not in prose(entry.definition) and "<b>" not in prose("It is none: of these.")
+
+
+def test_a_deviation_does_not_seem_to_be_nothing():
+    number = Figure({0: 0.4789, 1: 0.4811, 2: 0.48}, None, percent=False)
+    assert number.text == "0.4800 ± 0.0011"
+    assert replace(number, by_seed={0: 0.5, 1: 0.51, 2: 0.52}).text == "0.51 ± 0.01"
+    assert replace(number, by_seed={0: 0.48, 1: 0.48}).text == "0.48"

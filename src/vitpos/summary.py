@@ -41,6 +41,9 @@ class Figure:
     def _text(self) -> str:
         mean = self._show(self.mean)
         digits = len(mean.partition(".")[2]) if "e" not in mean else 0  # the deviation is told as finely as the mean
+        if digits and not self.percent and 0 < self.deviation < 0.5 / 10**digits:
+            mean = f"{self.mean:#,.4g}"  # 0.48 as 0.4800: otherwise the deviation would seem to be nothing
+            digits = len(mean.partition(".")[2])
         deviation = f"{self.deviation:,.{digits}f}" if digits and not self.percent else self._show(self.deviation)
         return mean if len(self.values) == 1 or self._counted else f"{mean} ± {deviation}"
 
