@@ -222,6 +222,9 @@ def test_of_many_lines_the_best_have_colours_and_all_have_names(tmp_path):
     folder = stored(tmp_path / "out", score, text)
     shade = colours(folder)
     assert list(shade) == [*names[:3:-1], "none"] and len(set(shade.values())) == 7
+    notes = {title: note for title, note, _ in sections.figures(folder)}
+    said = "In colour: none, dashed, and those most often among the best of a table's columns."
+    assert notes["Accuracy by ratio (shuffle)"].endswith(said) and notes["Training curves"].endswith(said)
     (axes, *_) = drawn(folder)["Accuracy by ratio (shuffle)"]
     places = [text.get_position()[1] for text in axes.texts]
     assert sorted(text.get_text() for text in axes.texts) == sorted(names)

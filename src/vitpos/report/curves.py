@@ -12,7 +12,7 @@ from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
 from vitpos.cells import Column, Table
 from vitpos.evaluations import EVALUATIONS
-from vitpos.report.groups import arranged, base, colours, lines
+from vitpos.report.groups import arranged, base, colours, legend, lines
 from vitpos.store import Folder
 from vitpos.summary import Row, summarise
 
@@ -36,8 +36,6 @@ def curves(folder: Folder) -> Iterator[tuple[str, str, list[list[Figure]]]]:
     in it a figure for each way in which the evaluation was asked.
     """
     shade, compared = colours(folder), base(folder)
-    dashed = f"{compared}, dashed, and " if compared else ""
-    bright = f" In colour: {dashed}those most often among the best of a table's columns."
     for (name, metric, (label, log)), asked in _found(folder).items():
         ways = {spec: numbers for spec, numbers in asked.items() if len(numbers) >= FEWEST}
         if ways:
@@ -47,7 +45,7 @@ def curves(folder: Folder) -> Iterator[tuple[str, str, list[list[Figure]]]]:
             grey = any(key not in shade for group in groups for points in group.values() for key in points)
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",
-                f"{_shared(ways)}: {LINES}{bright if grey else ''}",
+                f"{_shared(ways)}: {LINES}{legend(folder) if grey else ''}",
                 arranged(rows),
             )
 

@@ -66,6 +66,14 @@ def colours(folder: Folder) -> dict[str, str]:
     return dict(zip(chosen, COLOURS, strict=False)) | {base(folder): INK}
 
 
+def legend(folder: Folder) -> str:
+    """What the colours of many lines mean."""
+    judged = any(column.better for table in folder.experiment.tables for column in table.columns)
+    chosen = "most often among the best of a table's columns" if judged else "highest in the first table's first column"
+    dashed = f"{base(folder)}, dashed, and " if base(folder) else ""
+    return f" In colour: {dashed}those {chosen}."
+
+
 def arranged(figures: list[list[Figure]]) -> list[list[Figure]]:
     """Figures in rows as they are given, or in one row where none of these has company."""
     return figures if max(map(len, figures)) > 1 else [[figure for row in figures for figure in row]]

@@ -17,7 +17,7 @@ from vitpos.errors import UserError, WorkError
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
 from vitpos.report.curves import curves
-from vitpos.report.groups import arranged, base, colours, lines, panels
+from vitpos.report.groups import arranged, base, colours, legend, lines, panels
 from vitpos.store import Folder, Run
 from vitpos.summary import Figure as Number
 from vitpos.summary import summarise
@@ -137,14 +137,16 @@ def _similarities(folder: Folder) -> Iterator[Section]:
 
 def _curves(folder: Folder) -> Iterator[Section]:
     """Loss and accuracy while training, first seed."""
-    drawn = []
+    drawn, shade = [], colours(folder)
     for group, runs in _first_runs(folder).items():
         pair = []
         for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
             points = {name: [(at["epoch"], scale * at[key], 0.0) for at in run.log] for name, run in runs.items()}
-            pair += draw.lines({group: points}, x="epoch", y=label, colours=colours(folder), dashed=base(folder))
+            pair += draw.lines({group: points}, x="epoch", y=label, colours=shade, dashed=base(folder))
         drawn.append(pair)
-    yield "Training curves", "Mean over the images of each epoch, first seed.", drawn
+    grey = any(name not in shade for runs in _first_runs(folder).values() for name in runs)
+    note = f"Mean over the images of each epoch, first seed.{legend(folder) if grey else ''}"
+    yield "Training curves", note, drawn
 
 
 def _first_runs(folder: Folder) -> dict[str, dict[str, Run]]:
