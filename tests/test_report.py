@@ -90,6 +90,7 @@ def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
     assert said[0].endswith("not told apart from it by these seeds: none." if alike else "(91.00 ± 1.00 %).")
     warned = "One seed cannot tell a difference from noise (so far the case of learned): run more"
     assert said[-1].startswith(warned) is alike
+    assert any(line.startswith("In all") for line in said) is not alike, "what one seed does not tell apart is no merit"
 
 
 @pytest.mark.parametrize(("learned", "count"), [(0.9, 1), (0.5, 2)])

@@ -36,9 +36,11 @@ def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iter
     ]
     compared = [(column, figures) for column, figures in measured if len(figures) > 1]
     wins: Counter[str] = Counter()
+    counted = 0
     for column, figures in compared:
         best, *near = among_best(column, figures)
-        wins.update([best, *near])
+        wins.update(supported([best, *near], figures))
+        counted += bool(supported([best], figures))
         unit = " %" if column.percent else ""
         also = f"; not told apart from it by these seeds: {_listed(near)}" if near else ""
         yield f"{column.label}: {best} ({figures[best].text}{unit}){also}."
@@ -46,7 +48,7 @@ def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iter
         most = max(wins.values())
         leaders = [name for name, count in wins.items() if count == most]
         verb = "is" if len(leaders) == 1 else "are"
-        yield f"In all, {_listed(leaders)} {verb} among the best in {most} of {len(compared)}."
+        yield f"In all, {_listed(leaders)} {verb} among the best in {most} of {counted}."
     yield from _warning([figures for _, figures in compared])
 
 
@@ -66,6 +68,16 @@ def among_best(column: Column, measured: Mapping[Name, Figure]) -> list[Name]:
     several = any(len(figure.values) > 1 for figure in measured.values())
     near = [name for name in measured if name != best and _alike(measured[name], measured[best], several=several)]
     return [best, *near]
+
+
+def supported(names: Sequence[Name], measured: Mapping[Name, Figure]) -> list[Name]:
+    """Those of some names that share several seeds with the first: what one seed does not tell apart is no merit.
+
+    Where nobody has several, all of them.
+    """
+    several = any(len(figure.values) > 1 for figure in measured.values())
+    seeds = measured[names[0]].by_seed.keys()
+    return [name for name in names if not several or len(measured[name].by_seed.keys() & seeds) > 1]
 
 
 def _alike(one: Figure, best: Figure, *, several: bool) -> bool:

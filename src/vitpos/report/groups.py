@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import COLOURS, INK
 from vitpos.cells import Table
-from vitpos.report.advice import among_best
+from vitpos.report.advice import among_best, supported
 from vitpos.store import Folder
 from vitpos.summary import Row, grouped, labels, summarise
 
@@ -54,7 +54,8 @@ def colours(folder: Folder) -> dict[str, str]:
             for number, column in enumerate(table.columns):
                 figures = {row.cell.row: row.figures[number] for row in group if row.figures[number].values}
                 first = {row: figure.mean for row, figure in figures.items()} | first
-                wins.update(among_best(column, figures) if column.better and figures else ())
+                if column.better and figures:
+                    wins.update(supported(among_best(column, figures), figures))
     ranks: dict[str, tuple[int, float]] = {}
     for named in lines(summarise(folder, Table("", ()))).values():
         for name, row in named.items():
