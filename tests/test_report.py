@@ -325,3 +325,15 @@ def test_a_deviation_does_not_seem_to_be_nothing():
     assert number.text == "0.4800 ± 0.0011"
     assert replace(number, by_seed={0: 0.5, 1: 0.51, 2: 0.52}).text == "0.51 ± 0.01"
     assert replace(number, by_seed={0: 0.48, 1: 0.48}).text == "0.48"
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_bars_are_told_apart_by_colour_or_else_by_name(count):
+    names = [f"encoding {number}" for number in range(count)]
+    axes = draw.bars({"right": dict.fromkeys(names, (50.0, 1.0, None))}, label="%").axes[0]
+    colours_used = {bar.get_facecolor() for bar in axes.patches}
+    beside = [text.get_text() for text in axes.get_yticklabels()]
+    if count > len(draw.COLOURS):
+        assert beside == names and axes.get_legend() is None
+    else:
+        assert beside == ["right"] and len(colours_used) == count

@@ -25,11 +25,16 @@ def svg(figure: Figure) -> bytes:
 
 
 def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], *, label: str) -> Figure:
-    """Groups of horizontal bars, a colour per series: (mean, deviation, reference) each; a diamond is a reference."""
+    """Groups of horizontal bars, a colour per series: (mean, deviation, reference) each; a diamond is a reference.
+
+    Of more series than colours, each bar has its name beside it instead.
+    """
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     figure = Figure(figsize=(9, 0.5 + len(groups) * (0.16 + 0.19 * len(names))))
     axes = figure.subplots()
     thick = 0.8 / len(names)
+    many = len(names) > len(COLOURS)
+    beside: dict[float, str] = {}
     for number, name in enumerate(names):
         at = {
             place + number * thick - 0.4 + thick / 2: group[name]
@@ -41,10 +46,11 @@ def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], 
             [mean for mean, _, _ in at.values()],
             0.92 * thick,
             xerr=[deviation for _, deviation, _ in at.values()],
-            color=COLOURS[number % len(COLOURS)],
-            label=name,
+            color=COLOURS[0 if many else number],
+            label=None if many else name,
             error_kw={"lw": 1},
         )
+        beside |= dict.fromkeys(at, name)
         for y, (mean, deviation, reference) in at.items():
             axes.annotate(
                 f"{mean:.1f}", (mean + deviation, y), (4, 0), textcoords="offset points", va="center", fontsize=8
@@ -53,11 +59,19 @@ def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], 
                 axes.plot(reference, y, "D", ms=4, mfc="white", mec="black", zorder=3)
     if any(reference is not None for group in groups.values() for _, _, reference in group.values()):
         axes.plot([], [], "D", ms=4, mfc="white", mec="black", label="source document")
-    axes.set_yticks(range(len(groups)), list(groups))
+    if many:
+        axes.set_yticks(list(beside), list(beside.values()), fontsize=7)
+        for place, group in enumerate(groups):
+            axes.text(
+                0, place - 0.41, group, va="bottom", fontsize=8, weight="bold", transform=axes.get_yaxis_transform()
+            )
+    else:
+        axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
     axes.set(xlabel=label, xlim=(0, 108))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.55 / figure.get_figheight()), ncol=4, frameon=False)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.55 / figure.get_figheight()), ncol=4, frameon=False)
     return figure
 
 

@@ -20,7 +20,7 @@ from vitpos.report.curves import curves
 from vitpos.report.groups import arranged, base, colours, legend, lines, panels
 from vitpos.store import Folder, Run
 from vitpos.summary import Figure as Number
-from vitpos.summary import summarise
+from vitpos.summary import labels, summarise
 
 Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, what it shows, the figure or rows of figures
 
@@ -45,6 +45,7 @@ def _data(spec: str) -> Dataset:
 def _protocols(folder: Folder) -> Iterator[Section]:
     """The percentages of the tables that ask for a chart: a group for each column and training set."""
     groups: dict[str, dict[str, Number]] = {}
+    told = [name for name in labels(summarise(folder, Table("", ()))) if name != "trained on"]
     for table in folder.experiment.tables:
         rows = summarise(folder, table) if table.chart else []
         several = len({row.cell.data for row in rows}) > 1
@@ -52,7 +53,7 @@ def _protocols(folder: Folder) -> Iterator[Section]:
             for column, figure in zip(table.columns, row.figures, strict=True):
                 if column.percent and figure.values:
                     trained_on = "\ntrained on " + row.cell.data.replace(" + ", " +\n") if several else ""
-                    groups.setdefault(column.label + trained_on, {})[_model(row.cell)] = figure
+                    groups.setdefault(column.label + trained_on, {})[" · ".join(map(row.label, told))] = figure
     if groups:
         note = "Mean, and the standard deviation over seeds where there are several."
         yield (
