@@ -337,3 +337,25 @@ def test_bars_are_told_apart_by_colour_or_else_by_name(count):
         assert beside == names and axes.get_legend() is None
     else:
         assert beside == ["right"] and len(colours_used) == count
+
+
+def test_what_is_unfinished_changes_no_name_and_no_colour(tmp_path):
+    def score(cell):
+        return of_two_sets(cell) | SWEPT if cell.data == "stripes(count=40)" and cell.encoding == "learned" else None
+
+    (axes,) = drawn(stored(tmp_path / "some", score, TWO))["Accuracy by ratio (shuffle)"]
+    whole = drawn(stored(tmp_path / "all", lambda cell: of_two_sets(cell) | SWEPT, TWO))["Accuracy by ratio (shuffle)"]
+    assert axes.get_title() == "trained on stripes(count=40)" == whole[0].get_title()
+    assert axes.lines[0].get_color() == whole[0].lines[1].get_color()
+
+
+def test_a_page_shows_what_it_can_where_some_data_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))  # nothing is here but what came with the package
+    text = TEXT.replace('data = "stripes(count=40)"', 'data = ["fashion", "stripes(count=40)"]')
+    folder = stored(tmp_path / "out", lambda cell: None if cell.data == "fashion" else of_two_sets(cell), text)
+    model = lab.restore(folder.runs[-1][1])
+    for cell in folder.experiment.cells:
+        if cell.data == "fashion":
+            Run.create(folder.path / "cells" / cell.key, cell).finish(model, LOG)
+    page = page_of(folder)
+    assert "fashion is not here; fetch it with" in page and page.count('alt="Position similarity"') == 1
