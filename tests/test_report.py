@@ -200,9 +200,15 @@ def test_a_curve_is_drawn_against_what_its_numbers_are(tmp_path, title, label, s
 
 
 def test_ways_of_asking_are_told_apart_by_what_differs(tmp_path):
-    axes = drawn(stored(tmp_path / "out", lambda cell: SERIES))["Accuracy by size (resolutions)"]
-    assert [one.get_title() for one in axes] == ["coordinates='fit'", "coordinates='beyond'"]
-    assert axes[0].get_ylim() == axes[1].get_ylim()
+    moved = {"translations(edge='wrap')": {f"accuracy_{step}": 0.4 for step in (1, 2, 3, 4, 6, 8)}}
+    cut = {spec.replace(")", ", grid=(2, 2))"): numbers for spec, numbers in SWEPT.items()}
+    found = drawn(stored(tmp_path / "out", lambda cell: SERIES | moved | SWEPT | cut))
+    one, other = found["Accuracy by pixels moved (translations)"]
+    assert (one.get_title(), other.get_title()) == (
+        "edge='black'",
+        "edge='wrap'",
+    ) and one.get_ylim() == other.get_ylim()
+    assert [axes.get_title() for axes in found["Accuracy by ratio (shuffle)"]] == ["as usual", "grid=(2, 2)"]
 
 
 def test_curves_of_two_sets_of_data_are_two_figures(tmp_path):

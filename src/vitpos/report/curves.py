@@ -121,10 +121,14 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
 
 
 def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
-    """What tells each of some specs of one evaluation from the others."""
+    """What tells each of some specs of one evaluation from the others; an option that is None tells nothing."""
     asked = {spec: _options(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(asked.values()), {}) if len({str(o[key]) for o in asked.values()}) > 1]
-    return {spec: ", ".join(f"{key}={options[key]!r}" for key in differ) for spec, options in asked.items()}
+    named = {spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in asked.items()}
+    return {
+        spec: ", ".join(f"{key}={value!r}" for key, value in options.items()) or ("as usual" if differ else "")
+        for spec, options in named.items()
+    }
 
 
 def _shared(specs: Mapping[str, object]) -> str:
