@@ -265,6 +265,7 @@ def test_a_tile_has_the_map_of_each_place_where_the_place_is():
     picture = draw.tiles(maps, (2, 3), title="").axes[0].images[0].get_array().filled(np.nan)
     assert picture.shape == (2 * 3 - 1, 3 * 4 - 1)
     assert np.array_equal(picture[3:5, 4:7], maps[4].reshape(2, 3)) and np.isnan(picture[2]).all()
+    assert draw.tiles(np.eye(14 * 14), (14, 14), title="").get_figwidth() <= 5, "two tiles find room side by side"
 
 
 def test_every_column_says_what_it_is_and_where_that_is_defined(tmp_path):

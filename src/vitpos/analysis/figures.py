@@ -206,7 +206,8 @@ def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figur
 def tiles(maps: np.ndarray, grid: tuple[int, int], *, title: str) -> Figure:
     """An R×C tile of R×C maps (N, N), one for each place; a dot marks the place itself."""
     rows, columns = grid
-    figure = Figure(figsize=(0.5 * columns + 0.5, 0.5 * rows))
+    side = min(0.5, 4.5 / max(grid))  # of a map, in inches, so that two tiles find room beside each other
+    figure = Figure(figsize=(side * columns + 0.5, side * rows))
     axes = figure.subplots()
     apart = ((0, 0), (0, 0), (0, 1), (0, 1))  # a blank row and column after each map
     whole = np.pad(maps.reshape(rows, columns, rows, columns), apart, constant_values=np.nan)
