@@ -198,7 +198,7 @@ def test_pictures_smaller_than_a_window_have_no_structural_similarity():
 def test_all_numbers_come_at_once_and_without_a_graph():
     found, true = pictures(2, 3, 40, 33)
     numbers = measure(found.requires_grad_(), true)
-    assert set(numbers) | set(missing((3, 40, 33))) == {"mse", "psnr", "ssim", "fourier"}
+    assert set(numbers) | set(missing((3, 40, 33))) == {"mse", "psnr", "ssim", "fourier", "lpips"}
     for metric in METRICS:
         assert torch.equal(numbers[metric.__name__], metric(found, true))
     assert all(value.shape == (2,) and not value.requires_grad for value in numbers.values())

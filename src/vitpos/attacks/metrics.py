@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitpos.attacks.lpips import lpips, obstacle
 from vitpos.attacks.pictures import comparable
 from vitpos.errors import UserError
 
@@ -63,7 +64,7 @@ def fourier(found: Tensor, true: Tensor) -> Tensor:
 
 def measure(found: Tensor, true: Tensor) -> dict[str, Tensor]:
     """Every number by its name, without those that :func:`missing` gives the reason for."""
-    metrics = {"mse": mse, "psnr": psnr, "ssim": ssim, "fourier": fourier}
+    metrics = {"mse": mse, "psnr": psnr, "ssim": ssim, "fourier": fourier, "lpips": lpips}
     found, true = comparable(found, true)
     without = missing(found.shape[1:])
     with torch.no_grad():
@@ -72,7 +73,7 @@ def measure(found: Tensor, true: Tensor) -> dict[str, Tensor]:
 
 def missing(size: Sequence[int]) -> dict[str, str]:
     """The metrics that pictures of a size (channels, height, width) cannot have here, each with the reason."""
-    reasons = {"ssim": _too_small(size)}
+    reasons = {"ssim": _too_small(size), "lpips": obstacle(size)}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
