@@ -144,7 +144,7 @@ def test_an_encoding_hears_how_far_training_is():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"epochs": 0}, {"lr": 0.0}, {"warmup": 1.0}, {"batch": 0}, {"smoothing": 1.0}, {"end": 0.1}]
+    "wrong", [{"epochs": -1}, {"lr": 0.0}, {"warmup": 1.0}, {"batch": 0}, {"smoothing": 1.0}, {"end": 0.1}]
 )
 def test_a_recipe_that_cannot_work_is_refused(wrong):
     with pytest.raises(UserError, match=f"train.{next(iter(wrong))} is"):

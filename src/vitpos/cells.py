@@ -58,20 +58,23 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to print: rows are the cells of these ``data`` and ``model`` (none named: all), columns their numbers."""
+    """A table to print: rows are the cells of these data, models and encodings (none named: all), columns their numbers."""
 
     title: str
     columns: tuple[Column, ...]
     data: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
+    encoding: tuple[str, ...] = ()
     note: str = ""
     chart: bool = False  # whether its percentages are drawn in the chart of protocols
     heat: bool = False  # whether it is also drawn as a map of colours
+    plane: bool = False  # whether its first two columns are also drawn against each other, a point for each row
     against: str = ""  # an encoding that every row is compared with, seed by seed
 
     def shows(self, cell: Cell) -> bool:
         """Whether a cell is in one of the rows."""
-        return (not self.data or cell.data in self.data) and (not self.model or cell.model in self.model)
+        asked = ((self.data, cell.data), (self.model, cell.model), (self.encoding, cell.encoding))
+        return all(not wanted or value in wanted for wanted, value in asked)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ app = typer.Typer(
 @app.command("list")
 def list_(
     kind: Annotated[
-        str, Argument(help="encodings, models, data, augments, evaluations, scenes, experiments; all without it")
+        str,
+        Argument(help="encodings, models, data, augments, evaluations, attacks, defences, scenes, experiments; or all"),
     ] = "all",
     as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
     geometry: Annotated[
@@ -96,9 +97,9 @@ def evaluate(
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
 ) -> None:
     """Ask more of a finished run; the answers are added to its scores."""
-    from vitpos.evaluations import EVALUATIONS
+    from vitpos.questions import QUESTIONS
 
-    wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
+    wanted = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos import lab
     from vitpos.fetching import fetch_for
     from vitpos.progress import show_answers
@@ -127,6 +128,48 @@ def evaluate(
     for spec in wanted:
         show_answers(folder, spec)
     print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
+
+
+@app.command()
+def attack(
+    source: Annotated[
+        Path,
+        Argument(metavar="RUN_OR_CHECKPOINT", help="the folder of an experiment or a cell, or weights.safetensors"),
+    ],
+    specs: Annotated[
+        list[str], Option("--with", metavar="SPEC", help="an attack, as projection or matching(steps=500)")
+    ],
+    out: Annotated[Path, Option(help="the folder for numbers and pictures")],
+    pictures: Annotated[
+        list[Path] | None,
+        Option("--image", metavar="FILE", help="pictures of your own in place of the test's; repeatable"),
+    ] = None,
+    more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
+) -> None:
+    """Rebuild pictures from the gradients that trained models share: results.csv and a PNG for each model and attack."""
+    from vitpos.attacks import ATTACKS
+
+    wanted = [ATTACKS.canonical(spec) for spec in (*specs, *(more or ()))]
+    from vitpos import lab
+    from vitpos.attacks.pictures import own
+    from vitpos.data.base import load
+    from vitpos.fetching import fetch_for
+    from vitpos.progress import attacking, show_attacks
+    from vitpos.report.attack import write_attacks
+
+    models = lab.trained(source)
+    fetch_for([cell for cell, _ in models])
+    answers = []
+    with attacking(len(models) * len(wanted)) as now:
+        for cell, make in models:
+            model, data = make(), load(cell.data)
+            data = own(model, data, pictures) if pictures else data
+            for spec in wanted:
+                with now(cell, spec):
+                    answers.append((cell, spec, lab.ask(spec, model, data)))
+                written = write_attacks(out, answers)
+    show_attacks(answers)
+    print(f"results: {written}, and pictures beside it", file=sys.stderr)
 
 
 @app.command()

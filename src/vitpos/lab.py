@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from vitpos.attacks.recovery import Recovery
 from vitpos.catalog import suggest
 from vitpos.cells import Cell, Table
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.predict import remembering
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
+from vitpos.questions import QUESTIONS
 from vitpos.store import Folder, Run
 from vitpos.training.augment import augmenting
+from vitpos.training.defences import defending
 from vitpos.training.fit import fit
 from vitpos.workers import Event, cores, spread
 
@@ -96,25 +100,52 @@ def evaluate(run: Run, specs: Sequence[str]) -> None:
         data, model = load(run.cell.data), restore(run)
         with remembering():
             for spec in specs:
-                run.add_scores(spec, EVALUATIONS.build(spec, model, data))
+                answer = ask(spec, model, data)
+                if answer.why or answer.found is not None:
+                    run.add_pictures(spec, answer)
+                run.add_scores(spec, answer.numbers)
+
+
+def ask(spec: str, model: Classifier, data: Dataset) -> Recovery:
+    """What an evaluation or an attack says of a trained model; an evaluation has numbers alone."""
+    answer = QUESTIONS.build(spec, model, data)
+    return answer if isinstance(answer, Recovery) else Recovery(answer)
 
 
 def build(cell: Cell, data: Dataset) -> Classifier:
     """The untrained model of a cell; its weights depend on the cell's seed alone."""
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
+    model.defence = cell.train.defence
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def restore(run: Run) -> Classifier:
     """The trained model of a run, ready to be asked."""
-    model = build(run.cell, load(run.cell.data))
+    return rebuild(run.cell, run.weights(), run.path)
+
+
+def rebuild(cell: Cell, weights: Mapping[str, Tensor], path: Path) -> Classifier:
+    """The model of a cell with its trained weights, which ``path`` held."""
+    model = build(cell, load(cell.data))
     try:
-        model.load_state_dict(run.weights())
+        model.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise WorkError(f"{run.path} holds weights of another vitpos ({reason}); delete it and run it again") from None
+        raise WorkError(f"{path} holds weights of another vitpos ({reason}); delete it and run it again") from None
     return model.eval()
+
+
+def trained(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
+    """The models that a folder of an experiment, a folder of a cell or a file of weights holds, each made when called."""
+    if path.is_file():
+        cell, weights = Run.told_by(path)
+        return [(cell, lambda: rebuild(cell, weights, path))]
+    runs = [Run(path)] if (path / "cell.json").exists() else [run for _, run in Folder.open(path).runs]
+    found = [(run.cell, partial(restore, run)) for run in runs if run.trained]
+    if not found:
+        raise UserError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
+    return found
 
 
 def check(
@@ -130,8 +161,9 @@ def check(
             few = replace(data, train=data.train.first(2), test=data.test.first(2))
             if cell.train.batch == 1 and any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()):
                 raise UserError("batch norms need more than one image; set train.batch to 2 or more")
+            defending(cell.train.defence)
             augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
-            gives = {spec: EVALUATIONS.build(spec, model, few) for spec in cell.evaluate}
+            gives = {spec: ask(_brief(spec), model, few).numbers for spec in cell.evaluate}
         except UserError as error:
             raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
         for table in tables:
@@ -142,6 +174,15 @@ def check(
                         f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}"
                     )
     told(len(rows), len(rows))
+
+
+def _brief(spec: str) -> str:
+    """The same question with one step where it takes a number of them."""
+    (term,) = QUESTIONS.parse(spec)
+    option = QUESTIONS.describe(term.name).options.get("steps")
+    if option and isinstance(option.default, int):
+        term.options["steps"] = min(1, term.options.get("steps", 1))
+    return str(term)
 
 
 def _workers(asked: int | None, experiment: Experiment) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vitpos.attacks import ATTACKS
 from vitpos.catalog import Catalog, Entry
 from vitpos.data import DATASETS, SCENES
 from vitpos.encodings import ENCODINGS
@@ -11,7 +12,7 @@ from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
-from vitpos.training import AUGMENTS
+from vitpos.training import AUGMENTS, DEFENCES
 
 CATALOGS: dict[str, Catalog] = {
     "encodings": ENCODINGS,
@@ -19,6 +20,8 @@ CATALOGS: dict[str, Catalog] = {
     "data": DATASETS,
     "augments": AUGMENTS,
     "evaluations": EVALUATIONS,
+    "attacks": ATTACKS,
+    "defences": DEFENCES,
     "scenes": SCENES,
 }
 KINDS = (*CATALOGS, "experiments")

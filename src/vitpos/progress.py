@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Self
 
@@ -22,11 +23,14 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
+from vitpos.attacks.metrics import missing
+from vitpos.attacks.recovery import Recovery, following
 from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
 from vitpos.lab import Watch
+from vitpos.questions import QUESTIONS
 from vitpos.store import Folder
-from vitpos.summary import Figure, compared, complete, labels, measured, seeds_of, shared, summarise
+from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
@@ -114,6 +118,56 @@ def describe(cell: Cell) -> str:
     """A cell in one line."""
     swept = "".join(f", {key}={value}" for key, value in cell.swept)
     return f"{cell.data} · {cell.model} · {cell.encoding}{swept} · seed {cell.seed}"
+
+
+@contextmanager
+def attacking(count: int) -> Iterator[Callable[[Cell, str], AbstractContextManager[None]]]:
+    """Shows how far so many attacks are; each is worked on inside what is given."""
+    columns = TextColumn("{task.description}", markup=False), BarColumn(20), TimeRemainingColumn()
+    with Bar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("", total=float(count))
+
+        @contextmanager
+        def now(cell: Cell, spec: str) -> Iterator[None]:
+            done = bar.tasks[task].completed
+            (term,) = QUESTIONS.parse(spec)
+            images = term.options.get("images", QUESTIONS.describe(term.name).options["images"].default)
+            bar.update(task, description=f"{describe(cell)}: {spec}")
+            with following(lambda share: bar.advance(task, share / images)):
+                yield
+            bar.update(task, completed=done + 1)
+
+        yield now
+
+
+def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
+    """Prints a table for each attack: a row for each model, and why if it could not be attacked."""
+    rows = [Row(cell, ()) for cell, _, _ in answers]
+    several = len({cell.seed for cell, _, _ in answers}) > 1
+    for spec in dict.fromkeys(spec for _, spec, _ in answers):
+        asked = [(Row(cell, ()), answer) for cell, attack, answer in answers if attack == spec]
+        metrics = list(dict.fromkeys(name for _, answer in asked for name in answer.numbers))
+        grid = Grid(title=Text(spec, "bold"), title_justify="left", pad_edge=False)
+        for label in [*labels(rows), *(["seed"] if several else [])]:
+            grid.add_column(label, overflow="fold")
+        for name in metrics or [""]:
+            grid.add_column(name, justify="right" if metrics else "left")
+        for row, answer in asked:
+            about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
+            numbers = [f"{answer.numbers[n]:.4g}" if n in answer.numbers else "–" for n in metrics]
+            grid.add_row(*map(Text, about), *(numbers or [answer.why]))
+        output.print()
+        output.print(grid)
+        reasons: dict[str, list[str]] = {}
+        for row, answer in asked if metrics else ():
+            if answer.why:
+                reasons.setdefault(answer.why, []).append(row.cell.encoding)
+        for why, encodings in reasons.items():
+            output.print(f"Not {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
+    output.print(shared(rows) + " Definitions: vitpos list attacks.", style="dim")
+    sizes = [tuple(answer.goal.shape[1:]) for _, _, answer in answers if answer.goal is not None]
+    for metric, why in missing(sizes[0]).items() if sizes else ():
+        output.print(f"No {metric}: {why}.", style="dim")
 
 
 def show_table(folder: Folder, table: Table) -> None:

@@ -2,16 +2,18 @@
 
 A folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
 each cell: ``cell.json``, ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json`` and
-``weights.safetensors`` once it has; ``scores.json``. Every file is written beside its place and moved there whole.
+``weights.safetensors`` once it has; ``scores.json``; ``attacks/`` with what attacks found. Every file is written beside
+its place and moved there whole.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -28,6 +30,7 @@ from vitpos.training.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from vitpos.attacks.recovery import Recovery
     from vitpos.models.base import Classifier
 
 RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value")
@@ -52,10 +55,7 @@ class Run:
     @cached_property
     def cell(self) -> Cell:
         """What was trained here."""
-        values = _read_json(self.path / "cell.json")
-        swept = tuple((key, value) for key, value in values["swept"])
-        fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "swept": swept}
-        return Cell(**{**values, **fixed})
+        return _cell(_read_json(self.path / "cell.json"))
 
     @property
     def trained(self) -> bool:
@@ -91,6 +91,24 @@ class Run:
         finite = {metric: value for metric, value in numbers.items() if math.isfinite(value)}
         _write(self.path / "scores.json", _json(self.scores | {evaluation: finite}))
 
+    def add_pictures(self, question: str, answer: Recovery) -> None:
+        """Keeps what an attack found, or why it could not, replacing older pictures of the same."""
+        pictures = {"found": answer.found, "goal": answer.goal, "frames": answer.frames}
+        tensors = {name: (255 * x).round().byte() for name, x in pictures.items() if x is not None}
+        with working_on(self.path / "attacks"):
+            (self.path / "attacks").mkdir(exist_ok=True)
+        self._save(self._pictures(question), tensors, {"question": question, "why": answer.why})
+
+    def pictures(self, question: str) -> tuple[dict[str, Tensor], str]:
+        """What an attack found, as bytes by name (``found``, ``goal``, ``frames``), and why if it could not."""
+        if not (self.path / self._pictures(question)).exists():
+            return {}, ""
+        tensors, about = self._load(self._pictures(question))
+        return tensors, about["why"]
+
+    def _pictures(self, question: str) -> str:
+        return f"attacks/{hashlib.sha256(question.encode()).hexdigest()[:16]}.safetensors"
+
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
         """Keeps a state to go on from."""
         self._save("checkpoint.safetensors", tensors, {"epoch": str(epoch), "log": json.dumps(log)})
@@ -105,7 +123,8 @@ class Run:
     def finish(self, model: Classifier, log: list[dict[str, float]]) -> None:
         """Keeps the log and the weights of a trained model; from now on the cell counts as trained."""
         _write(self.path / "machine.json", _json(machine()))
-        _write(self.path / "log.csv", _csv(list(log[0]), [list(record.values()) for record in log]).encode())
+        header = list(log[0]) if log else []
+        _write(self.path / "log.csv", _csv(header, [list(record.values()) for record in log]).encode())
         self._save("weights.safetensors", model.state_dict(), {"cell": (self.path / "cell.json").read_text()})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
@@ -114,6 +133,14 @@ class Run:
         if not self.trained:
             raise UserError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
         return self._load("weights.safetensors")[0]
+
+    @staticmethod
+    def told_by(weights: Path) -> tuple[Cell, dict[str, Tensor]]:
+        """What was trained, and the trained weights, from a file of weights alone, wherever it was copied to."""
+        tensors, about = Run(weights.parent)._load(weights.name)
+        if "cell" not in about:
+            raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
+        return _cell(json.loads(about["cell"])), tensors
 
     def _save(self, name: str, tensors: Mapping[str, Tensor], about: dict[str, str]) -> None:
         from safetensors.torch import save
@@ -125,8 +152,8 @@ class Run:
 
         try:
             with safe_open(self.path / name, "pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
-        except SafetensorError as error:
+                return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
             raise WorkError(f"{self.path / name} is damaged ({error}); delete it and run the cell again") from None
 
 
@@ -197,12 +224,28 @@ class Folder:
         return self.path / "results.csv"
 
 
-def write_text(path: Path, text: str) -> Path:
-    """A text file, whole or not at all; its folder is made if it is not there."""
+def _cell(values: dict[str, Any]) -> Cell:
+    swept = tuple((key, value) for key, value in values["swept"])
+    fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "swept": swept}
+    return Cell(**{**values, **fixed})
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """A file, whole or not at all; its folder is made if it is not there."""
     with working_on(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, text.encode())
+    _write(path, content)
     return path
+
+
+def write_rows(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
+    """A file like ``results.csv``, without swept columns."""
+    return write_bytes(path, _csv(list(RESULT_COLUMNS), [list(row) for row in rows]).encode())
+
+
+def write_text(path: Path, text: str) -> Path:
+    """A text file, whole or not at all; its folder is made if it is not there."""
+    return write_bytes(path, text.encode())
 
 
 @contextmanager

@@ -24,6 +24,13 @@ def svg(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", bbox_inches="tight", dpi=150)
+    return buffer.getvalue()
+
+
 def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], *, label: str) -> Figure:
     """Groups of horizontal bars, a colour per series: (mean, deviation, reference) each; a diamond is a reference.
 
@@ -223,9 +230,22 @@ def tiles(maps: np.ndarray, grid: tuple[int, int], *, title: str) -> Figure:
     return figure
 
 
+def plane(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figure:
+    """A point for each name."""
+    figure = Figure(figsize=(8, 5))
+    axes = figure.subplots()
+    for number, (name, (across, up)) in enumerate(points.items()):
+        axes.plot(across, up, "o", ms=5, color=COLOURS[number % len(COLOURS)])
+        axes.annotate(name, (across, up), (5, 3), textcoords="offset points", fontsize=8)
+    axes.set(xlabel=x, ylabel=y)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.25, y=0.1)
+    return figure
+
+
 def strips(rows: Mapping[str, np.ndarray]) -> Figure:
     """Pictures (n, height, width, channels) in a row for each name."""
-    count = max(len(pictures) for pictures in rows.values())
+    count = max(8, *(len(pictures) for pictures in rows.values()))  # a few are not drawn larger
     figure = Figure(figsize=(0.85 * count + 0.1, 1.12 * len(rows)))
     for axes, (name, pictures) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows.items(), strict=True):
         gap = np.full((pictures.shape[1], 2, pictures.shape[3]), 255, np.uint8)

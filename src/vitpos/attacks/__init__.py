@@ -1,1 +1,12 @@
-"""What a gradient gives away: attacks that rebuild a picture from it, and how good the rebuilt picture is."""
+"""What a shared gradient gives away: attacks, ``(model, data, **options) -> Recovery``."""
+
+from vitpos.catalog import Catalog
+
+ATTACKS = Catalog(
+    "attack",
+    {
+        "projection": "vitpos.attacks.projection:projection",
+        "april": "vitpos.attacks.april:april",
+        "matching": "vitpos.attacks.matching:matching",
+    },
+)

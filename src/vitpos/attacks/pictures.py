@@ -1,11 +1,43 @@
-"""Two batches of pictures, found and true, that can be compared."""
+"""Pictures to attack that are one's own, and two batches of pictures, found and true, that can be compared."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
+from vitpos.data.base import Dataset, Split
 from vitpos.errors import UserError
+from vitpos.models.base import Classifier
+
+
+def own(model: Classifier, data: Dataset, files: Sequence[Path]) -> Dataset:
+    """A data set whose test images are these files, each with the label that the model gives it."""
+    channels, height, width = data.shape
+    pictures = []
+    for file in files:
+        try:
+            with Image.open(file) as opened:
+                pixels = np.array(opened.convert("L" if channels == 1 else "RGB")).reshape(
+                    opened.height, opened.width, -1
+                )
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(f"the picture {file} cannot be read ({error}); give another") from None
+        if pixels.shape[:2] != (height, width):
+            raise UserError(
+                f"the picture {file} has {pixels.shape[0]}x{pixels.shape[1]} pixels, and the model takes {height}x{width}; "
+                "bring it to that size"
+            )
+        pictures.append(torch.from_numpy(pixels).permute(2, 0, 1))
+    images = torch.stack(pictures)
+    with torch.inference_mode():
+        labels = model(data.inputs(images.to(next(model.parameters()).device))).argmax(1).cpu()
+    return replace(data, test=Split(images, labels.clone()))
 
 
 def comparable(found: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ DATASETS = Catalog(
         "cifar10": "vitpos.data.cifar:cifar10",
         "cifar100": "vitpos.data.cifar:cifar100",
         "folder": "vitpos.data.folder:folder",
+        "photographs": "vitpos.data.photographs:photographs",
         "dot": "vitpos.data.synthetic:dot",
         "order": "vitpos.data.synthetic:order",
         "sides": "vitpos.data.synthetic:sides",

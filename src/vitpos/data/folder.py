@@ -12,6 +12,7 @@ from vitpos.errors import UserError
 from vitpos.patches import pair
 
 KINDS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 TESTS = ("val", "valid", "validation", "test")
 
 
@@ -61,8 +62,8 @@ def folder(
         train=_split(train_files, "training", pair(size), crop, mirror),
         test=_split(test_files, "test", pair(size), crop, mirror),
         classes=tuple(classes),
-        mean=(0.485, 0.456, 0.406),  # ImageNet's
-        std=(0.229, 0.224, 0.225),
+        mean=MEAN,
+        std=STD,
     )
     return shortened(data, fraction, limit)
 

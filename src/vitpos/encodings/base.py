@@ -95,6 +95,11 @@ class PositionEncoding(nn.Module):
         """The encoding with its rotations stretched for a grid so many times as large (NTK); itself without any."""
         return self
 
+    @property
+    def can_be_told(self) -> bool:
+        """Whether it has a vector for places that are not known."""
+        return False
+
     def acts(self, hook: str) -> bool:
         """Whether it does anything at the hook of this name: by default, whether its class overrides it."""
         return getattr(type(self), hook) is not getattr(PositionEncoding, hook)
@@ -185,6 +190,11 @@ class Composed(PositionEncoding):
     def slowed(self, factor: float) -> PositionEncoding:
         """Every part slowed."""
         return Composed(part.slowed(factor) for part in parts(self))
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether any part can."""
+        return any(part.can_be_told for part in parts(self))
 
     def acts(self, hook: str) -> bool:
         """Whether any part does."""

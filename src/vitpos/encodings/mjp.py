@@ -79,6 +79,11 @@ class MJP(PositionEncoding):
         steps = [nn.Linear(a, b) for a, b in pairwise(widths)]
         self.head = nn.Sequential(*(x for step in steps for x in (step, nn.ReLU())))[:-1]
 
+    @property
+    def can_be_told(self) -> bool:
+        """Whether it has the unknown vector."""
+        return self.unknown is not None
+
     def advance(self, progress: float) -> None:
         """Masks begin and the penalty changes with how far training is."""
         self.progress = progress

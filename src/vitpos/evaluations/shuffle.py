@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.data.base import Dataset
-from vitpos.encodings.base import parts
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import respond, share
 from vitpos.models.base import Classifier, PatchClassifier
@@ -51,7 +50,8 @@ def shuffle(
         raise UserError("evaluation 'shuffle' needs grid=(rows, columns) for a model without patches")
     if not 0 <= ratio <= 1:
         raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a share from 0 to 1")
-    if (positions == "told" and not _can_be_told(model)) or (positions == "follow" and not own):
+    can_be_told = isinstance(model, PatchClassifier) and model.encoding.can_be_told
+    if (positions == "told" and not can_be_told) or (positions == "follow" and not own):
         return {}
     generator = generator_of(seed)
     mask = block_mask(grid, ratio, images=len(data.test), exact=exact, generator=generator)
@@ -91,9 +91,3 @@ def _divergence(usual: Tensor, logits: Tensor) -> float:
     """The mean Kullback–Leibler divergence of probabilities from the usual ones, of logits (n, classes), in nats."""
     before, after = (x.double().log_softmax(1) for x in (usual, logits))
     return F.kl_div(after, before, reduction="batchmean", log_target=True).item()
-
-
-def _can_be_told(model: Classifier) -> bool:
-    """Whether some part of its encoding has a vector for places that are not known."""
-    known = parts(model.encoding) if isinstance(model, PatchClassifier) else []
-    return any(getattr(part, "unknown", None) is not None for part in known)

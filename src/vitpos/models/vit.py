@@ -19,7 +19,8 @@ class ViT(PatchClassifier):
 
     With ``pool="cls"`` the last block's answer is that of CLS alone: what an encoding says there of pairs of patches
     reaches nobody, and in a model of one block such an encoding does nothing at all. Narrow models (a dim of 64) learn
-    much sooner from ``init="xavier"``, weights that go by the width, than from DeiT's .02.
+    much sooner from ``init="xavier"``, weights that go by the width, than from DeiT's .02. ``april`` leaves out the norm
+    before the first attention and both residuals of the first block, as the attack of that name needs it.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class ViT(PatchClassifier):
         registers: int = 0,
         drop_path: float = 0.0,
         init: Literal["normal", "xavier"] = "normal",
+        april: bool = False,
     ):
         if not 0 <= drop_path < 1 or registers < 0 or mlp <= 0:
             raise UserError(
@@ -50,6 +52,8 @@ class ViT(PatchClassifier):
         self.prefix = nn.Parameter(tokens) if prefix else None
         rates = torch.linspace(0, drop_path, depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate) for rate in rates)
+        if april:
+            self.blocks[0] = Bare(dim, heads, int(dim * mlp))
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head = nn.Linear(dim, classes)
         for module in (self.project, self.blocks, self.head):
@@ -80,13 +84,31 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(dim, eps=eps)
         self.attention = SelfAttention(dim, heads)
         self.norm2 = nn.LayerNorm(dim, eps=eps)
-        self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
+        self.mlp = _mlp(dim, hidden)
         self.drop = DropPath(drop_path)
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """(B, T, D) → (B, T, D)."""
         x = x + self.drop(self.attention(self.norm1(x), encoding, pos, layer))
         return x + self.drop(self.mlp(self.norm2(x)))
+
+
+class Bare(nn.Module):
+    """A first block without the norm before its attention and without residuals (APRIL; Lu et al., CVPR 2022)."""
+
+    def __init__(self, dim: int, heads: int, hidden: int):
+        super().__init__()
+        self.attention = SelfAttention(dim, heads)
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.mlp = _mlp(dim, hidden)
+
+    def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
+        """(B, T, D) → (B, T, D)."""
+        return self.mlp(self.norm2(self.attention(x, encoding, pos, layer)))
+
+
+def _mlp(dim: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
 
 
 class DropPath(nn.Module):

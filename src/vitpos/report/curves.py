@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
 from vitpos.cells import Column, Table
-from vitpos.evaluations import EVALUATIONS
+from vitpos.questions import QUESTIONS
 from vitpos.report.groups import arranged, base, colours, legend, lines
 from vitpos.store import Folder
 from vitpos.summary import Row, summarise
@@ -70,7 +70,7 @@ def _found(folder: Folder) -> dict[tuple[str, str, Axis], Ways]:
         for spec, scores in run.scores.items():
             stored.setdefault(spec, {}).update(dict.fromkeys(scores))
     for spec, metrics in stored.items():
-        (term,) = EVALUATIONS.parse(spec)
+        (term,) = QUESTIONS.parse(spec)
         for metric in (metric for metric in SWEPT if metric in metrics):
             for option, value in _options(term).items():
                 if type(value) in (int, float) and option != "seed":
@@ -102,7 +102,7 @@ def _axis(term: Term, stem: str, numbers: set[float]) -> Axis:
 
 def _options(term: Term) -> dict[str, Any]:
     """All options of an evaluation, as they are unless told otherwise."""
-    usual = {name: option.default for name, option in EVALUATIONS.describe(term.name).options.items()}
+    usual = {name: option.default for name, option in QUESTIONS.describe(term.name).options.items()}
     return usual | term.options
 
 
@@ -122,7 +122,7 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
 
 def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
     """What tells each of some specs of one evaluation from the others; an option that is None tells nothing."""
-    asked = {spec: _options(EVALUATIONS.parse(spec)[0]) for spec in specs}
+    asked = {spec: _options(QUESTIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(asked.values()), {}) if len({str(o[key]) for o in asked.values()}) > 1]
     named = {spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in asked.items()}
     return {
@@ -133,7 +133,7 @@ def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
 
 def _shared(specs: Mapping[str, object]) -> str:
     """What some specs of one evaluation have in common."""
-    terms = [EVALUATIONS.parse(spec)[0] for spec in specs]
+    terms = [QUESTIONS.parse(spec)[0] for spec in specs]
     same = {
         key: v for key, v in terms[0].options.items() if all(key in t.options and t.options[key] == v for t in terms)
     }

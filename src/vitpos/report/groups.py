@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from vitpos.analysis.figures import COLOURS, INK
 from vitpos.cells import Table
 from vitpos.report.advice import among_best, supported
-from vitpos.store import Folder
+from vitpos.store import Folder, Run
 from vitpos.summary import Row, grouped, labels, summarise
 
 BRIGHT = 6  # rows in colour where there are more rows than colours
@@ -83,3 +83,15 @@ def arranged(figures: list[list[Figure]]) -> list[list[Figure]]:
 def base(folder: Folder) -> str:
     """The encoding that tables compare with, if they do."""
     return next((table.against for table in folder.experiment.tables if table.against), "")
+
+
+def first_runs(folder: Folder) -> dict[str, dict[str, Run]]:
+    """The first trained run of each row of cells, grouped and named as lines of figures are."""
+    first: dict[tuple[object, ...], Run] = {}
+    for cell, run in folder.runs:
+        first.setdefault(cell.row, run)
+    found = {
+        group: {name: first[row.cell.row] for name, row in rows.items() if row.cell.row in first}
+        for group, rows in lines(summarise(folder, Table("", ()))).items()
+    }
+    return {group: runs for group, runs in found.items() if runs}

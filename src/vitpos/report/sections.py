@@ -17,8 +17,9 @@ from vitpos.errors import UserError, WorkError
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
 from vitpos.report.curves import curves
-from vitpos.report.groups import arranged, base, colours, legend, lines, panels
-from vitpos.store import Folder, Run
+from vitpos.report.groups import arranged, base, colours, first_runs, legend, panels
+from vitpos.report.recovered import attacks, films
+from vitpos.store import Folder
 from vitpos.summary import Figure as Number
 from vitpos.summary import labels, summarise
 
@@ -27,7 +28,7 @@ Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, what it 
 
 def figures(folder: Folder) -> Iterator[Section]:
     """Everything there is to see, in the order of the page; what needs data that is gone says so."""
-    for section in (_heat, _protocols, curves, _pictures, _confusions, _similarities, _curves):
+    for section in (_heat, _planes, _protocols, curves, attacks, films, _pictures, _confusions, _similarities, _curves):
         try:
             yield from section(folder)
         except (UserError, WorkError) as error:
@@ -77,6 +78,25 @@ def _heat(folder: Folder) -> Iterator[Section]:
             yield title, note, draw.heat(list(named), headings, np.array(values), texts, signs)
 
 
+def _planes(folder: Folder) -> Iterator[Section]:
+    """The first two columns of the tables that ask for it, one against the other."""
+    for table in folder.experiment.tables:
+        rows = summarise(folder, table) if table.plane else []
+        points = {}
+        for row in rows:
+            if all(figure.values for figure in row.figures[:2]):
+                name = " · ".join(filter(None, map(row.label, labels(rows))))
+                across, up = (figure.mean * (100 if figure.percent else 1) for figure in row.figures[:2])
+                points[name] = across, up
+        if points:
+            x, y = (f"{column.label}{', %' if column.percent else ''}" for column in table.columns[:2])
+            yield (
+                f"{table.title}: {x} and {y}",
+                "A point for each row, mean over its seeds.",
+                draw.plane(points, x=x, y=y),
+            )
+
+
 def _percentages(group: dict[str, Number]) -> dict[str, tuple[float, float, float | None]]:
     """Mean, deviation and reference of each number of a group, in percent."""
     return {
@@ -117,7 +137,7 @@ def _similarities(folder: Folder) -> Iterator[Section]:
     """How alike the position vectors are, for every trained table of the first seed."""
     drawn: list[list[Figure]] = []
     missing: WorkError | None = None
-    for group, runs in _first_runs(folder).items():
+    for group, runs in first_runs(folder).items():
         drawn.append([])
         try:
             for name, run in runs.items():
@@ -139,32 +159,20 @@ def _similarities(folder: Folder) -> Iterator[Section]:
 def _curves(folder: Folder) -> Iterator[Section]:
     """Loss and accuracy while training, first seed."""
     drawn, shade = [], colours(folder)
-    for group, runs in _first_runs(folder).items():
+    found = {group: {name: run.log for name, run in runs.items()} for group, runs in first_runs(folder).items()}
+    logs = {
+        group: trained for group, named in found.items() if (trained := {n: log for n, log in named.items() if log})
+    }
+    for group, named in logs.items():
         pair = []
         for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
-            points = {name: [(at["epoch"], scale * at[key], 0.0) for at in run.log] for name, run in runs.items()}
+            points = {name: [(at["epoch"], scale * at[key], 0.0) for at in log] for name, log in named.items()}
             pair += draw.lines({group: points}, x="epoch", y=label, colours=shade, dashed=base(folder))
         drawn.append(pair)
-    grey = any(name not in shade for runs in _first_runs(folder).values() for name in runs)
+    grey = any(name not in shade for named in logs.values() for name in named)
     note = f"Mean over the images of each epoch, first seed.{legend(folder) if grey else ''}"
-    yield "Training curves", note, drawn
-
-
-def _first_runs(folder: Folder) -> dict[str, dict[str, Run]]:
-    """The first trained run of each row of cells, grouped and named as lines of figures are."""
-    first = {cell.row: run for cell, run in _first_seed(folder)}
-    found = {
-        group: {name: first[row.cell.row] for name, row in rows.items() if row.cell.row in first}
-        for group, rows in lines(summarise(folder, Table("", ()))).items()
-    }
-    return {group: runs for group, runs in found.items() if runs}
-
-
-def _first_seed(folder: Folder) -> list[tuple[Cell, Run]]:
-    first: dict[tuple[object, ...], tuple[Cell, Run]] = {}
-    for cell, run in folder.runs:
-        first.setdefault(cell.row, (cell, run))
-    return list(first.values())
+    if drawn:
+        yield "Training curves", note, drawn
 
 
 def _model(cell: Cell) -> str:

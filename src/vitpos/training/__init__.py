@@ -16,3 +16,12 @@ AUGMENTS = Catalog(
     },
     sums=True,
 )
+DEFENCES = Catalog(
+    "defence",
+    {
+        "clip": "vitpos.training.defences:clip",
+        "noise": "vitpos.training.defences:noise",
+        "prune": "vitpos.training.defences:prune",
+    },
+    sums=True,
+)

@@ -15,6 +15,7 @@ from vitpos.data.base import Dataset
 from vitpos.errors import WorkError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.training.augment import augmenting
+from vitpos.training.defences import defending
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
 
@@ -50,12 +51,13 @@ def fit(
         load(tensors, model, optimizer)
     yield State(done, snapshot(model, optimizer), {})
     device = next(model.parameters()).device
-    augment = augmenting(recipe.augment)
+    augment, defend = augmenting(recipe.augment), defending(recipe.defence)
     count = len(data.train)
     for epoch in range(done, recipe.epochs):
         model.train()  # whoever looked at the last state may have left it in evaluation
         torch.manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(count)
+        noise = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
         if recipe.repeats > 1:
             order = order[: -(-count // recipe.repeats)].repeat_interleave(recipe.repeats)[:count]
         indices = _without_a_rest_of_one(order.split(recipe.batch))
@@ -81,6 +83,10 @@ def fit(
                 total += value * len(inputs)
                 answers = targets.argmax(1) if augment.mixes else targets
                 right += int((logits.detach().argmax(1) == answers).sum())
+            if recipe.defence:
+                shared = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+                for name, gradient in defend(shared, noise).items():
+                    model.get_parameter(name).grad = gradient
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()

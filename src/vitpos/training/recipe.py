@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vitpos.errors import UserError
-from vitpos.training import AUGMENTS
+from vitpos.training import AUGMENTS, DEFENCES
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,12 @@ class Recipe:
     start: float = 0.0  # learning rate at the beginning of the warm-up
     end: float = 0.0  # learning rate at the end of the cosine
     pieces: int = 1  # parts of a batch that are worked on one after the other, as on so many devices; one step for all
+    defence: str = ""  # what is done to the gradient of each batch before it is used, as a spec; nothing if empty
     repeats: int = 1  # times that an image is drawn in an epoch, of which each then sees so many fewer
 
     def __post_init__(self) -> None:
         for name, fine, remedy in (
-            ("epochs", self.epochs >= 1, "train for 1 or more"),
+            ("epochs", self.epochs >= 0, "train for 1 or more, or 0 to keep the first weights"),
             ("batch", self.batch >= 1, "take 1 or more images"),
             ("lr", self.lr > 0, "choose a rate above 0"),
             ("warmup", 0 <= self.warmup < 1, "choose a share from 0 to below 1"),
@@ -43,3 +44,5 @@ class Recipe:
                 raise UserError(f"train.{name} is {getattr(self, name)}; {remedy}")
         if self.augment:
             object.__setattr__(self, "augment", AUGMENTS.canonical(self.augment))
+        if self.defence:
+            object.__setattr__(self, "defence", DEFENCES.canonical(self.defence))

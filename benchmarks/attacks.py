@@ -1,0 +1,99 @@
+"""What attacks cost: the closed forms against the solver of the one public implementation, and a step of matching.
+
+    python benchmarks/attacks.py closed [--rounds 20]
+    python benchmarks/attacks.py step [--rounds 200] [--encodings learned,rope,none]
+
+Closed: milliseconds of process time for one gradient of ViT-S/16 at 224 pixels, in turns: least squares by `gelsd` for the
+tokens and again for the patches, as the public implementation has it and nothing else, and our two forms with everything
+that they do after the gradient is there. Step: ratio of process time of a step of `matching` to its bare cost, a pass
+forward, one back with its graph and one back through the distance, in plain torch on the same model; in pairs.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from vitpos.attacks import april, projection
+from vitpos.attacks.matching import Descent
+from vitpos.attacks.victim import Case, exact, share
+from vitpos.models import MODELS
+from vitpos.models.attend import twice_differentiable
+
+SMALL = "vit(patch=4, dim=96, depth=2, heads=4)"
+
+
+def process_time(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def closed(rounds: int) -> None:
+    torch.manual_seed(0)
+    model = exact(MODELS.build("vit(patch=16, dim=384, depth=2, heads=6, april=True)", (3, 224, 224), 10, "learned"))
+    inputs, label = torch.randn(1, 3, 224, 224, dtype=torch.float64), torch.tensor([1])
+    gradients = share(model, inputs, label)
+    case = Case(inputs, inputs, label, None, gradients)
+
+    def public() -> None:
+        at_tokens = torch.cat([gradients["prefix"], gradients["encoding.table"][0].flatten(0, 1)])
+        weight = model.blocks[0].attention.qkv.weight.detach()
+        product = weight.mT @ gradients["blocks.0.attention.qkv.weight"]
+        tokens = torch.linalg.lstsq(at_tokens.mT, product, driver="gelsd").solution
+        torch.linalg.lstsq(model.project.weight.detach(), tokens[1:].mT, driver="gelsd")
+
+    rivals = {
+        "public": public,
+        "projection": lambda: projection.invert(model, case),
+        "april": lambda: april.invert(model, case),
+    }
+    rows = [[process_time(work) for work in rivals.values()] for _ in range(rounds + 2)][2:]
+    for name, own in zip(rivals, zip(*rows, strict=True), strict=True):
+        ratio = statistics.median(row[0] / mine for row, mine in zip(rows, own, strict=True))
+        print(f"  {name:10} {1e3 * statistics.median(own):6.1f} ms  {ratio:4.2f} times as fast as the public solver")
+
+
+def step(rounds: int, encodings: list[str]) -> None:
+    torch.set_num_threads(1)
+    for encoding in encodings:
+        torch.manual_seed(0)
+        model = MODELS.build(SMALL, (3, 32, 32), 10, encoding).eval()
+        label = torch.tensor([1])
+        goal = share(model, torch.randn(1, 3, 32, 32), label)
+        descent = Descent(model, goal, label, None, "cosine", 1.0, 0.01, 0.0)
+        ends = torch.full((3, 1, 1), -2.0), torch.full((3, 1, 1), 2.0)
+        start = torch.randn(1, 3, 32, 32)
+        wanted = torch.cat([g.flatten() for g in goal.values()])
+
+        def bare(model=model, label=label, wanted=wanted, start=start) -> None:
+            x = start.clone().requires_grad_()
+            for _ in range(10):
+                loss = F.cross_entropy(model(x), label)
+                found = torch.autograd.grad(loss, list(model.parameters()), create_graph=True, allow_unused=True)
+                here = torch.cat([g.flatten() for g in found if g is not None])
+                torch.autograd.grad((here - wanted[: len(here)]).square().sum(), x)
+
+        def ours(descent=descent, start=start, ends=ends) -> None:
+            descent.run(start, ends, 10, 0.1, 100)
+
+        with twice_differentiable():
+            pairs = [(process_time(ours), process_time(bare)) for _ in range(rounds // 10 + 2)][2:]
+        ratio = statistics.median(a / b for a, b in pairs)
+        milliseconds = [100 * statistics.median(column) for column in zip(*pairs, strict=True)]
+        print(f"  {encoding:10} {milliseconds[0]:5.1f} / {milliseconds[1]:5.1f} ms per step, ratio {ratio:.3f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["closed", "step"])
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--encodings", default="learned,rope,none")
+    asked = parser.parse_args()
+    if asked.what == "closed":
+        closed(asked.rounds or 20)
+    else:
+        step(asked.rounds or 200, asked.encodings.split(","))

@@ -1,0 +1,177 @@
+"""Gradient matching: a picture whose gradient is the one that was shared, found step by step, for any model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitpos.attacks import projection as closed
+from vitpos.attacks.projection import assumed
+from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover, tell
+from vitpos.attacks.victim import Case, Client, exact, share
+from vitpos.data.base import Dataset
+from vitpos.errors import UserError
+from vitpos.models.attend import twice_differentiable
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import generator_of
+from vitpos.positions import Positions
+from vitpos.training.defences import Gradients
+
+FRAMES = 8  # of the film of a descent, before the last
+FALLS = (3 / 8, 5 / 8, 7 / 8)  # shares of the way at which the step becomes a tenth, as in Inverting Gradients
+
+
+def matching(
+    model: Classifier,
+    data: Dataset,
+    *,
+    images: int = 8,
+    setting: Literal["a", "b", "c"] = "a",
+    ratio: float = 0.27,
+    told: bool = True,
+    attacker: Literal["naive", "unknown", "mask"] = "naive",
+    precision: Literal["float64", "float32"] = "float32",
+    defence: str | None = None,
+    seed: int = 0,
+    steps: int = 1000,
+    rate: float = 0.1,
+    loss: Literal["cosine", "l2"] = "cosine",
+    alpha: float = 1.0,
+    tv: float = 0.01,
+    seam: float = 0.0,
+    label: Literal["known", "inferred"] = "inferred",
+    start: Literal["noise", "projection"] = "noise",
+    restarts: int = 1,
+    patience: int = 300,
+) -> Recovery:
+    """Pixels by descent: a picture is changed until its gradient is the one that was shared.
+
+    The distance of gradients is the squared one (``l2``, DLG; Zhu et al., NeurIPS 2019) or one less their cosine
+    (``cosine``, Inverting Gradients; Geiping et al., NeurIPS 2020, Adam on signs), over all parameters but the encoding's;
+    ``alpha`` times one less the cosine of the encoding's own gradients is added (APRIL), so that ``alpha=0`` leaves out
+    whatever position gives away. ``tv`` weighs total variation, ``seam`` the steps across borders of patches (GradViT's
+    prior). The label is ``known``, or read from the gradient of the head's bias (iDLG; Zhao et al., 2020).
+    ``start``: noise, or what ``projection`` finds. Of ``restarts`` the one with the least distance counts; a descent ends
+    early if its distance has not fallen for ``patience`` steps.
+    Numbers are those of ``projection``; distance: that of the gradients at the end, label: share of labels that were read
+    rightly, steps: how many were taken (medians over images).
+    """
+    for name, value in (("steps", steps), ("restarts", restarts), ("patience", patience)):
+        if value < 1:
+            raise UserError(f"attack 'matching' got {name}={value}; choose 1 or more")
+    if start == "projection" and restarts > 1:
+        raise UserError(
+            f"attack 'matching' got restarts={restarts} from one start, 'projection'; take 1, or start='noise'"
+        )
+    if rate <= 0 or min(alpha, tv, seam) < 0:
+        raise UserError(
+            f"attack 'matching' got rate={rate}, alpha={alpha}, tv={tv}, seam={seam}; take a rate above 0, the rest from 0"
+        )
+    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
+    own, double = exact(model, precision), exact(model)
+    like = next(own.parameters())
+    ends = data.inputs(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1))
+    low, high = ends.to(like)
+
+    def attack(case: Case) -> Found:
+        pos = assumed(double, case, attacker) if isinstance(double, PatchClassifier) else None
+        goal = {name: g.to(like) for name, g in case.gradients.items()}
+        answer = case.label if label == "known" else inferred(goal)
+        descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam)
+        generator = generator_of(seed)
+        tries = []
+        for _ in range(restarts):
+            first = torch.randn(case.inputs.shape, generator=generator).to(like)
+            if start == "projection":
+                first = closed.invert(double, case, attacker).inputs.to(like)
+            tries.append(descent.run(first, (low, high), steps, rate, patience))
+        best = min(tries, key=lambda found: found.about["distance"])
+        return Found(best.inputs, {**best.about, "label": float(answer == case.label)}, best.frames)
+
+    with twice_differentiable():
+        return recover(client, attack)
+
+
+def inferred(gradients: Gradients) -> Tensor:
+    """(1,): the label, which alone has a negative gradient in the bias of the last layer (iDLG)."""
+    last = [name for name in gradients if name.startswith("head.") and name.endswith("bias")]
+    if not last:
+        raise Inapplicable("its head has no bias to read the label from; take label='known'")
+    return gradients[last[-1]].argmin()[None]
+
+
+@dataclass(frozen=True)
+class Descent:
+    """From a first picture to one whose gradient is near the one that was shared."""
+
+    model: Classifier
+    goal: Gradients
+    label: Tensor
+    positions: Positions | None
+    loss: Literal["cosine", "l2"]
+    alpha: float
+    tv: float
+    seam: float
+
+    def run(self, first: Tensor, ends: tuple[Tensor, Tensor], steps: int, rate: float, patience: int) -> Found:
+        """The picture (1, C, height, width) of the least distance on the way."""
+        x = first.clamp(*ends).requires_grad_()
+        optimizer = torch.optim.Adam([x], lr=rate)
+        best, least, since = x.detach().clone(), float("inf"), 0
+        frames: list[Tensor] = []
+        for step in range(steps):
+            if step * FRAMES // steps == len(frames):
+                frames.append(x.detach().clone())
+            distance = self.distance(share(self.model, x, self.label, self.positions, again=True))
+            (x.grad,) = torch.autograd.grad(distance + self.prior(x), x)
+            if (value := distance.item()) < least:
+                best, least, since = x.detach().clone(), value, 0
+            elif (since := since + 1) >= patience or value != value:
+                break
+            if self.loss == "cosine":
+                x.grad.sign_()
+            optimizer.param_groups[0]["lr"] = rate * 0.1 ** sum(step >= share * steps for share in FALLS)
+            optimizer.step()
+            x.data.clamp_(*ends)
+            tell(1 / steps)
+        frames += [best] * (FRAMES + 1 - len(frames))
+        return Found(best, {"distance": least, "steps": float(step + 1)}, tuple(frames))
+
+    def distance(self, gradients: Gradients) -> Tensor:
+        """How far gradients are from the ones that were shared."""
+        rest, there = _flat(gradients, False), self._there[0]
+        value = _apart(rest, there) if self.loss == "cosine" else (rest - there).square().sum()
+        if not self.alpha or not len(self._there[1]):
+            return value
+        return value + self.alpha * _apart(_flat(gradients, True), self._there[1])
+
+    @cached_property
+    def _there(self) -> tuple[Tensor, Tensor]:
+        return _flat(self.goal, False), _flat(self.goal, True)
+
+    def prior(self, x: Tensor) -> Tensor | float:
+        """What is unlike a picture: rough surfaces, and steps where patches meet."""
+        down, right = x.diff(dim=2), x.diff(dim=3)
+        value: Tensor | float = 0.0
+        if self.tv:
+            value = self.tv * (down.abs().mean() + right.abs().mean())
+        if self.seam and isinstance(self.model, PatchClassifier):
+            height, width = self.model.patch
+            seams = down[:, :, height - 1 :: height].square().mean(), right[..., width - 1 :: width].square().mean()
+            value = value + self.seam * torch.stack(seams).nan_to_num().sum()  # of one row of patches there is none
+        return value
+
+
+def _flat(gradients: Gradients, inside: bool) -> Tensor:
+    """The gradients of the encoding, or all the others, as one vector."""
+    chosen = [g.flatten() for name, g in gradients.items() if name.startswith("encoding.") == inside]
+    return torch.cat(chosen) if chosen else torch.empty(0)
+
+
+def _apart(one: Tensor, other: Tensor) -> Tensor:
+    """One less the cosine."""
+    return 1 - one @ other / (one.norm() * other.norm()).clamp_min(1e-30)

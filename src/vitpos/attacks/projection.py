@@ -1,0 +1,103 @@
+"""Pixels in closed form from the gradient of the patch projection, for any ViT that trains what it adds to tokens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitpos.attacks.equations import Equations, equations, without_penalty
+from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
+from vitpos.attacks.victim import Case, Client, exact
+from vitpos.data.base import Dataset
+from vitpos.errors import UserError
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import join
+from vitpos.positions import Positions
+from vitpos.training.defences import Gradients
+
+Attacker = Literal["naive", "unknown", "mask"]
+
+
+def projection(
+    model: Classifier,
+    data: Dataset,
+    *,
+    images: int = 8,
+    setting: Literal["a", "b", "c"] = "a",
+    ratio: float = 0.27,
+    told: bool = True,
+    attacker: Literal["naive", "unknown", "mask"] = "naive",
+    precision: Literal["float64", "float32"] = "float64",
+    defence: str | None = None,
+    seed: int = 0,
+) -> Recovery:
+    """Pixels from the gradients of the patch projection and of what is added to tokens, by linear equations alone.
+
+    A token is z_i = W x_i + b + e_i. With a_i = ∂l/∂z_i, the projection's gradient is Σ a_i x_iᵀ, and the gradients of
+    whatever trained parameters make up e_i give the a_i away; then the pixels x_i are the solution of N equations in D
+    channels. No block has to be changed, and patches may have more pixels than there are channels.
+    mse, psnr, ssim, lpips, fourier: of the pictures found, from 0 to 1, against those to be found; means over ``images``.
+    psnr_worst: of the worst. equations: how many of the places the shared gradients tell apart; with less than all,
+    what is found is the smallest answer that fits, a guess. rank, condition: of the a_i (medians).
+    ``setting``, ``ratio``, ``told``, ``defence``: what the client does, as in ``Client``. ``attacker``: ``naive`` takes all
+    places for known; ``unknown`` sees from rows without any gradient which are not, and uses the gradient of the unknown
+    vector as one more equation; ``mask`` is told the mask.
+    """
+    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
+    double = exact(model)
+    return recover(client, lambda case: invert(double, case, attacker))
+
+
+def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:
+    """The picture behind one gradient; ``model`` in double precision."""
+    if not isinstance(model, PatchClassifier):
+        raise Inapplicable("it has no projection of patches")
+    if type(model).patch_tokens is not PatchClassifier.patch_tokens:
+        raise Inapplicable(
+            "something, such as a norm, stands between its projection of patches and what is added to them"
+        )
+    gradients, pos = as_seen(model, case, attacker)
+    told = told_apart(model, gradients, pos)
+    pixels, about = solve(told.solve(), gradients["project.weight"])
+    return Found(join(pixels[None], pos.grid, model.patch), {"equations": told.rank, **about})
+
+
+def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:
+    """What the gradients say of each token, if they say more than the sum."""
+    told = equations(model, gradients, pos)
+    if told.rank < 2:
+        raise Inapplicable("nothing that it trains is added to tokens, and only the sum of their gradients is shared")
+    return told
+
+
+def as_seen(model: PatchClassifier, case: Case, attacker: Attacker) -> tuple[Gradients, Positions]:
+    """What an attacker makes of a case: exact gradients, without the penalty's, and the places that it assumes."""
+    if len(case.inputs) != 1:
+        raise UserError(
+            f"a gradient of {len(case.inputs)} pictures is a sum that no closed form takes apart; share one each"
+        )
+    pos = assumed(model, case, attacker)
+    return without_penalty(model, {name: g.double() for name, g in case.gradients.items()}, pos), pos
+
+
+def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions:
+    """The places that an attacker takes a client's patches to be at."""
+    pos = model.positions(case.inputs)
+    if attacker == "mask":
+        return case.positions or pos
+    if attacker == "naive" or not model.encoding.can_be_told:
+        return pos
+    gradients = {name: g.double() for name, g in case.gradients.items()}
+    size = equations(model, gradients, pos).solve().abs().amax(1)  # (N,)
+    return pos.hide(size[None] <= 1e-12 * size.max())
+
+
+def solve(at_tokens: Tensor, product: Tensor) -> tuple[Tensor, dict[str, float]]:
+    """The x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens; the smallest one."""
+    left, values, right = torch.linalg.svd(at_tokens, full_matrices=False)
+    real = values > values[0] * max(at_tokens.shape) * torch.finfo(values.dtype).eps
+    inverse = torch.where(real, 1 / values, 0)
+    about = {"rank": float(real.sum()), "condition": float(values[0] / values[real][-1])}
+    return left @ (inverse[:, None] * (right @ product)), about

@@ -1,0 +1,43 @@
+"""What attacks leave behind: a table of numbers, and for each model and attack a strip of pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitpos.analysis import figures as draw
+from vitpos.attacks.recovery import Recovery
+from vitpos.cells import Cell
+from vitpos.store import write_bytes, write_rows
+
+Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found
+SHOWN = 8  # pictures in a strip
+
+
+def write_attacks(out: Path, answers: Sequence[Attacked]) -> Path:
+    """Writes ``results.csv`` and a PNG for each attack that found something."""
+    rows: list[tuple[Any, ...]] = []
+    for number, (cell, spec, answer) in enumerate(answers):
+        fixed = ("attack", cell.data, cell.model, cell.encoding, cell.seed, spec)
+        rows += [(*fixed, *pair) for pair in answer.numbers.items()]
+        if answer.found is not None and answer.goal is not None:
+            found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
+            strips = {"to be found": goal, "found": found, "difference": abs(found.astype(int) - goal).astype("uint8")}
+            if answer.frames is not None:
+                strips["how the first was found"] = drawn(answer.frames[0])
+            words = f"{number:02} {cell.encoding} seed{cell.seed} {spec}"
+            name = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
+            write_bytes(out / f"{name}.png", draw.png(draw.strips(strips)))
+    return write_rows(out / "results.csv", rows)
+
+
+def drawn(pictures: Tensor) -> np.ndarray:
+    """Pictures (n, C, height, width), bytes or numbers from 0 to 1, as they are drawn: bytes, channels last."""
+    every = pictures if pictures.dtype == torch.uint8 else pictures.mul(255).round().byte()
+    return every.permute(0, 2, 3, 1).numpy()

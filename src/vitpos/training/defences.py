@@ -1,0 +1,77 @@
+"""What a client can do to a gradient before it is shared: clip it, add noise, leave the small part out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.training import DEFENCES
+
+Gradients = dict[str, Tensor]  # by the name of the parameter
+
+
+@dataclass(frozen=True)
+class Defence:
+    """What is done to a gradient; ``one + other`` does one after the other."""
+
+    apply: Callable[[Gradients, torch.Generator], Gradients]
+
+    def __call__(self, gradients: Gradients, generator: torch.Generator) -> Gradients:
+        """The gradient as it is shared."""
+        return self.apply(gradients, generator)
+
+    def __add__(self, other: Defence) -> Defence:
+        return Defence(lambda gradients, generator: other(self(gradients, generator), generator))
+
+
+def defending(spec: str) -> Defence:
+    """The defence of a spec; nothing is done if it is empty."""
+    return DEFENCES.build(spec) if spec else Defence(lambda gradients, generator: gradients)
+
+
+def clip(*, norm: float = 1.0) -> Defence:
+    """The whole gradient scaled down to a length of ``norm`` if it is longer."""
+    if norm <= 0:
+        raise UserError(f"defence 'clip' got norm={norm}; choose a length above 0")
+
+    def apply(gradients: Gradients, generator: torch.Generator) -> Gradients:
+        length = torch.stack([g.norm() for g in gradients.values()]).norm()
+        return {name: g * (norm / length).clamp_max(1) for name, g in gradients.items()}
+
+    return Defence(apply)
+
+
+def noise(*, scale: float = 0.01) -> Defence:
+    """Normal noise of deviation ``scale`` added to every number; after ``clip``, as in DP-SGD (Abadi et al., CCS 2016).
+
+    With a clipping norm of C, DP-SGD's noise multiplier is ``scale`` / C.
+    """
+    if scale < 0:
+        raise UserError(f"defence 'noise' got scale={scale}; choose 0 or more")
+
+    def apply(gradients: Gradients, generator: torch.Generator) -> Gradients:
+        return {
+            name: g + scale * torch.randn(g.shape, generator=generator, dtype=torch.float64).to(g)
+            for name, g in gradients.items()
+        }
+
+    return Defence(apply)
+
+
+def prune(*, share: float = 0.9) -> Defence:
+    """The smallest numbers of each tensor set to zero, a ``share`` of them (as in Zhu et al., NeurIPS 2019)."""
+    if not 0 <= share < 1:
+        raise UserError(f"defence 'prune' got share={share}; choose a share from 0 to below 1")
+
+    def kept(gradient: Tensor) -> Tensor:
+        drop = int(share * gradient.numel())
+        if not drop:
+            return gradient
+        least = gradient.abs().flatten().kthvalue(drop).values
+        return torch.where(gradient.abs() > least, gradient, 0)
+
+    return Defence(lambda gradients, generator: {name: kept(g) for name, g in gradients.items()})

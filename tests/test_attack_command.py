@@ -1,0 +1,123 @@
+"""`vitpos attack`, and attacks as part of an experiment: real processes, real files."""
+
+import csv
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tests.test_cli import vitpos
+from vitpos import lab
+from vitpos.experiment import Experiment
+from vitpos.report import write_report
+from vitpos.store import Folder, Run
+
+TEXT = """
+data = "mnist(limit=64)"
+model = "vit(patch=7, dim=64, depth=2, heads=2)"
+encoding = ["learned", "rope"]
+evaluate = ["accuracy", "projection(images=2)", "matching(images=1, steps=3)"]
+[train]
+epochs = 0
+[[tables]]
+title = "x"
+columns = [{ label = "PSNR", evaluation = "projection(images=2)", metric = "psnr", percent = false }]
+"""
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("attack")
+    (place / "small.toml").write_text(TEXT)
+    lab.run(Experiment.read(str(place / "small.toml")), place / "out", workers=1)
+    return place / "out"
+
+
+def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(out):
+    runs = {cell.encoding: run for cell, run in Folder.open(out).runs}
+    tensors, why = runs["learned"].pictures("projection(images=2)")
+    assert torch.equal(tensors["found"], tensors["goal"]) and tensors["goal"].shape == (2, 1, 28, 28) and not why
+    assert runs["learned"].scores["projection(images=2)"]["psnr_worst"] > 200
+    tensors, why = runs["rope"].pictures("projection(images=2)")
+    assert not tensors and "added to tokens" in why and runs["rope"].scores["projection(images=2)"] == {}
+    assert runs["rope"].pictures("matching(images=1, steps=3)")[0]["frames"].shape == (1, 9, 1, 28, 28)
+    page = write_report([out], out / "report.html").read_text()
+    assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
+
+
+def test_untrained_weights_are_the_first_ones(out):
+    (cell, run), *_ = Folder.open(out).runs
+    first = lab.build(cell, lab.load(cell.data)).state_dict()
+    assert run.log == [] and all(torch.equal(first[name], tensor) for name, tensor in run.weights().items())
+
+
+def test_a_run_is_attacked_and_numbers_and_pictures_are_written(out, tmp_path):
+    done = vitpos("attack", out, "--with", "projection(images=2)", "april(images=1)", "--out", tmp_path / "found")
+    assert done.returncode == 0, done.stderr
+    assert "Not rope: nothing that it trains" in done.stdout and "build vit(april=True)" in done.stdout
+    with (tmp_path / "found" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["encoding"] for row in rows} == {"learned"} and {row["evaluation"] for row in rows} == {
+        "projection(images=2)"
+    }
+    assert float(next(row["value"] for row in rows if row["metric"] == "psnr")) > 200
+    (picture,) = (tmp_path / "found").glob("*.png")
+    with Image.open(picture) as drawn:
+        assert drawn.width > 100
+
+
+def test_weights_alone_are_enough(out, tmp_path):
+    (_, run), *_ = Folder.open(out).runs
+    shutil.copy(run.path / "weights.safetensors", tmp_path / "copy.safetensors")
+    done = vitpos(
+        "attack", tmp_path / "copy.safetensors", "--with", "projection(images=1)", "--out", tmp_path / "found"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_pictures_of_ones_own_are_found_too(out, tmp_path):
+    pixels = torch.randint(256, (28, 28), dtype=torch.uint8)
+    Image.fromarray(pixels.numpy()).save(tmp_path / "mine.png")
+    words = ("--with", "projection", "--image", tmp_path / "mine.png", "--out", tmp_path / "found")
+    done = vitpos("attack", out, *words)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "found" / "results.csv").open() as file:
+        assert all(float(row["value"]) > 200 for row in csv.DictReader(file) if row["metric"] == "psnr_worst")
+
+
+def broken_files(place: Path) -> dict[str, Path]:
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (place / "foreign.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    (place / "cut.safetensors").write_bytes(b"\x08\x00\x00")
+    (place / "text.png").write_text("no picture")
+    Image.new("L", (20, 28)).save(place / "narrow.png")
+    (place / "empty").mkdir()
+    return {path.name: path for path in place.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["foreign.safetensors", "--with", "projection"], 2, "no model of a 'vitpos run' to take gradients of"),
+        (["cut.safetensors", "--with", "projection"], 1, "damaged"),
+        (["empty", "--with", "projection"], 2, "not the folder of an experiment"),
+        (["OUT", "--with", "projektion"], 2, "did you mean 'projection'?"),
+        (["OUT", "--with", "projection", "--image", "narrow.png"], 2, "has 28x20 pixels, and the model takes 28x28"),
+        (["OUT", "--with", "projection", "--image", "text.png"], 2, "cannot be read"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(out, tmp_path, words, code, message):
+    places = broken_files(tmp_path) | {"OUT": out}
+    done = vitpos("attack", *(places.get(word, word) for word in words), "--out", tmp_path / "found")
+    assert done.returncode == code and message in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 and not (tmp_path / "found").exists()
+
+
+def test_a_file_of_weights_tells_what_it_is(out):
+    (cell, run), *_ = Folder.open(out).runs
+    told, weights = Run.told_by(run.path / "weights.safetensors")
+    assert told == run.cell and told.key == cell.key and set(weights) == set(run.weights())

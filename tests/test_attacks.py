@@ -1,0 +1,289 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vitpos.attacks import ATTACKS
+from vitpos.attacks import april as april_form
+from vitpos.attacks import projection as projection_form
+from vitpos.attacks.equations import equations, without_penalty
+from vitpos.attacks.matching import Descent, inferred
+from vitpos.attacks.recovery import Inapplicable
+from vitpos.attacks.victim import Case, Client, exact, share
+from vitpos.data.base import Dataset, Split
+from vitpos.encodings import ENCODINGS
+from vitpos.errors import UserError
+from vitpos.models import MODELS
+from vitpos.models.attend import twice_differentiable
+from vitpos.patches import join, rearrange, split
+from vitpos.positions import Positions
+
+IMAGE = (3, 12, 20)  # neither square
+PATCH = (4, 5)
+GRID = (3, 4)
+LEAKS = [  # what is added to tokens and trained place by place
+    "learned",
+    "learned(every_layer=True)",
+    "learned(prefix=True)",
+    "fourier(hidden=64)",
+    "learned + rope",
+    "learned + cpe",
+    "learned + sape2",
+    "factorized + learned",
+    "learned + mjp",
+]
+KEEPS = ["none", "sinusoidal", "fourier(learnable=False)", "rope", "relative", "alibi", "sape2", "cpe", "rope + mjp"]
+BARE = "vit(patch=(4, 5), dim=64, depth=2, heads=4, registers=2, april=True)"
+PLAIN = "vit(patch=(4, 5), dim=32, depth=2, heads=4)"
+
+
+def victim(encoding, spec="vit(patch=(4, 5), dim=32, depth=2, heads=4, registers=1)", image=IMAGE):
+    torch.manual_seed(0)
+    return MODELS.build(spec, image, 5, encoding)
+
+
+def pictures(count=3, image=IMAGE):
+    images = torch.randint(256, (count, *image), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    some = Split(images, torch.arange(count) % 5)
+    return Dataset(some, some, tuple("abcde"), (0.4,) * image[0], (0.25,) * image[0])
+
+
+def true_gradients_at_tokens(model, inputs, label, positions=None):
+    """(N, D), by asking autograd at the tokens themselves."""
+    kept = []
+    own = model.patch_tokens
+
+    def patch_tokens(images):
+        tokens = own(images)
+        tokens.retain_grad()
+        kept.append(tokens)
+        return tokens
+
+    model.patch_tokens = patch_tokens
+    logits, penalty = model.step(inputs, positions)
+    (F.cross_entropy(logits, label) + penalty).backward()
+    del model.patch_tokens
+    return kept[0].grad[0]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize(
+    "encoding", [*LEAKS, *KEEPS, "factorized", "coordinates", "learned + mjp(index=True, dal='linear')"]
+)
+def test_every_equation_holds_for_the_true_gradients_at_tokens(encoding, hidden):
+    model = exact(victim(encoding))
+    with torch.no_grad():
+        for parameter in model.encoding.parameters():
+            parameter.normal_()
+    inputs, label = torch.randn(1, *IMAGE, dtype=torch.float64), torch.tensor([3])
+    pos = Positions.of(GRID)
+    if hidden:
+        pos = pos.hide((torch.arange(12) % 5 == 1)[None])
+    gradients = without_penalty(model, share(model, inputs, label, pos), pos)
+    told = equations(model, gradients, pos)
+    true = true_gradients_at_tokens(model, inputs, label, pos)
+    assert torch.allclose(told.weights @ true, told.seen, atol=1e-9 * float(true.abs().max()))
+
+
+@pytest.mark.parametrize("spec", [PLAIN, "vit(patch=(4, 5), dim=32, depth=3, heads=2, pool='mean', registers=1)"])
+@pytest.mark.parametrize("encoding", LEAKS)
+def test_pixels_come_back_from_an_unmodified_model(spec, encoding):
+    found = ATTACKS.build("projection(images=3)", victim(encoding, spec), pictures()).numbers
+    assert found["psnr_worst"] > 200 and found["equations"] == found["rank"] == 12
+    single = ATTACKS.build("projection(images=3, precision='float32')", victim(encoding, spec), pictures()).numbers
+    assert single["psnr_worst"] > 50
+
+
+def test_a_norm_after_the_projection_is_in_the_way():
+    model = victim("learned", "swin(patch=4, dim=32, depths=(2,), heads=(2,), window=2, drop_path=0.0)", (3, 8, 16))
+    assert "as a norm" in ATTACKS.build("projection(images=2)", model, pictures(2, (3, 8, 16))).why
+
+
+@pytest.mark.parametrize("encoding", KEEPS)
+def test_what_trains_nothing_that_is_added_to_tokens_has_no_closed_form(encoding):
+    for attack, spec in (("projection", PLAIN), ("april", BARE)):
+        answer = ATTACKS.build(f"{attack}(images=1)", victim(encoding, spec), pictures())
+        assert answer.numbers == {} and answer.found is None and "added to tokens" in answer.why
+
+
+def test_without_positions_pictures_with_the_same_patches_share_one_gradient():
+    model = exact(victim("none"))
+    inputs, label = torch.randn(1, *IMAGE, dtype=torch.float64), torch.tensor([2])
+    order = torch.randperm(12)
+    moved = share(model, rearrange(inputs, GRID, order), label)
+    for name, gradient in share(model, inputs, label).items():
+        assert torch.allclose(gradient, moved[name], atol=1e-12), name
+
+
+def test_tables_of_rows_and_columns_give_sums_alone():
+    answer = ATTACKS.build("projection(images=3)", victim("factorized"), pictures()).numbers
+    assert answer["equations"] == 3 + 4 - 1 and answer["psnr"] < 30
+
+
+@pytest.mark.parametrize("encoding", [*LEAKS[:3], "learned + rope", "learned + sape2"])
+def test_aprils_form_finds_all_pixels_where_a_patch_has_fewer_than_there_are_channels(encoding):
+    found = ATTACKS.build("april(images=3)", victim(encoding, BARE), pictures()).numbers
+    assert found["psnr_worst"] > 120 and found["rank"] == 12 + 3
+
+
+def test_aprils_form_stops_at_the_projection_of_patches_with_more_pixels():
+    model, data = victim("learned", BARE.replace("dim=64", "dim=32")), pictures(1)
+    (case,) = Client(model, data, 1).cases()
+    found = april_form.invert(exact(model), case).inputs
+    weight = exact(model).project.weight.detach()
+    patches = split(case.inputs, PATCH) @ (torch.linalg.pinv(weight) @ weight).mT
+    assert torch.allclose(found, join(patches, GRID, PATCH), atol=1e-5)
+    assert (found - case.inputs).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("spec", "encoding", "reason"),
+    [
+        (PLAIN, "learned", "first attention"),
+        (BARE, "learned + cpe(blocks=(0,))", "depends on the tokens"),
+        ("cnn", "none", "first attention"),
+    ],
+)
+def test_aprils_form_says_why_it_does_not_apply(spec, encoding, reason):
+    assert reason in ATTACKS.build("april(images=1)", victim(encoding, spec), pictures()).why
+
+
+def test_a_model_without_patches_has_no_projection():
+    assert "no projection" in ATTACKS.build("projection(images=1)", victim("none", "cnn"), pictures()).why
+
+
+def masked(attacker, setting="b", encoding="learned + mjp", **options):
+    more = "".join(f", {key}={value!r}" for key, value in options.items())
+    spec = f"projection(images=3, setting={setting!r}, attacker={attacker!r}{more})"
+    return ATTACKS.build(spec, victim(encoding), pictures()).numbers
+
+
+def test_a_shared_unknown_vector_at_gradient_time_is_what_protects():
+    naive, adaptive = masked("naive", ratio=0.5), masked("unknown", ratio=0.5)
+    assert naive["psnr"] < 30 and adaptive["psnr"] < 30
+    assert adaptive["equations"] < 12
+    assert masked("naive", ratio=0.5, told=False)["psnr_worst"] > 200, (
+        "not told, a trained unknown vector protects nothing"
+    )
+    assert masked("naive", "a")["psnr_worst"] > 200
+    assert masked("unknown", ratio=0.1)["psnr_worst"] > 200, (
+        "one hidden patch has the unknown vector's gradient to itself"
+    )
+    indexed = "learned + mjp(index=True)"
+    assert masked("mask", ratio=0.5, encoding=indexed)["psnr_worst"] > 200, "a slot index opens it again"
+
+
+def test_the_gradient_gives_the_mask_away():
+    model = victim("learned + mjp")
+    for case in Client(model, pictures(), 3, "b", 0.5).cases():
+        seen = projection_form.assumed(exact(model), case, "unknown")
+        assert torch.equal(seen.known, case.positions.known) and not seen.known.all()
+
+
+def test_settings_b_and_c_differ_by_what_is_to_be_found():
+    model, data = victim("learned"), pictures()
+    same, other = ([*Client(model, data, 3, setting, 0.9).cases()] for setting in "bc")
+    for b, c in zip(same, other, strict=True):
+        assert torch.equal(b.inputs, c.inputs) and torch.equal(b.goal, b.inputs) and not torch.equal(c.goal, c.inputs)
+    kept = ATTACKS.build("projection(images=3, setting='b', ratio=0.9)", model, data).numbers
+    lost = ATTACKS.build("projection(images=3, setting='c', ratio=0.9)", model, data).numbers
+    assert kept["psnr_worst"] > 200 > 40 > lost["psnr"]
+
+
+def test_a_gradient_of_several_pictures_is_refused():
+    model = exact(victim("learned"))
+    inputs, label = torch.randn(2, *IMAGE, dtype=torch.float64), torch.tensor([1, 2])
+    case = Case(inputs, inputs, label, None, share(model, inputs, label))
+    with pytest.raises(UserError, match="a gradient of 2 pictures"):
+        projection_form.invert(model, case)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("projection(images=0)", "1 image or more"),
+        ("projection(ratio=1.5)", "a share from 0 to 1"),
+        ("april(setting='b')", "does not have"),
+        ("matching(steps=0)", "steps=0"),
+        ("matching(rate=0.0)", "rate above 0"),
+        ("matching(start='projection', restarts=2)", "one start"),
+        ("projection(defence='nosie')", "noise"),
+        ("projection(defence='noise(scale=-1.0)')", "0 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused(spec, message):
+    model = victim("none", "cnn") if "setting" in spec else victim("learned")
+    with pytest.raises(UserError, match=message):
+        ATTACKS.build(spec, model, pictures())
+
+
+SMALL = "vit(patch=4, dim=32, depth=1, heads=2, init='xavier', pool='mean')"
+
+
+def small(encoding="learned", count=1):
+    return victim(encoding, SMALL, (1, 8, 12)), pictures(count, (1, 8, 12))
+
+
+@pytest.mark.parametrize("loss", ["cosine", "l2"])
+def test_a_matched_gradient_brings_the_picture_back(loss):
+    model, data = small()
+    rate = 0.1 if loss == "cosine" else 0.3
+    spec = f"matching(loss={loss!r}, rate={rate}, tv=0.0, images=1, steps="
+    short, long = (ATTACKS.build(f"{spec}{steps})", model, data) for steps in (1, 400))
+    assert long.numbers["distance"] < 0.05 * short.numbers["distance"]
+    assert long.numbers["psnr"] > short.numbers["psnr"] + 3
+    assert long.frames.shape[:3] == (1, 9, 1) and long.numbers["label"] == 1
+
+
+def test_what_position_gives_away_can_be_left_out():
+    model, data = small()
+    (case,) = Client(exact(model), data, 1).cases()
+    other = {name: g + 1 if name.startswith("encoding.") else g for name, g in case.gradients.items()}
+    for alpha, moved in ((0.0, False), (1.0, True)):
+        descent = Descent(exact(model), case.gradients, case.label, None, "cosine", alpha, 0.0, 0.0)
+        assert (float(descent.distance(other)) > 1e-3) == moved
+        assert float(descent.distance(case.gradients)) < 1e-9
+
+
+@pytest.mark.parametrize("encoding", sorted(ENCODINGS))
+def test_descents_go_through_every_encoding(encoding):
+    model, data = small(encoding)
+    found = ATTACKS.build("matching(images=1, steps=2, precision='float64')", model, data)
+    assert found.numbers["steps"] == 2 and found.found.isfinite().all()
+
+
+def test_a_descent_from_the_closed_form_stays_there():
+    model, data = small()
+    found = ATTACKS.build("matching(images=1, steps=20, start='projection', tv=0.0)", model, data).numbers
+    assert found["psnr"] > 60
+    assert "added to tokens" in ATTACKS.build("matching(start='projection')", small("rope")[0], data).why
+
+
+def test_a_descent_that_no_longer_falls_ends_early():
+    model, data = small()
+    found = ATTACKS.build(
+        "matching(images=1, steps=300, start='projection', patience=5, precision='float64')", model, data
+    )
+    assert found.numbers["steps"] < 300
+
+
+def test_the_label_is_read_from_the_gradient():
+    model = victim("learned")
+    for label in range(5):
+        gradients = share(model, torch.randn(1, *IMAGE), torch.tensor([label]))
+        assert inferred(gradients).item() == label
+    with pytest.raises(Inapplicable, match="no bias"):
+        inferred({"head.weight": torch.zeros(1)})
+
+
+def test_the_gradient_of_the_distance_is_that_of_differences():
+    model = exact(small()[0])
+    x = torch.randn(1, 1, 8, 12, dtype=torch.float64, requires_grad=True)
+    label = torch.tensor([1])
+    goal = share(model, torch.randn(1, 1, 8, 12, dtype=torch.float64), label)
+    descent = Descent(model, goal, label, None, "l2", 0.5, 0.1, 0.2)
+
+    def total(x):
+        return descent.distance(share(model, x, label, again=True)) + descent.prior(x)
+
+    with twice_differentiable():
+        assert torch.autograd.gradcheck(total, x, atol=1e-6)

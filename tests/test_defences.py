@@ -1,0 +1,77 @@
+import pytest
+import torch
+
+from vitpos.data.base import load
+from vitpos.errors import UserError
+from vitpos.models import MODELS
+from vitpos.training.defences import defending
+from vitpos.training.fit import fit
+from vitpos.training.recipe import Recipe
+
+
+def gradients():
+    draw = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=draw) for name, shape in (("a", (40, 50)), ("b", (50,)))}
+
+
+def defended(spec, seed=1):
+    return defending(spec)(gradients(), torch.Generator().manual_seed(seed))
+
+
+def length(of):
+    return torch.cat([g.flatten() for g in of.values()]).norm().item()
+
+
+def test_a_clipped_gradient_keeps_its_direction_and_has_the_length_asked_for():
+    found = defended("clip(norm=2.0)")
+    assert length(found) == pytest.approx(2, rel=1e-5)
+    assert torch.allclose(found["a"] / found["a"].norm(), gradients()["a"] / gradients()["a"].norm(), atol=1e-6)
+    assert torch.equal(defended("clip(norm=1e6)")["a"], gradients()["a"]), "a short one stays as it is"
+
+
+def test_noise_has_the_deviation_asked_for_and_comes_from_the_seed():
+    added = defended("noise(scale=0.5)")["a"] - gradients()["a"]
+    assert added.std().item() == pytest.approx(0.5, rel=0.05) and abs(added.mean().item()) < 0.05
+    assert torch.equal(defended("noise(scale=0.5)")["b"], defended("noise(scale=0.5)")["b"])
+    assert not torch.equal(defended("noise(scale=0.5)", 2)["b"], defended("noise(scale=0.5)")["b"])
+
+
+def test_pruning_leaves_the_largest_numbers_of_each_tensor_as_they_are():
+    for name, found in defended("prune(share=0.9)").items():
+        whole = gradients()[name]
+        kept = found != 0
+        assert kept.sum() == whole.numel() - int(0.9 * whole.numel())
+        assert torch.equal(found[kept], whole[kept]) and whole[kept].abs().min() > whole[~kept].abs().max()
+    assert torch.equal(defended("prune(share=0.0)")["a"], gradients()["a"])
+
+
+def test_a_sum_of_defences_is_done_from_left_to_right():
+    assert length(defended("noise(scale=5.0) + clip(norm=1.0)")) == pytest.approx(1, rel=1e-5)
+    assert length(defended("clip(norm=1.0) + noise(scale=5.0)")) > 10
+    assert torch.equal(defended("")["a"], gradients()["a"])
+
+
+@pytest.mark.parametrize("spec", ["clip(norm=0.0)", "noise(scale=-0.1)", "prune(share=1.0)"])
+def test_what_cannot_be_is_refused(spec):
+    with pytest.raises(UserError, match=spec.split("(")[0]):
+        defending(spec)
+
+
+def trained(defence):
+    torch.manual_seed(0)
+    model = MODELS.build("attention(dim=16)", (1, 28, 28), 10, "learned")
+    data = load("mnist(limit=128)")
+    *_, last = fit(model, data, Recipe(epochs=1, batch=64, clip=0.0, defence=defence), seed=0)
+    return last.tensors
+
+
+def test_training_uses_the_gradient_as_it_is_shared():
+    plain, noisy, again = trained(""), trained("noise(scale=1.0)"), trained("noise(scale=1.0)")
+    assert all(torch.equal(noisy[name], again[name]) for name in noisy), "the noise depends on the seed alone"
+    assert not torch.equal(plain["model.project.weight"], noisy["model.project.weight"])
+    none = trained("clip(norm=1e-30)")  # nothing is left to step along but the decay of weights
+    torch.manual_seed(0)
+    first = MODELS.build("attention(dim=16)", (1, 28, 28), 10, "learned").encoding.table
+    assert (
+        (none["model.encoding.table"] - first).abs().max() < 1e-6 < (plain["model.encoding.table"] - first).abs().max()
+    )
