@@ -24,7 +24,7 @@ from vitpos.store import Folder, Run
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending
 from vitpos.training.fit import fit
-from vitpos.workers import Event, cores, spread
+from vitpos.workers import Event, alone, cores, spread
 
 
 class Watch:
@@ -149,31 +149,35 @@ def trained(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
 
 
 def check(
-    cells: Iterable[Cell], tables: Iterable[Table] = (), told: Callable[[int, int], None] = lambda done, all: None
+    cells: Iterable[Cell], tables: Sequence[Table] = (), told: Callable[[int, int], None] = lambda done, all: None
 ) -> None:
     """Tells now what would go wrong after hours, by a rehearsal on two images: data, models, evaluations, metrics."""
     rows = list({cell.row: cell for cell in cells}.values())
-    for number, cell in enumerate(rows):
-        told(number, len(rows))
-        try:
-            data = load(cell.data)
-            model = build(cell, data)
-            few = replace(data, train=data.train.first(2), test=data.test.first(2))
-            if cell.train.batch == 1 and any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()):
-                raise UserError("batch norms need more than one image; set train.batch to 2 or more")
-            defending(cell.train.defence)
-            augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
-            gives = {spec: ask(_brief(spec), model, few).numbers for spec in cell.evaluate}
-        except UserError as error:
-            raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
-        for table in tables:
-            for column in table.columns if table.shows(cell) else ():
-                if gives.get(column.evaluation) and column.metric not in gives[column.evaluation]:
-                    known = suggest(column.metric, gives[column.evaluation])
-                    raise UserError(
-                        f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}"
-                    )
+    with alone():  # for two images threads would only wait for each other
+        for number, cell in enumerate(rows):
+            told(number, len(rows))
+            _rehearse(cell, tables)
     told(len(rows), len(rows))
+
+
+def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
+    """Builds a cell's model and asks it everything on two images."""
+    try:
+        data = load(cell.data)
+        model = build(cell, data)
+        few = replace(data, train=data.train.first(2), test=data.test.first(2))
+        if cell.train.batch == 1 and any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()):
+            raise UserError("batch norms need more than one image; set train.batch to 2 or more")
+        defending(cell.train.defence)
+        augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
+        gives = {spec: ask(_brief(spec), model, few).numbers for spec in cell.evaluate}
+    except UserError as error:
+        raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
+    for table in tables:
+        for column in table.columns if table.shows(cell) else ():
+            if gives.get(column.evaluation) and column.metric not in gives[column.evaluation]:
+                known = suggest(column.metric, gives[column.evaluation])
+                raise UserError(f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}")
 
 
 def _brief(spec: str) -> str:

@@ -32,6 +32,17 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """While this lasts, this process computes on one core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int, hear: Callable[[Event], None]) -> None:
     """Runs ``job`` on every cell, in this process or in several, and lets ``hear`` know of everything that happens."""
     if workers == 1:
