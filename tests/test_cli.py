@@ -221,6 +221,8 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
         str(tmp_path / "out"),
         "--set",
         "train.epochs=500",
+        "--seeds",
+        ",".join(map(str, range(500))),  # more cells than a pipe holds
     ]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120

@@ -79,6 +79,7 @@ def _share(
     context = multiprocessing.get_context("spawn")
     tasks: multiprocessing.Queue[Cell | None] = context.Queue()
     events: multiprocessing.Queue[Event] = context.Queue()
+    tasks.cancel_join_thread()  # whoever stops does not wait until all cells have been handed over
     for task in (*cells, *[None] * workers):
         tasks.put(task)
     arguments = (job, tasks, events, folder, max(1, cores() // workers))
