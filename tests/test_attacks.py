@@ -189,6 +189,39 @@ def test_settings_b_and_c_differ_by_what_is_to_be_found():
     assert kept["psnr_worst"] > 200 > 40 > lost["psnr"]
 
 
+def test_the_penalty_of_hidden_places_misleads_nobody():
+    plain, penalised = (
+        masked("naive", ratio=0.5, encoding=f"learned + mjp(dal={dal})") for dal in ("None", "'linear'")
+    )
+    assert plain["rank"] == penalised["rank"] < 12
+    assert abs(plain["psnr"] - penalised["psnr"]) < 1
+
+
+def test_a_guess_is_told_as_such():
+    assert masked("unknown", "a")["guess"] == 0 and masked("unknown", ratio=0.5)["guess"] == 1
+    assert ATTACKS.build("projection(images=2)", victim("factorized"), pictures()).numbers["guess"] == 1
+    narrow = victim("learned", "vit(patch=(4, 5), dim=8, depth=2, heads=2)")
+    assert ATTACKS.build("projection(images=2)", narrow, pictures()).numbers["guess"] == 1, "more places than channels"
+    hidden = ATTACKS.build("projection(images=1, setting='b', attacker='mask')", victim("rope + mjp"), pictures())
+    assert "added to tokens" in hidden.why and not hidden.numbers, "the sum of the hidden ones tells none of them"
+
+
+def test_what_single_precision_cannot_tell_from_zero_is_not_divided_by():
+    small = torch.diag(torch.tensor([1.0, 1e-3, 1e-9], dtype=torch.float64))
+    single, double = (Case(torch.zeros(1, dtype=kind), *[None] * 4) for kind in (torch.float32, torch.float64))
+    assert projection_form.solve(small, small, single)[1] == 2 and projection_form.solve(small, small, double)[1] == 3
+
+
+def test_shares_of_labels_are_means_and_perfect_pictures_have_a_number():
+    data = pictures(5)
+    shared = ATTACKS.build("matching(images=5, steps=1, defence='noise(scale=1.0)', seed=3)", victim("learned"), data)
+    assert 0 < shared.numbers["label"] < 1 and (5 * shared.numbers["label"]) % 1 == pytest.approx(0)
+    black = Split(torch.zeros(1, *IMAGE, dtype=torch.uint8), torch.tensor([0]))
+    dark = Dataset(black, black, data.classes, data.mean, data.std)
+    perfect = ATTACKS.build("projection(images=1)", victim("learned"), dark)
+    assert 200 < perfect.numbers["psnr"] <= 320
+
+
 def test_a_gradient_of_several_pictures_is_refused():
     model = exact(victim("learned"))
     inputs, label = torch.randn(2, *IMAGE, dtype=torch.float64), torch.tensor([1, 2])

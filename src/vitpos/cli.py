@@ -157,6 +157,8 @@ def attack(
     from vitpos.progress import attacking, show_attacks
     from vitpos.report.attack import write_attacks
 
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; give a folder")
     models = lab.trained(source)
     fetch_for([cell for cell, _ in models])
     answers = []

@@ -54,8 +54,8 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     if model.prefix is not None:
         at_tokens = torch.cat([gradients["prefix"], at_tokens])
     weight = "blocks.0.attention.qkv.weight"
-    tokens, about = solve(at_tokens, model.get_parameter(weight).mT @ gradients[weight])
+    tokens, rank, condition = solve(at_tokens, model.get_parameter(weight).mT @ gradients[weight], case)
     with torch.no_grad():
         patches = tokens[model.geometry.prefix :] - what_is_added(model, pos)[0] - model.project.bias
         pixels = torch.linalg.lstsq(model.project.weight, patches.mT, driver="gels").solution.mT
-    return Found(join(pixels[None], pos.grid, model.patch), {"equations": told.rank, **about})
+    return Found(join(pixels[None], pos.grid, model.patch), told.judged(rank, condition, prefix=model.geometry.prefix))

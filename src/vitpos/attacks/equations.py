@@ -38,6 +38,12 @@ class Equations:
         """How many of the N places they tell apart."""
         return self.weights.shape[1] if self.outright else int(torch.linalg.matrix_rank(self.weights))
 
+    def judged(self, rank: int, condition: float, *, prefix: int = 0) -> dict[str, float]:
+        """What an attack says of itself: it is a guess if equations or rank are too few for all tokens."""
+        places = self.weights.shape[1]
+        guess = self.rank < places or rank < places + prefix
+        return {"equations": float(self.rank), "rank": float(rank), "condition": condition, "guess": float(guess)}
+
     def solve(self) -> Tensor:
         """(N, D): the gradients at the tokens; the smallest ones that fit where the equations are too few."""
         return self.seen[: self.weights.shape[1]] if self.outright else torch.linalg.pinv(self.weights) @ self.seen
@@ -68,12 +74,15 @@ def _of_encoding(model: PatchClassifier, gradients: Gradients, pos: Positions) -
 
 
 def without_penalty(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Gradients:
-    """The gradients less those of the encoding's penalty, which depends on weights and places and on no picture."""
+    """The gradients less those of the encoding's penalty, which depends on weights and places and on no picture.
+
+    Where a gradient is exactly zero nothing was added to it: a place that a client hid and an attacker takes for known.
+    """
     named = {f"encoding.{name}": parameter for name, parameter in model.encoding.named_parameters()}
     with torch.enable_grad():
         penalty = model.encoding.penalty(pos, model.encoding)
     known = _gradient(penalty, named) if isinstance(penalty, Tensor) else {}
-    return {name: g - known[name] if name in known else g for name, g in gradients.items()}
+    return {name: torch.where(g == 0, g, g - known[name]) if name in known else g for name, g in gradients.items()}
 
 
 def what_is_added(model: PatchClassifier, pos: Positions) -> Tensor:

@@ -58,7 +58,7 @@ def matching(
     ``start``: noise, or what ``projection`` finds. Of ``restarts`` the one with the least distance counts; a descent ends
     early if its distance has not fallen for ``patience`` steps.
     Numbers are those of ``projection``; distance: that of the gradients at the end, label: share of labels that were read
-    rightly, steps: how many were taken (medians over images).
+    rightly, steps: how many were taken.
     """
     for name, value in (("steps", steps), ("restarts", restarts), ("patience", patience)):
         if value < 1:

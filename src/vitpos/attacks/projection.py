@@ -39,8 +39,9 @@ def projection(
     whatever trained parameters make up e_i give the a_i away; then the pixels x_i are the solution of N equations in D
     channels. No block has to be changed, and patches may have more pixels than there are channels.
     mse, psnr, ssim, lpips, fourier: of the pictures found, from 0 to 1, against those to be found; means over ``images``.
-    psnr_worst: of the worst. equations: how many of the places the shared gradients tell apart; with less than all,
-    what is found is the smallest answer that fits, a guess. rank, condition: of the a_i (medians).
+    psnr_worst: of the worst (320 dB where no bit is different). equations: how many of the places the shared gradients
+    tell apart. rank, condition (median): of the a_i, as far as the precision goes. guess: share of the pictures for which
+    equations or rank are too few, so that what is found is only the smallest answer that fits.
     ``setting``, ``ratio``, ``told``, ``defence``: what the client does, as in ``Client``. ``attacker``: ``naive`` takes all
     places for known; ``unknown`` sees from rows without any gradient which are not, and uses the gradient of the unknown
     vector as one more equation; ``mask`` is told the mask.
@@ -60,14 +61,14 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         )
     gradients, pos = as_seen(model, case, attacker)
     told = told_apart(model, gradients, pos)
-    pixels, about = solve(told.solve(), gradients["project.weight"])
-    return Found(join(pixels[None], pos.grid, model.patch), {"equations": told.rank, **about})
+    pixels, rank, condition = solve(told.solve(), gradients["project.weight"], case)
+    return Found(join(pixels[None], pos.grid, model.patch), told.judged(rank, condition))
 
 
 def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:
     """What the gradients say of each token, if they say more than the sum."""
     told = equations(model, gradients, pos)
-    if told.rank < 2:
+    if told.rank < 2 + (pos.hiding and model.encoding.can_be_told):  # the sum of all, and of the hidden ones
         raise Inapplicable("nothing that it trains is added to tokens, and only the sum of their gradients is shared")
     return told
 
@@ -94,10 +95,13 @@ def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions
     return pos.hide(size[None] <= 1e-12 * size.max())
 
 
-def solve(at_tokens: Tensor, product: Tensor) -> tuple[Tensor, dict[str, float]]:
-    """The x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens; the smallest one."""
+def solve(at_tokens: Tensor, product: Tensor, case: Case) -> tuple[Tensor, int, float]:
+    """The smallest x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens.
+
+    With it the rank and the condition of a; what the precision of the case's gradients cannot tell from zero is zero.
+    """
     left, values, right = torch.linalg.svd(at_tokens, full_matrices=False)
-    real = values > values[0] * max(at_tokens.shape) * torch.finfo(values.dtype).eps
+    real = values > values[0] * torch.finfo(case.inputs.dtype).eps
     inverse = torch.where(real, 1 / values, 0)
-    about = {"rank": float(real.sum()), "condition": float(values[0] / values[real][-1])}
-    return left @ (inverse[:, None] * (right @ product)), about
+    x = left @ (inverse[:, None] * (right @ product))
+    return x, int(real.sum()), float(values[0] / values[real][-1])

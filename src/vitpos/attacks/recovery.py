@@ -15,6 +15,9 @@ from vitpos.attacks.metrics import measure
 from vitpos.attacks.victim import Case, Client
 from vitpos.data.base import Dataset
 
+CEILING = 320.0  # decibels of two pictures that are the same to the last bit
+AVERAGES = {"condition": statistics.median}  # of what attacks say of themselves; means of all else
+
 
 class Inapplicable(Exception):
     """Why an attack has nothing to say of a model."""
@@ -68,11 +71,11 @@ def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
     except Inapplicable as why:
         return Recovery({}, why=str(why))
     seen, goal = (as_pictures(client.data, x) for x in ((f.inputs for f in found), (c.goal for c in cases)))
-    each = {name: values.tolist() for name, values in measure(seen, goal).items()}
+    each = {name: values.clamp(max=CEILING).tolist() for name, values in measure(seen, goal).items()}
     numbers = {name: statistics.fmean(values) for name, values in each.items()}
     numbers["psnr_worst"] = min(each["psnr"])
     for name in found[0].about:
-        numbers[name] = statistics.median(f.about[name] for f in found)
+        numbers[name] = AVERAGES.get(name, statistics.fmean)([f.about[name] for f in found])
     frames = [as_pictures(client.data, f.frames) for f in found if f.frames]
     return Recovery(numbers, seen, goal, torch.stack(frames) if frames else None)
 

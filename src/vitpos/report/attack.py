@@ -21,19 +21,20 @@ SHOWN = 8  # pictures in a strip
 
 
 def write_attacks(out: Path, answers: Sequence[Attacked]) -> Path:
-    """Writes ``results.csv`` and a PNG for each attack that found something."""
+    """Writes ``results.csv``, and a PNG of the last of the attacks if it found something."""
     rows: list[tuple[Any, ...]] = []
-    for number, (cell, spec, answer) in enumerate(answers):
+    for cell, spec, answer in answers:
         fixed = ("attack", cell.data, cell.model, cell.encoding, cell.seed, spec)
         rows += [(*fixed, *pair) for pair in answer.numbers.items()]
-        if answer.found is not None and answer.goal is not None:
-            found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
-            strips = {"to be found": goal, "found": found, "difference": abs(found.astype(int) - goal).astype("uint8")}
-            if answer.frames is not None:
-                strips["how the first was found"] = drawn(answer.frames[0])
-            words = f"{number:02} {cell.encoding} seed{cell.seed} {spec}"
-            name = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
-            write_bytes(out / f"{name}.png", draw.png(draw.strips(strips)))
+    cell, spec, answer = answers[-1]
+    if answer.found is not None and answer.goal is not None:
+        found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
+        strips = {"to be found": goal, "found": found, "difference": abs(found.astype(int) - goal).astype("uint8")}
+        if answer.frames is not None:
+            strips["how the first was found"] = drawn(answer.frames[0])
+        words = f"{len(answers) - 1:02} {cell.encoding} seed{cell.seed} {spec}"
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
+        write_bytes(out / f"{name}.png", draw.png(draw.strips(strips)))
     return write_rows(out / "results.csv", rows)
 
 

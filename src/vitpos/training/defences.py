@@ -46,9 +46,10 @@ def clip(*, norm: float = 1.0) -> Defence:
 
 
 def noise(*, scale: float = 0.01) -> Defence:
-    """Normal noise of deviation ``scale`` added to every number; after ``clip``, as in DP-SGD (Abadi et al., CCS 2016).
+    """Normal noise of deviation ``scale`` added to every number.
 
-    With a clipping norm of C, DP-SGD's noise multiplier is ``scale`` / C.
+    After ``clip`` it is what DP-SGD does (Abadi et al., CCS 2016) to a batch of one; of a larger batch DP-SGD clips every
+    picture's gradient by itself, and ours that of the batch, which guarantees nothing of a single picture.
     """
     if scale < 0:
         raise UserError(f"defence 'noise' got scale={scale}; choose 0 or more")
