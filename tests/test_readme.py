@@ -95,6 +95,24 @@ def test_its_table_of_encodings_is_that_of_the_stored_run():
         assert shown == [f"{statistics.fmean(v):.1f} ± {statistics.stdev(v):.1f}" for v in values]
 
 
+def test_its_scorecard_is_that_of_the_stored_run():
+    figures = {key[2:]: value for key, (value,) in _figures("scorecard-mini").items()}
+    sizes = "resolutions(factors=(0.5, 1.0, 2.0), {}limit=500)"
+    columns = [
+        ("accuracy", "accuracy"),
+        ("shuffle(ratio=0.15)", "consistent_and_right"),
+        (MOVED, "accuracy"),
+        *((sizes.format(way), "area") for way in ("", "coordinates='beyond', ", "protocol='pad', ")),
+        ("corruption(parameters='cifar', limit=100)", "error"),
+        ("dense", "miou"),
+    ]
+    table = re.search(r"\| encoding \| accuracy \| 15 %.*?\n\n", README, re.DOTALL)[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    assert len(rows) == 8
+    for name, *shown in rows:
+        assert shown == [f"{figures[name.strip('`'), *column]:.1f}" for column in columns]
+
+
 def test_the_stored_runs_keep_what_was_promised():
     figures = {key: statistics.fmean(values) for key, values in _figures().items()}
     one = _figures()
