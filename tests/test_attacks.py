@@ -147,6 +147,11 @@ def test_aprils_form_says_why_it_does_not_apply(spec, encoding, reason):
     assert reason in ATTACKS.build("april(images=1)", victim(encoding, spec), pictures()).why
 
 
+def test_a_convolution_before_the_first_block_is_the_reason_where_it_is():
+    answer = ATTACKS.build("projection(images=1)", victim("learned(every_layer=True) + cpe(blocks=(0,))"), pictures())
+    assert "depends on the tokens" in answer.why and not answer.numbers
+
+
 def test_a_model_without_patches_has_no_projection():
     assert "no projection" in ATTACKS.build("projection(images=1)", victim("none", "cnn"), pictures()).why
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.attacks.equations import Equations, equations, without_penalty
+from vitpos.attacks.equations import Equations, equations, only_adds, without_penalty
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
 from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.base import Dataset
@@ -69,6 +69,8 @@ def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> 
     """What the gradients say of each token, if they say more than the sum."""
     told = equations(model, gradients, pos)
     if told.rank < 2 + (pos.hiding and model.encoding.can_be_told):  # the sum of all, and of the hidden ones
+        if not only_adds(model, pos):
+            raise Inapplicable("what it adds before the first block depends on the tokens, which hides their gradients")
         raise Inapplicable("nothing that it trains is added to tokens, and only the sum of their gradients is shared")
     return told
 
