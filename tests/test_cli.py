@@ -191,6 +191,11 @@ def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
     assert {row["encoding"] for row in rows(tmp_path / "out")} == {"none"}
 
 
+def test_an_evaluation_without_numbers_says_so(finished):
+    done = vitpos("evaluate", finished[0], "--with", "shuffle(positions='told')")
+    assert done.returncode == 0 and "no numbers for none, learned: its definition" in done.stdout
+
+
 def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):
     done = vitpos("run", tiny, "--out", finished[0], "--set", "model=vit(heads=5)")
     assert done.returncode == 2 and "held other settings" not in done.stderr

@@ -67,6 +67,8 @@ class Progress(Watch):
     def check(self, done: int, all: int) -> None:
         """Shows how far the rehearsal is."""
         if self.rehearsal is None:
+            if all > 1:
+                errors.print(f"rehearsing {all} kinds of cell on two images each before any is trained")
             self.rehearsal = self.bar.add_task("rehearsing", total=all)
         self.bar.update(self.rehearsal, completed=done, visible=done < all)
 
@@ -199,6 +201,14 @@ def show_answers(folder: Folder, spec: str) -> None:
     """Prints what an evaluation gave: a line for each number, or, of many rows of cells, a column for each number."""
     table = measured(folder, [spec])
     rows = [row for row in summarise(folder, table) if any(figure.values for figure in row.figures)]
+    silent: dict[str, list[str]] = {}
+    for cell, run in folder.runs:
+        if run.scores.get(spec) == {}:
+            silent.setdefault(run.pictures(spec)[1] or "its definition says for whom there are none", []).append(
+                cell.encoding
+            )
+    for why, encodings in silent.items():
+        output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
     if not rows or len(rows) > 8:
         return show_table(folder, replace(table, title=spec)) if rows else None
     grid = Grid(title=Text(spec, "bold"), title_justify="left", pad_edge=False)

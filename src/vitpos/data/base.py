@@ -92,7 +92,7 @@ class View:
     apply: Callable[[Dataset], Dataset]
 
     def __add__(self, other: object) -> Dataset:
-        raise UserError("a view comes after the data it looks at; write 'mnist + jigsaw', not 'jigsaw + mnist'")
+        raise UserError("a view comes after the data it looks at; write 'mnist + VIEW', not 'VIEW + mnist'")
 
 
 def shortened(data: Dataset, fraction: float, limit: int | None, *, seed: int = 0) -> Dataset:
