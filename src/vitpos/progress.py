@@ -32,6 +32,7 @@ from vitpos.questions import QUESTIONS
 from vitpos.store import Folder
 from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 
+LONG = 8  # kinds of cells whose rehearsal is worth a word
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
 
@@ -67,7 +68,7 @@ class Progress(Watch):
     def check(self, done: int, all: int) -> None:
         """Shows how far the rehearsal is."""
         if self.rehearsal is None:
-            if all > 1:
+            if all > LONG:
                 errors.print(f"rehearsing {all} kinds of cell on two images each before any is trained")
             self.rehearsal = self.bar.add_task("rehearsing", total=all)
         self.bar.update(self.rehearsal, completed=done, visible=done < all)
