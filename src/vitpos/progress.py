@@ -32,7 +32,7 @@ from vitpos.questions import QUESTIONS
 from vitpos.store import Folder
 from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 
-LONG = 8  # kinds of cells whose rehearsal is worth a word
+LONG = 20  # kinds of cells whose rehearsal is worth a word
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
 
