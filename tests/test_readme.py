@@ -95,6 +95,25 @@ def test_its_table_of_encodings_is_that_of_the_stored_run():
         assert shown == [f"{statistics.fmean(v):.1f} ± {statistics.stdev(v):.1f}" for v in values]
 
 
+def test_its_table_of_ratios_is_that_of_the_stored_run():
+    figures = {key[2:]: values for key, values in _figures("mjp-ratio").items()}
+    told, untold = "shuffle(ratio=0.15, positions='told')", "shuffle(ratio=0.15)"
+    columns = [
+        ("accuracy", "accuracy"),
+        *((spec, metric) for spec in (told, untold) for metric in ("consistency", "difference")),
+        ("shuffle(ratio=0.5, positions='told')", "accuracy"),
+    ]
+    table = re.search(r"\| ratio in training \|.*?\n\n", README, re.DOTALL)[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    assert len(rows) == 8
+    for ratio, *shown in rows:
+        for text, (evaluation, metric) in zip(shown, columns, strict=True):
+            values = figures.get((f"learned + mjp(ratio={ratio})", evaluation, metric))
+            scale = 100 if metric == "difference" else 1
+            spread = values and f"{statistics.fmean(values) / scale:.1f} ± {statistics.stdev(values) / scale:.1f}"
+            assert text == (spread or "–")
+
+
 def test_its_scorecard_is_that_of_the_stored_run():
     figures = {key[2:]: value for key, (value,) in _figures("scorecard-mini").items()}
     sizes = "resolutions(factors=(0.5, 1.0, 2.0), {}limit=500)"
