@@ -116,7 +116,8 @@ def test_without_positions_pictures_with_the_same_patches_share_one_gradient():
 
 def test_tables_of_rows_and_columns_give_sums_alone():
     answer = ATTACKS.build("projection(images=3)", victim("factorized"), pictures()).numbers
-    assert answer["equations"] == 3 + 4 - 1 and answer["psnr"] < 30
+    assert answer["equations"] == answer["rank"] == 3 + 4 - 1 and answer["psnr"] < 30
+    assert answer["condition"] < 1e12, "what is found is divided by nothing that is rounding"
 
 
 @pytest.mark.parametrize("encoding", [*LEAKS[:3], "learned + rope", "learned + sape2"])
@@ -215,6 +216,14 @@ def test_what_single_precision_cannot_tell_from_zero_is_not_divided_by():
     small = torch.diag(torch.tensor([1.0, 1e-3, 1e-9], dtype=torch.float64))
     single, double = (Case(torch.zeros(1, dtype=kind), *[None] * 4) for kind in (torch.float32, torch.float64))
     assert projection_form.solve(small, small, single)[1] == 2 and projection_form.solve(small, small, double)[1] == 3
+
+
+def test_what_rounding_leaves_of_a_missing_direction_is_not_divided_by():
+    draw = torch.Generator().manual_seed(0)
+    case = Case(torch.zeros(1, dtype=torch.float64), *[None] * 4)
+    for _ in range(20):
+        few = torch.randn(64, 15, generator=draw).double() @ torch.randn(15, 96, generator=draw).double()
+        assert projection_form.solve(few, few.mT, case)[1] == 15
 
 
 def test_shares_of_labels_are_means_and_perfect_pictures_have_a_number():

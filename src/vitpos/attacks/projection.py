@@ -100,10 +100,12 @@ def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions
 def solve(at_tokens: Tensor, product: Tensor, case: Case) -> tuple[Tensor, int, float]:
     """The smallest x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens.
 
-    With it the rank and the condition of a; what the precision of the case's gradients cannot tell from zero is zero.
+    With it the rank and the condition of a; zero is what the precision of the case's gradients cannot tell from it, nor
+    the rounding of the sums here.
     """
     left, values, right = torch.linalg.svd(at_tokens, full_matrices=False)
-    real = values > values[0] * torch.finfo(case.inputs.dtype).eps
+    rounding = max(at_tokens.shape) * torch.finfo(values.dtype).eps
+    real = values > values[0] * max(torch.finfo(case.inputs.dtype).eps, rounding)
     inverse = torch.where(real, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ product))
     return x, int(real.sum()), float(values[0] / values[real][-1])

@@ -70,10 +70,8 @@ class Client:
         pictures = few.images[:].to(like.device)
         whole = self.data.inputs(pictures).to(like)
         seen, mask = (whole, None) if self.setting == "a" else self._shuffled(whole)
-        generator, defend = (
-            generator_of(self.seed),
-            defending(self.model.defence if self.defence is None else self.defence),
-        )
+        defend = defending(self.model.defence if self.defence is None else self.defence)
+        generator = generator_of(self.seed)
         for i, label in enumerate(few.labels.to(like.device)):
             one = slice(i, i + 1)
             places = self._places(seen[one], mask[one]) if mask is not None else None
