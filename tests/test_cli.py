@@ -116,6 +116,23 @@ def test_more_seeds_go_on_from_those_there(finished, tiny, tmp_path):
     assert sorted(map(str, same)) == sorted(map(str, rows(out)))
 
 
+def test_a_question_asked_again_with_its_defaults_written_out_is_the_same_question(finished):
+    out, _ = finished
+    assert vitpos("evaluate", out, "--with", "shuffle(ratio=0.15)").returncode == 0
+    assert vitpos("evaluate", out, "--with", "shuffle", "shuffle(positions='stay')").returncode == 0
+    asked = {row["evaluation"] for row in rows(out) if row["evaluation"].startswith("shuffle")}
+    assert asked == {"shuffle(ratio=0.15)"}
+
+
+def test_list_says_all_of_one_thing():
+    said = vitpos("list", "evaluations", "shuffle")
+    assert said.returncode == 0 and "consistent_and_right:" in said.stdout
+    assert "vitpos run mjp-ratio" in vitpos("list", "experiments", "mjp-ratio").stdout
+    assert [entry["name"] for entry in json.loads(vitpos("list", "encodings", "rope", "--json").stdout)] == ["rope"]
+    for wrong in (["evaluations", "shufle"], ["all", "shuffle"], ["experiments", "nothing"]):
+        assert vitpos("list", *wrong).returncode == 2
+
+
 def test_evaluate_adds_to_the_scores_of_a_run_and_of_one_cell(finished):
     out, _ = finished
     done = vitpos("evaluate", out, "--with", "pairs(classes=(4,7))", "cost(steps=1)")

@@ -1,5 +1,6 @@
 import pytest
 
+from vitpos import lab
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment, shipped
 
@@ -165,3 +166,20 @@ def test_every_shipped_experiment_reads_and_every_reference_has_its_cell(name):
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(UserError, match="no experiment 'mnist-jigsw'; did you mean 'mnist-jigsaw'"):
         Experiment.read("mnist-jigsw")
+
+
+def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
+    text = """
+    data = "mnist + part(limit=64)"
+    model = "vit(depth=1, dim=8, heads=1)"
+    encoding = "none"
+    evaluate = ["translation"]
+    [[tables]]
+    title = "Layers"
+    columns = [{ label = "after three", evaluation = "translation", metric = "NAME" }]
+    """
+    experiment = make(text.replace("NAME", "tokens_3"))
+    lab.check(experiment.cells, experiment.tables)
+    with pytest.raises(UserError, match="no metric 'tokns_1'"):
+        experiment = make(text.replace("NAME", "tokns_1"))
+        lab.check(experiment.cells, experiment.tables)

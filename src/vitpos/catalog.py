@@ -103,6 +103,16 @@ class Catalog(dict[str, str]):
         """The spec as we write it: checked, with one way of spacing and quoting."""
         return " + ".join(str(term) for term in self.parse(spec))
 
+    def filled(self, term: Term) -> dict[str, Any]:
+        """All options of a term, as they are unless told otherwise."""
+        return {name: option.default for name, option in self.describe(term.name).options.items()} | term.options
+
+    def spelt(self, spec: str, known: Iterable[str]) -> str:
+        """The one of some known specs that means the same, defaults left out or not; else the spec as we write it."""
+        meaning = [(term.name, self.filled(term)) for term in self.parse(spec)]
+        alike = (k for k in known if [(term.name, self.filled(term)) for term in self.parse(k)] == meaning)
+        return next(alike, self.canonical(spec))
+
     def describe(self, name: str) -> Entry:
         """What the source of an entry says: summary, options, traits; nothing is imported."""
         if name not in self:

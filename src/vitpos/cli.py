@@ -30,20 +30,25 @@ def list_(
         str,
         Argument(help="encodings, models, data, augments, evaluations, attacks, defences, scenes, experiments; or all"),
     ] = "all",
+    name: Annotated[str | None, Argument(help="one of them, with its whole definition")] = None,
     as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
     geometry: Annotated[
         str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")
     ] = None,
 ) -> None:
-    """What there is, one line each with its options."""
+    """What there is, one line each with its options; of one thing, all that is said of it."""
     from vitpos.catalog import suggest
-    from vitpos.listing import KINDS, entries, show
+    from vitpos.listing import KINDS, entries, explain, show
 
     if kind not in (*KINDS, "all"):
         raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
     kinds = KINDS if kind == "all" else (kind,)
+    text = explain(kind, name) if name is not None else ""
     if as_json:
-        print(json.dumps([entry for k in kinds for entry in entries(k, geometry)], indent=1, ensure_ascii=False))
+        found = [entry for k in kinds for entry in entries(k, geometry) if name in (None, entry["name"])]
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    elif text:
+        print(text)
     else:
         for k in kinds:
             show(k, geometry)
@@ -99,7 +104,7 @@ def evaluate(
     """Ask more of a finished run; the answers are added to its scores."""
     from vitpos.questions import QUESTIONS
 
-    wanted = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
+    asked = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos import lab
     from vitpos.fetching import fetch_for
     from vitpos.progress import show_answers
@@ -117,6 +122,8 @@ def evaluate(
         raise UserError(f"{run} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'")
     if not runs:
         raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
+    known = list(dict.fromkeys(spec for r in runs for spec in r.scores))
+    wanted = list(dict.fromkeys(QUESTIONS.spelt(spec, known) for spec in asked))
     cells = [replace(r.cell, evaluate=tuple(wanted)) for r in runs]
     fetch_for(cells)
     lab.check(cells)

@@ -39,6 +39,9 @@ class Watch:
     def tick(self, cell: Cell, images: int) -> None:
         """So many more images have been trained on."""
 
+    def ask(self, cell: Cell, spec: str, done: int, all: int) -> None:
+        """A trained cell is asked a question; so many of all have been answered."""
+
     def finish(self, cell: Cell, folder: Folder) -> None:
         """A cell is trained and measured."""
 
@@ -76,7 +79,8 @@ def run_cell(cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
     run = Run.create(folder / "cells" / cell.key, cell)
     if not run.trained:
         train(cell, run, say)
-    evaluate(run, [spec for spec in cell.evaluate if spec not in run.scores])
+    specs = [spec for spec in cell.evaluate if spec not in run.scores]
+    evaluate(run, specs, lambda spec, done: say(("ask", cell, (spec, done, len(specs)))))
 
 
 def train(cell: Cell, run: Run, say: Callable[[Event], None]) -> None:
@@ -94,12 +98,13 @@ def train(cell: Cell, run: Run, say: Callable[[Event], None]) -> None:
     run.finish(model, log)
 
 
-def evaluate(run: Run, specs: Sequence[str]) -> None:
-    """Asks questions of a trained run and keeps the answers with it."""
+def evaluate(run: Run, specs: Sequence[str], told: Callable[[str, int], None] = lambda spec, done: None) -> None:
+    """Asks questions of a trained run and keeps the answers with it; ``told`` hears each before it is asked."""
     if specs:
         data, model = load(run.cell.data), restore(run)
         with remembering():
-            for spec in specs:
+            for done, spec in enumerate(specs):
+                told(spec, done)
                 answer = ask(spec, model, data)
                 if answer.why or answer.found is not None:
                     run.add_pictures(spec, answer)
@@ -175,9 +180,16 @@ def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
         raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:
         for column in table.columns if table.shows(cell) else ():
-            if gives.get(column.evaluation) and column.metric not in gives[column.evaluation]:
-                known = suggest(column.metric, gives[column.evaluation])
+            given = gives.get(column.evaluation)
+            if given and column.metric not in given and not _numbered(column.metric, given):
+                known = suggest(column.metric, given)
                 raise UserError(f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}")
+
+
+def _numbered(metric: str, given: Iterable[str]) -> bool:
+    """Whether a metric such as ``tokens_3`` is only beyond the layers, sizes or steps that this cell has."""
+    stem, _, number = metric.rpartition("_")
+    return number.isdecimal() and any(other.rpartition("_")[0] == stem for other in given)
 
 
 def _brief(spec: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from itertools import takewhile
 from typing import Any
 
 from vitpos.attacks import ATTACKS
-from vitpos.catalog import Catalog, Entry
+from vitpos.catalog import Catalog, Entry, suggest
 from vitpos.data import DATASETS, SCENES
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
@@ -118,6 +120,18 @@ def show(kind: str, geometry: str | None = None) -> None:
             details.append(f"{count:,} parameters" if isinstance(count, int) else count)
         for detail in filter(None, details):
             print(f"  {'':{width}}    {detail}")
+
+
+def explain(kind: str, name: str) -> str:
+    """All that an entry says of itself: its docstring, or the header of an experiment."""
+    if kind not in KINDS:
+        raise UserError(f"say of which kind {name!r} is, as in 'vitpos list evaluations {name}'")
+    if kind == "experiments":
+        if name not in shipped():
+            raise UserError(f"no experiment {name!r}; {suggest(name, shipped())}")
+        lines = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8").splitlines()
+        return "\n".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
+    return inspect.cleandoc(CATALOGS[kind].describe(name).definition)
 
 
 def _values(option: dict[str, Any]) -> str:

@@ -56,6 +56,7 @@ class Progress(Watch):
         )
         self.tasks: dict[Cell, TaskID] = {}
         self.rehearsal: TaskID | None = None
+        self.trained: set[Cell] = set()
         self.shown: set[int] = set()
 
     def __enter__(self) -> Self:
@@ -75,16 +76,22 @@ class Progress(Watch):
 
     def start(self, cell: Cell, images: int, done: int) -> None:
         """Opens the bar of a cell."""
-        self.tasks[cell] = self.bar.add_task(describe(cell), total=images, completed=done)
+        self.tasks[cell] = self.bar.add_task(describe(cell), total=images, completed=done, unit="images")
+        self.trained.add(cell)
 
     def tick(self, cell: Cell, images: int) -> None:
         """Moves the bar."""
         self.bar.advance(self.tasks[cell], images)
 
+    def ask(self, cell: Cell, spec: str, done: int, all: int) -> None:
+        """Shows which question a cell is at."""
+        self._close(cell)
+        self.tasks[cell] = self.bar.add_task(f"{spec}: {describe(cell)}", total=all, completed=done, unit="")
+
     def finish(self, cell: Cell, folder: Folder) -> None:
         """Says that a cell is done, and prints the tables that it completes."""
         seconds = sum(record["seconds"] for record in folder.run_of(cell).log)
-        how = f"trained in {seconds:.0f} s" if cell in self.tasks else "was trained before"
+        how = f"trained in {seconds:.0f} s" if cell in self.trained else "was trained before"
         self._close(cell)
         errors.print(f"{describe(cell)}: {how}", soft_wrap=True)
         self.show([n for n, table in enumerate(folder.experiment.tables) if complete(folder, table)], folder)
@@ -110,11 +117,11 @@ class Progress(Watch):
 
 
 class Speed(ProgressColumn):
-    """Images per second."""
+    """Images per second, where images are counted."""
 
     def render(self, task: Task) -> Text:
         """The speed over the last while."""
-        return Text(f"{task.speed:,.0f} images/s" if task.speed else "")
+        return Text(f"{task.speed:,.0f} images/s" if task.speed and task.fields.get("unit") else "")
 
 
 def describe(cell: Cell) -> str:

@@ -15,7 +15,8 @@ Name = TypeVar("Name")
 
 
 def advice(table: Table, rows: Sequence[Row]) -> Iterator[tuple[str, list[str]]]:
-    """What a table says of the choice of an encoding: of each column that has a better end, then of all of them.
+    """What a table says of the choice of an encoding: of each column that has a better end, then of all of them;
+    before it, what the seeds do not allow to say.
 
     Rows are judged among those of the same data, model and training: for each such group, what tells it from the others,
     and its sentences. With several seeds, an encoding counts as being among the best of a column unless the 95 % interval
@@ -35,6 +36,7 @@ def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iter
         for number, column in judged
     ]
     compared = [(column, figures) for column, figures in measured if len(figures) > 1]
+    yield from _warning([figures for _, figures in compared])
     wins: Counter[str] = Counter()
     counted = 0
     for column, figures in compared:
@@ -49,7 +51,6 @@ def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iter
         leaders = [name for name, count in wins.items() if count == most]
         verb = "is" if len(leaders) == 1 else "are"
         yield f"In all, {_listed(leaders)} {verb} among the best in {most} of {counted}."
-    yield from _warning([figures for _, figures in compared])
 
 
 def _warning(compared: Sequence[Mapping[str, Figure]]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -72,7 +71,7 @@ def _found(folder: Folder) -> dict[tuple[str, str, Axis], Ways]:
     for spec, metrics in stored.items():
         (term,) = QUESTIONS.parse(spec)
         for metric in (metric for metric in SWEPT if metric in metrics):
-            for option, value in _options(term).items():
+            for option, value in QUESTIONS.filled(term).items():
                 if type(value) in (int, float) and option != "seed":
                     rest = Term(term.name, {key: other for key, other in term.options.items() if key != option})
                     ways = found.setdefault((term.name, metric, (option, False)), {})
@@ -95,15 +94,11 @@ def _series(metrics: Mapping[str, None]) -> dict[str, dict[float, str]]:
 
 def _axis(term: Term, stem: str, numbers: set[float]) -> Axis:
     """What the numbers of a series are: the option that lists them, or else what the metric counts."""
-    listed = [key for key, value in _options(term).items() if isinstance(value, tuple) and set(value) == numbers]
+    listed = [
+        key for key, value in QUESTIONS.filled(term).items() if isinstance(value, tuple) and set(value) == numbers
+    ]
     key = listed[0] if listed else stem
     return AXES.get(key, (key if listed else "number", False))
-
-
-def _options(term: Term) -> dict[str, Any]:
-    """All options of an evaluation, as they are unless told otherwise."""
-    usual = {name: option.default for name, option in QUESTIONS.describe(term.name).options.items()}
-    return usual | term.options
 
 
 def _column(spec: str, metric: str) -> Column:
@@ -122,7 +117,7 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
 
 def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
     """What tells each of some specs of one evaluation from the others; an option that is None tells nothing."""
-    asked = {spec: _options(QUESTIONS.parse(spec)[0]) for spec in specs}
+    asked = {spec: QUESTIONS.filled(QUESTIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(asked.values()), {}) if len({str(o[key]) for o in asked.values()}) > 1]
     named = {spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in asked.items()}
     return {

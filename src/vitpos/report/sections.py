@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -10,18 +10,19 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
-from vitpos.cells import Cell, Table
+from vitpos.cells import Cell, Column, Table
 from vitpos.data import DATASETS, STORED
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
+from vitpos.report.advice import among_best
 from vitpos.report.curves import curves
 from vitpos.report.groups import arranged, base, colours, first_runs, legend, panels
 from vitpos.report.recovered import attacks, films
 from vitpos.store import Folder
 from vitpos.summary import Figure as Number
-from vitpos.summary import labels, summarise
+from vitpos.summary import Row, labels, summarise
 
 Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, what it shows, the figure or rows of figures
 
@@ -71,11 +72,21 @@ def _heat(folder: Folder) -> Iterator[Section]:
         for group, named in panels(rows).items() if table.heat else ():
             values = [[figure.mean if figure.values else np.nan for figure in row.figures] for row in named.values()]
             texts = [[figure.short for figure in row.figures] for row in named.values()]
-            signs = [{"more": 1, "less": -1, "": 0}[column.better] for column in table.columns]
+            signs = [_sign(column, named.values(), number) for number, column in enumerate(table.columns)]
             headings = [column.label for column in table.columns]
-            note = "Each column by itself, from its worst (pale) to its best (dark); grey where neither end is better."
+            note = (
+                "Each column by itself, from its worst (pale) to its best (dark); grey where neither end is better, "
+                "or where the seeds tell nobody from the best."
+            )
             title = " · ".join(filter(None, (f"At a glance: {table.title}", group)))
             yield title, note, draw.heat(list(named), headings, np.array(values), texts, signs)
+
+
+def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
+    """Whether more (1) or less (−1) is better in a column; 0 where neither is, or where its seeds tell nobody apart."""
+    figures = dict(enumerate(row.figures[number] for row in rows if row.figures[number].values))
+    told = bool(column.better) and len(among_best(column, figures)) < len(figures)
+    return {"more": 1, "less": -1, "": 0}[column.better] if told else 0
 
 
 def _planes(folder: Folder) -> Iterator[Section]:
