@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from vitpos.attacks import projection as projection_form
 from vitpos.attacks.equations import equations, without_penalty
 from vitpos.attacks.matching import Descent, inferred
 from vitpos.attacks.recovery import Inapplicable
+from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client, exact, share
 from vitpos.data.base import Dataset, Split
 from vitpos.encodings import ENCODINGS
@@ -185,6 +188,57 @@ def test_the_gradient_gives_the_mask_away():
         assert torch.equal(seen.known, case.positions.known) and not seen.known.all()
 
 
+def test_what_equations_leave_of_the_gradient_shows_where_the_answer_is_exact():
+    model = exact(victim("learned + mjp"))
+    for case in Client(model, pictures(), 3, "b", 0.5).cases():
+        gradients, pos = projection_form.as_seen(model, case, "residual")
+        told = projection_form.told_apart(model, gradients, pos)
+        basis = unseen(told, gradients["project.weight"], 1e-16)
+        hidden = (~pos.known).sum().item()
+        true, found = (
+            split(x, PATCH)[0] for x in (case.inputs, projection_form.invert(model, case, "residual").inputs)
+        )
+        apart = (true[~pos.known[0]] - true[~pos.known[0]].mean(0)) @ basis.mT @ basis
+        assert len(basis) == hidden - 1 > 1
+        assert torch.allclose(apart, true[~pos.known[0]] - true[~pos.known[0]].mean(0), atol=1e-7), (
+            "what tells them apart"
+        )
+        error = found - true
+        assert (error - error @ basis.mT @ basis).abs().max() < 1e-7 < 0.1 < error.abs().max()
+    numbers = masked("residual", ratio=0.5)
+    told = masked("mask", ratio=0.5)
+    assert 0.9 < numbers["outside"] < 1 and numbers["psnr"] > told["psnr"] + 1
+    assert numbers["psnr_shown"] > told["psnr_shown"] + 5 and "psnr_shown" not in masked("residual", "a")
+
+
+def test_a_smooth_picture_is_found_where_nothing_is_known_of_it():
+    rows, columns = torch.meshgrid(torch.linspace(0, 1, 12), torch.linspace(0, 1, 20), indexing="ij")
+    smooth = (rows + columns).expand(1, 3, -1, -1).double()
+    patches = split(smooth, PATCH)[0]
+    basis = torch.linalg.qr(torch.randn(60, 20, generator=torch.Generator().manual_seed(0)).double())[0].mT
+    blurred = patches - patches @ basis.mT @ basis
+    found = smooth_inside(blurred, basis, Positions.of(GRID), PATCH)
+    assert torch.allclose(found - found @ basis.mT @ basis, blurred, atol=1e-9)
+    assert (found - patches).norm() < 0.5 * (blurred - patches).norm()
+
+
+def test_whoever_knows_of_the_noise_does_not_divide_by_it():
+    draw = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.randn(shape, generator=draw, dtype=torch.float64)
+
+    at_tokens = random(12, 12) @ torch.diag(10.0 ** -torch.arange(12.0).double()) @ random(12, 32)
+    x = random(12, 5)
+    noisy = at_tokens + 1e-4 * random(12, 32), at_tokens.mT @ x + 1e-4 * random(32, 5)
+    case = Case(torch.zeros(1, dtype=torch.float64), *[None] * 4)
+    (told,) = Client(victim("learned"), pictures(), 1, defence="clip + noise(scale=0.0001)").cases()
+    wise, simple = (
+        (projection_form.solve(*noisy, replace(case, noise=noise))[0] - x).norm() for noise in (told.noise, 0.0)
+    )
+    assert told.noise == 1e-4 and wise < 1.1 * x.norm() and wise < 0.8 * simple
+
+
 def test_settings_b_and_c_differ_by_what_is_to_be_found():
     model, data = victim("learned"), pictures()
     same, other = ([*Client(model, data, 3, setting, 0.9).cases()] for setting in "bc")
@@ -285,10 +339,20 @@ def test_what_position_gives_away_can_be_left_out():
     model, data = small()
     (case,) = Client(exact(model), data, 1).cases()
     other = {name: g + 1 if name.startswith("encoding.") else g for name, g in case.gradients.items()}
-    for alpha, moved in ((0.0, False), (1.0, True)):
+    for alpha, moved in ((0.0, False), (1.0, True), (None, True)):
         descent = Descent(exact(model), case.gradients, case.label, None, "cosine", alpha, 0.0, 0.0)
         assert (float(descent.distance(other)) > 1e-3) == moved
         assert float(descent.distance(case.gradients)) < 1e-9
+
+
+def test_numbers_that_were_left_out_are_not_compared():
+    model, data = small()
+    (case,) = Client(exact(model), data, 1).cases()
+    (pruned,) = Client(exact(model), data, 1, defence="prune(share=0.9)").cases()
+    for known, found in ((True, 0.0), (False, 0.01)):
+        descent = Descent(exact(model), pruned.gradients, case.label, None, "l2", 1.0, 0.0, 0.0, known)
+        assert (float(descent.distance(case.gradients)) > 1e-9) == (found > 0)
+    assert pruned.pruned and not case.pruned
 
 
 @pytest.mark.parametrize("encoding", sorted(ENCODINGS))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import UserError
@@ -49,6 +50,11 @@ class Positions:
         if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
             return _raster(grid, fit, torch.device(device or "cpu"))
         return _cached_raster(grid, fit, torch.device(device or "cpu"))
+
+    def known_pixels(self, size: Sequence[int]) -> Tensor:
+        """(B|1, 1, height, width): whether the place of each pixel of pictures of a size is known, tokens row-major."""
+        cells = self.known.unflatten(1, self.grid)[:, None]
+        return F.interpolate(cells.float(), tuple(size), mode="nearest").bool()
 
     def hide(self, mask: Tensor) -> Positions:
         """The same places, not to be used where ``mask`` (B|1, N) is True."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -33,14 +34,14 @@ def matching(
     setting: Literal["a", "b", "c"] = "a",
     ratio: float = 0.27,
     told: bool = True,
-    attacker: Literal["naive", "unknown", "mask"] = "naive",
+    attacker: Literal["naive", "unknown", "mask", "residual"] = "naive",
     precision: Literal["float64", "float32"] = "float32",
     defence: str | None = None,
     seed: int = 0,
     steps: int = 1000,
     rate: float = 0.1,
     loss: Literal["cosine", "l2"] = "cosine",
-    alpha: float = 1.0,
+    alpha: float | None = 1.0,
     tv: float = 0.01,
     seam: float = 0.0,
     label: Literal["known", "inferred"] = "inferred",
@@ -51,10 +52,12 @@ def matching(
     """Pixels by descent: a picture is changed until its gradient is the one that was shared.
 
     The distance of gradients is the squared one (``l2``, DLG; Zhu et al., NeurIPS 2019) or one less their cosine
-    (``cosine``, Inverting Gradients; Geiping et al., NeurIPS 2020, Adam on signs), over all parameters but the encoding's;
-    ``alpha`` times one less the cosine of the encoding's own gradients is added (APRIL), so that ``alpha=0`` leaves out
-    whatever position gives away. ``tv`` weighs total variation, ``seam`` the steps across borders of patches (GradViT's
-    prior). The label is ``known``, or read from the gradient of the head's bias (iDLG; Zhao et al., 2020).
+    (``cosine``, Inverting Gradients; Geiping et al., NeurIPS 2020, Adam on signs), over all parameters but the
+    encoding's; ``alpha`` times one less the cosine of the encoding's own gradients is added (APRIL), so that
+    ``alpha=0`` leaves out whatever position gives away; with ``alpha=None`` they count as all others do, as in DLG.
+    ``tv`` weighs total variation, ``seam`` the steps across borders of patches (GradViT's prior). The label is
+    ``known``, or read from the gradient of the head's bias (iDLG; Zhao et al., 2020). Numbers that a client left out
+    (``prune``) are not compared.
     ``start``: noise, or what ``projection`` finds. Of ``restarts`` the one with the least distance counts; a descent ends
     early if its distance has not fallen for ``patience`` steps.
     Numbers are those of ``projection``; distance: that of the gradients at the end, label: share of labels that were read
@@ -67,7 +70,7 @@ def matching(
         raise UserError(
             f"attack 'matching' got restarts={restarts} from one start, 'projection'; take 1, or start='noise'"
         )
-    if rate <= 0 or min(alpha, tv, seam) < 0:
+    if rate <= 0 or min(alpha or 0, tv, seam) < 0:
         raise UserError(
             f"attack 'matching' got rate={rate}, alpha={alpha}, tv={tv}, seam={seam}; take a rate above 0, the rest from 0"
         )
@@ -81,7 +84,7 @@ def matching(
         pos = assumed(double, case, attacker) if isinstance(double, PatchClassifier) else None
         goal = {name: g.to(like) for name, g in case.gradients.items()}
         answer = case.label if label == "known" else inferred(goal)
-        descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam)
+        descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam, case.pruned)
         generator = generator_of(seed)
         tries = []
         for _ in range(restarts):
@@ -113,9 +116,10 @@ class Descent:
     label: Tensor
     positions: Positions | None
     loss: Literal["cosine", "l2"]
-    alpha: float
+    alpha: float | None
     tv: float
     seam: float
+    pruned: bool = False  # whether only those numbers count that were shared
 
     def run(self, first: Tensor, ends: tuple[Tensor, Tensor], steps: int, rate: float, patience: int) -> Found:
         """The picture (1, C, height, width) of the least distance on the way."""
@@ -143,15 +147,25 @@ class Descent:
 
     def distance(self, gradients: Gradients) -> Tensor:
         """How far gradients are from the ones that were shared."""
-        rest, there = _flat(gradients, False), self._there[0]
+        rest, own = self._parts(gradients)
+        (there, own_there), support = self._there, self._shared
+        if support:
+            rest, own = rest * support[0], own * support[1]
         value = _apart(rest, there) if self.loss == "cosine" else (rest - there).square().sum()
-        if not self.alpha or not len(self._there[1]):
-            return value
-        return value + self.alpha * _apart(_flat(gradients, True), self._there[1])
+        return value + self.alpha * _apart(own, own_there) if self.alpha and len(own) else value
+
+    def _parts(self, gradients: Gradients) -> tuple[Tensor, Tensor]:
+        """All gradients but the encoding's own, and these; all and none if they are not to be told apart."""
+        own = [name for name in gradients if self.alpha is not None and name.startswith("encoding.")]
+        return _flat(g for name, g in gradients.items() if name not in own), _flat(gradients[name] for name in own)
 
     @cached_property
     def _there(self) -> tuple[Tensor, Tensor]:
-        return _flat(self.goal, False), _flat(self.goal, True)
+        return self._parts(self.goal)
+
+    @cached_property
+    def _shared(self) -> tuple[Tensor, Tensor] | None:
+        return (self._there[0] != 0, self._there[1] != 0) if self.pruned else None
 
     def prior(self, x: Tensor) -> Tensor | float:
         """What is unlike a picture: rough surfaces, and steps where patches meet."""
@@ -166,9 +180,9 @@ class Descent:
         return value
 
 
-def _flat(gradients: Gradients, inside: bool) -> Tensor:
-    """The gradients of the encoding, or all the others, as one vector."""
-    chosen = [g.flatten() for name, g in gradients.items() if name.startswith("encoding.") == inside]
+def _flat(gradients: Iterable[Tensor]) -> Tensor:
+    """Gradients as one vector."""
+    chosen = [g.flatten() for g in gradients]
     return torch.cat(chosen) if chosen else torch.empty(0)
 
 

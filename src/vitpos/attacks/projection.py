@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitpos.attacks.equations import Equations, equations, only_adds, without_penalty
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
+from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
@@ -17,7 +18,7 @@ from vitpos.patches import join
 from vitpos.positions import Positions
 from vitpos.training.defences import Gradients
 
-Attacker = Literal["naive", "unknown", "mask"]
+Attacker = Literal["naive", "unknown", "mask", "residual"]
 
 
 def projection(
@@ -28,7 +29,7 @@ def projection(
     setting: Literal["a", "b", "c"] = "a",
     ratio: float = 0.27,
     told: bool = True,
-    attacker: Literal["naive", "unknown", "mask"] = "naive",
+    attacker: Literal["naive", "unknown", "mask", "residual"] = "naive",
     precision: Literal["float64", "float32"] = "float64",
     defence: str | None = None,
     seed: int = 0,
@@ -41,10 +42,15 @@ def projection(
     mse, psnr, ssim, lpips, fourier: of the pictures found, from 0 to 1, against those to be found; means over ``images``.
     psnr_worst: of the worst (320 dB where no bit is different). equations: how many of the places the shared gradients
     tell apart. rank, condition (median): of the a_i, as far as the precision goes. guess: share of the pictures for which
-    equations or rank are too few, so that what is found is only the smallest answer that fits.
-    ``setting``, ``ratio``, ``told``, ``defence``: what the client does, as in ``Client``. ``attacker``: ``naive`` takes all
-    places for known; ``unknown`` sees from rows without any gradient which are not, and uses the gradient of the unknown
-    vector as one more equation; ``mask`` is told the mask.
+    equations or rank are too few, so that what is found is only the smallest answer that fits. psnr_grey: of a flat
+    picture of the data's mean colour, which knows nothing. psnr_shown: of the patches that the client did not hide.
+    outside: with the attacker ``residual``, share of the directions of a patch's pixels in which the answer is exact all
+    the same.
+    ``setting``, ``ratio``, ``told``, ``defence``: what the client does, as in ``Client``. ``attacker``: ``naive`` takes
+    all places for known; ``unknown`` sees from rows without any gradient which are not, and uses the gradient of the
+    unknown vector as one more equation; ``mask`` is told the mask; ``residual`` sees what ``unknown`` sees, and
+    besides, from what the equations leave of the projection's gradient, in which directions they do not tell patches
+    apart: outside of them its answer is exact, inside smooth. A noise that the client adds is known to all.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
@@ -61,8 +67,14 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         )
     gradients, pos = as_seen(model, case, attacker)
     told = told_apart(model, gradients, pos)
-    pixels, rank, condition = solve(told.solve(), gradients["project.weight"], case)
-    return Found(join(pixels[None], pos.grid, model.patch), told.judged(rank, condition))
+    product = gradients["project.weight"]
+    pixels, rank, condition = solve(told.solve(), product, case)
+    about = told.judged(rank, condition)
+    if attacker == "residual":
+        basis = unseen(told, product, torch.finfo(case.inputs.dtype).eps)
+        pixels = smooth_inside(pixels, basis, pos, model.patch)
+        about["outside"] = 1 - len(basis) / product.shape[1]
+    return Found(join(pixels[None], pos.grid, model.patch), about)
 
 
 def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:
@@ -94,18 +106,20 @@ def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions
         return pos
     gradients = {name: g.double() for name, g in case.gradients.items()}
     size = equations(model, gradients, pos).solve().abs().amax(1)  # (N,)
-    return pos.hide(size[None] <= 1e-12 * size.max())
+    return pos.hide(size[None] <= max(1e-12 * float(size.max()), 5 * case.noise))
 
 
 def solve(at_tokens: Tensor, product: Tensor, case: Case) -> tuple[Tensor, int, float]:
     """The smallest x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens.
 
-    With it the rank and the condition of a; zero is what the precision of the case's gradients cannot tell from it, nor
-    the rounding of the sums here.
+    With it the rank and the condition of a; zero is what the precision and the noise of the case's gradients cannot tell
+    from it, nor the rounding of the sums here.
     """
     left, values, right = torch.linalg.svd(at_tokens, full_matrices=False)
     rounding = max(at_tokens.shape) * torch.finfo(values.dtype).eps
     real = values > values[0] * max(torch.finfo(case.inputs.dtype).eps, rounding)
+    real &= values > case.noise * sum(side**0.5 for side in at_tokens.shape)  # the largest that noise alone has
+    real[0] = True
     inverse = torch.where(real, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ product))
     return x, int(real.sum()), float(values[0] / values[real][-1])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vitpos.attacks.metrics import measure
+from vitpos.attacks.metrics import measure, psnr
 from vitpos.attacks.victim import Case, Client
 from vitpos.data.base import Dataset
 
@@ -74,6 +74,12 @@ def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
     each = {name: values.clamp(max=CEILING).tolist() for name, values in measure(seen, goal).items()}
     numbers = {name: statistics.fmean(values) for name, values in each.items()}
     numbers["psnr_worst"] = min(each["psnr"])
+    flat = as_pictures(client.data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour
+    numbers["psnr_grey"] = float(psnr(flat, goal).mean())
+    if shown := [c.positions.known_pixels(c.goal.shape[2:]) for c in cases if c.positions is not None]:
+        share = torch.cat(shown).to(seen)
+        errors = ((seen - goal).square().mean(1, keepdim=True) * share).mean((1, 2, 3)) / share.mean((1, 2, 3))
+        numbers["psnr_shown"] = float(-10 * errors.clamp_min(10 ** (-CEILING / 10)).log10().mean())
     for name in found[0].about:
         numbers[name] = AVERAGES.get(name, statistics.fmean)([f.about[name] for f in found])
     frames = [as_pictures(client.data, f.frames) for f in found if f.frames]

@@ -31,6 +31,8 @@ class Case:
     label: Tensor  # (1,)
     positions: Positions | None  # None: every patch at its own place
     gradients: Gradients
+    noise: float = 0.0  # deviation of what was added to every number of it
+    pruned: bool = False  # whether numbers were left out
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class Client:
             places = self._places(seen[one], mask[one]) if mask is not None else None
             gradients = share(model, seen[one], label[None], places)
             goal = seen if self.setting == "b" else whole
-            yield Case(seen[one], goal[one], label[None], places, defend(gradients, generator))
+            yield Case(
+                seen[one], goal[one], label[None], places, defend(gradients, generator), defend.noise, defend.pruned
+            )
 
     def _shuffled(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The pictures with patches under a mask (B, N) shuffled; both depend on the seed alone."""

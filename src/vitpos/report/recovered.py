@@ -14,7 +14,7 @@ from vitpos.report.attack import drawn
 from vitpos.report.groups import first_runs
 from vitpos.store import Folder
 
-SHOWN = 5  # pictures of each attack
+SHOWN = 3  # pictures of each attack: a page has many
 
 
 def attacks(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,16 +17,25 @@ Gradients = dict[str, Tensor]  # by the name of the parameter
 
 @dataclass(frozen=True)
 class Defence:
-    """What is done to a gradient; ``one + other`` does one after the other."""
+    """What is done to a gradient; ``one + other`` does one after the other.
+
+    A protocol is no secret, so that an attacker knows the deviation of the noise, and whether numbers were left out.
+    """
 
     apply: Callable[[Gradients, torch.Generator], Gradients]
+    noise: float = 0.0
+    pruned: bool = False
 
     def __call__(self, gradients: Gradients, generator: torch.Generator) -> Gradients:
         """The gradient as it is shared."""
         return self.apply(gradients, generator)
 
     def __add__(self, other: Defence) -> Defence:
-        return Defence(lambda gradients, generator: other(self(gradients, generator), generator))
+        return Defence(
+            lambda gradients, generator: other(self(gradients, generator), generator),
+            math.hypot(self.noise, other.noise),
+            self.pruned or other.pruned,
+        )
 
 
 def defending(spec: str) -> Defence:
@@ -60,7 +70,7 @@ def noise(*, scale: float = 0.01) -> Defence:
             for name, g in gradients.items()
         }
 
-    return Defence(apply)
+    return Defence(apply, noise=scale)
 
 
 def prune(*, share: float = 0.9) -> Defence:
@@ -75,4 +85,4 @@ def prune(*, share: float = 0.9) -> Defence:
         least = gradient.abs().flatten().kthvalue(drop).values
         return torch.where(gradient.abs() > least, gradient, 0)
 
-    return Defence(lambda gradients, generator: {name: kept(g) for name, g in gradients.items()})
+    return Defence(lambda gradients, generator: {name: kept(g) for name, g in gradients.items()}, pruned=share > 0)
