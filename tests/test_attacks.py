@@ -132,11 +132,14 @@ def test_aprils_form_finds_all_pixels_where_a_patch_has_fewer_than_there_are_cha
 def test_aprils_form_stops_at_the_projection_of_patches_with_more_pixels():
     model, data = victim("learned", BARE.replace("dim=64", "dim=32")), pictures(1)
     (case,) = Client(model, data, 1).cases()
-    found = april_form.invert(exact(model), case).inputs
+    answer = april_form.invert(exact(model), case)
+    found = answer.inputs
     weight = exact(model).project.weight.detach()
     patches = split(case.inputs, PATCH) @ (torch.linalg.pinv(weight) @ weight).mT
     assert torch.allclose(found, join(patches, GRID, PATCH), atol=1e-5)
     assert (found - case.inputs).abs().max() > 0.1
+    wrong = (found - case.inputs).square().sum() / case.inputs.square().sum()
+    assert answer.about["token_error"] < 1e-6 < 0.2 < answer.about["lost"] == pytest.approx(float(wrong), rel=1e-4)
 
 
 @pytest.mark.parametrize(

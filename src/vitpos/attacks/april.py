@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from vitpos.attacks.equations import only_adds, what_is_added
 from vitpos.attacks.projection import Attacker, as_seen, solve, told_apart
@@ -13,7 +14,7 @@ from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.base import Dataset
 from vitpos.models.base import Classifier
 from vitpos.models.vit import Bare, ViT
-from vitpos.patches import join
+from vitpos.patches import join, split
 
 
 def april(
@@ -35,7 +36,9 @@ def april(
     the gradients a at the tokens, which the gradients of the position table and of the prefix give away. Then z gives the
     patches, exactly if a patch has no more pixels than there are channels, else the smallest that fit. It needs
     a first block without norm and residuals, ``vit(april=True)``.
-    Numbers and options are those of ``projection``.
+    Numbers and options are those of ``projection``; token_error: length of what is wrong in the tokens found over that of
+    the true ones. lost: share of the squared length of the pixels that the projection of patches does not keep, so that
+    even true tokens do not give it.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
@@ -57,5 +60,16 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     tokens, rank, condition = solve(at_tokens, model.get_parameter(weight).mT @ gradients[weight], case)
     with torch.no_grad():
         patches = tokens[model.geometry.prefix :] - what_is_added(model, pos)[0] - model.project.bias
-        pixels = torch.linalg.lstsq(model.project.weight, patches.mT, driver="gels").solution.mT
-    return Found(join(pixels[None], pos.grid, model.patch), told.judged(rank, condition, prefix=model.geometry.prefix))
+        pixels = _smallest(model, patches)
+        true = model.patch_tokens(case.inputs.double())[0] - model.project.bias
+        whole = split(case.inputs.double(), model.patch)[0]
+        kept = _smallest(model, true)
+    about = told.judged(rank, condition, prefix=model.geometry.prefix)
+    about["token_error"] = float((patches - true).norm() / true.norm())
+    about["lost"] = float((whole - kept).square().sum() / whole.square().sum())
+    return Found(join(pixels[None], pos.grid, model.patch), about)
+
+
+def _smallest(model: ViT, patches: Tensor) -> Tensor:
+    """(N, P): the smallest pixels that the projection makes into these (N, D), without its bias."""
+    return torch.linalg.lstsq(model.project.weight, patches.mT, driver="gels").solution.mT

@@ -42,7 +42,20 @@ class Equations:
         """What an attack says of itself: it is a guess if equations or rank are too few for all tokens."""
         places = self.weights.shape[1]
         guess = self.rank < places or rank < places + prefix
-        return {"equations": float(self.rank), "rank": float(rank), "condition": condition, "guess": float(guess)}
+        numbers = {
+            "equations": self.rank,
+            "places": self.condition,
+            "rank": rank,
+            "condition": condition,
+            "guess": guess,
+        }
+        return {name: float(number) for name, number in numbers.items()}
+
+    @cached_property
+    def condition(self) -> float:
+        """By how much an error of what is seen may grow on the way to the gradients at the tokens."""
+        values = torch.linalg.svdvals(self.weights)[: self.rank]
+        return 1.0 if self.outright else float(values[0] / values[-1])
 
     def solve(self) -> Tensor:
         """(N, D): the gradients at the tokens; the smallest ones that fit where the equations are too few."""

@@ -16,7 +16,10 @@ from vitpos.attacks.victim import Case, Client
 from vitpos.data.base import Dataset
 
 CEILING = 320.0  # decibels of two pictures that are the same to the last bit
-AVERAGES = {"condition": statistics.median}  # of what attacks say of themselves; means of all else
+AVERAGES = {
+    "condition": statistics.median,
+    "places": statistics.median,
+}  # of what attacks say of themselves; means of all else
 
 
 class Inapplicable(Exception):
