@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitpos.models.attend import SelfAttention
 from vitpos.models.base import PatchClassifier
-from vitpos.models.vit import Block
+from vitpos.models.inside import Attending, look_inside
 from vitpos.positions import Positions
 
 
@@ -24,23 +21,16 @@ def layers(
     logits: list[Tensor] = []
     if model.by_slot:
         return tokens, logits
-    prefix = model.geometry.prefix
 
-    def look(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        tokens.append(output[:, prefix:])
+    def hear(layer: int, x: Tensor) -> None:
+        if layer:
+            tokens.append(x)
 
-    def listen(module: SelfAttention, inputs: Any) -> None:
-        logits.append(module.logits(*inputs[:4])[:, :, prefix:, prefix:])
+    def listen(attending: Attending) -> None:
+        prefix = attending.prefix
+        logits.append(attending.logits()[:, :, prefix:, prefix:])
 
-    attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
-    blocks = [module for module in model.modules() if isinstance(module, Block)] or attentions
-    handles = [module.register_forward_hook(look) for module in blocks]
-    handles += [module.register_forward_pre_hook(listen) for module in attentions]
-    try:
-        model.features(images, positions)
-    finally:
-        for handle in handles:
-            handle.remove()
+    look_inside(model, images, positions, tokens=hear, attention=listen)
     return tokens, logits
 
 

@@ -68,13 +68,17 @@ class SelfAttention(nn.Module):
             logits = q @ k.mT * q.shape[-1] ** -0.5 + (0 if bias is None else bias)
         return logits
 
+    def prepared(self, x: Tensor, encoding: PositionEncoding, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v (B, H, T, d) before anything is said of places."""
+        # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
+        q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
+        return *encoding.prepare(q, k, layer), v
+
     def _told(
         self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
         """q, k and v (B, H, T, d) with what the encoding says: a bias (B|1, H, T, T), or all logits in place of q and k."""
-        # unbound before transposing, so that the gradients of q, k and v are written side by side in one go
-        q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
-        q, k = encoding.prepare(q, k, layer)
+        q, k, v = self.prepared(x, encoding, layer)
         logits = encoding.score(q, k, pos, layer)
         if logits is not None:
             return q, k, v, None, logits

@@ -86,8 +86,8 @@ class PatchClassifier(Classifier):
         """(B, N, D): the patches projected, before anything is said of their places."""
         return self.project(split(images, self.patch))
 
-    def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
-        """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
+    def placed(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
+        """(B, N, D): patch tokens as they enter the first layer, and the places as the encoding arranged them."""
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
             raise UserError(f"images of shape {shape} do not fit; give (batch, {self.channels}, height, width)")
@@ -107,7 +107,12 @@ class PatchClassifier(Classifier):
                 "give them on the grid of the picture"
             )
         x, pos = self.encoding.arrange(x, pos)
-        return self.encode(self.encoding.embed(x, pos), pos), pos
+        return self.encoding.embed(x, pos), pos
+
+    def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
+        """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
+        x, pos = self.placed(images, positions)
+        return self.encode(x, pos), pos
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
         """(B, N, D) patch tokens to (B, T, D): all layers."""
