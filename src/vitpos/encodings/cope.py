@@ -34,13 +34,19 @@ class CoPE(PositionEncoding):
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B, H, N, N)."""
+        [(_, counts)] = self.counts(q, k, pos, layer)
+        q = q[:, :, -pos.cells.shape[1] :]
+        return where_pairs(lookup(q @ self.table[layer].mT, counts), pos)
+
+    def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
+        """Along the one order that there is: gates and counts (B, H, N, N) of each patch."""
         count = pos.cells.shape[1]
         q, k = q[:, :, -count:], k[:, :, -count:]
         gates = torch.sigmoid((q * q.shape[-1] ** -0.5) @ k.mT)  # (B, H, N, N)
         if self.causal:
             gates = gates.masked_fill((pos.cells[:, None, :] > pos.cells[:, :, None])[:, None], 0)
         gates = where_pairs(gates, pos)
-        return where_pairs(lookup(q @ self.table[layer].mT, _sum_from(gates, pos)), pos)
+        return [(gates, _sum_from(gates, pos))]
 
 
 def _sum_from(gates: Tensor, pos: Positions) -> Tensor:

@@ -47,6 +47,14 @@ class LieRE(Rotary):
         shape = (geometry.depth, geometry.heads, width // block, 2, entries)  # row before column
         self.generators = nn.Parameter(torch.rand(shape) * 2 * math.pi)
 
+    def waves(self) -> Tensor | None:
+        """What each layer and head learned, with blocks of 2; larger blocks turn in more than planes."""
+        if self.block > 2:
+            return None
+        spans = [max(side - 1, 1) for side in self.geometry.grid]
+        generators = self.generators.detach()[..., 0]  # (depth, H, d/2, 2)
+        return -generators / generators.new_tensor(spans)
+
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """Multiplies each block by its rotation, computed in float32 or better."""
         coords = self.coords(pos, dtype)

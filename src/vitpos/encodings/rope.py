@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from vitpos.encodings.base import Geometry, positive
 from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
@@ -45,6 +46,13 @@ class Rope(Rotary):
         new = deepcopy(self)
         new.base = self.base * _stretch(self.width, max(factor, 1.0))
         return new
+
+    def waves(self) -> Tensor:
+        """Columns alone, then rows alone, the same in all layers and heads."""
+        size = self.base ** (-torch.arange(self.width // 4) / (self.width // 4))
+        still = torch.zeros_like(size)
+        both = torch.stack([torch.cat([still, size]), torch.cat([size, still])], -1)
+        return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """One table of angles for all layers and heads."""

@@ -56,6 +56,14 @@ class RopeDino(Rotary):
     def _drawing(self) -> bool:
         return self.training and not (self.shift == 0 and self.jitter == self.rescale == 1)
 
+    def waves(self) -> Tensor:
+        """Rows alone, then columns alone, the same in all layers and heads; patches are those of the training grid."""
+        size = 2 * math.pi * self.base ** (-torch.arange(self.width // 4) / (self.width // 4))
+        still = torch.zeros_like(size)
+        rows, columns = (2 / side * size for side in self.geometry.grid)
+        both = torch.stack([torch.cat([rows, still]), torch.cat([still, columns])], -1)
+        return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
+
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """One table of angles for all layers and heads."""
         key = ("rope_dino", self.width, self.base, tuple(self.middle), self.geometry.grid, dtype, self._drawing)

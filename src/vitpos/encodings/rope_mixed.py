@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, positive
 from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
@@ -38,6 +38,10 @@ class RopeMixed(Rotary):
         column = torch.cat([size * direction.cos(), size * (direction + math.pi / 2).cos()], -1)
         row = torch.cat([size * direction.sin(), size * (direction + math.pi / 2).sin()], -1)
         self.frequencies = nn.Parameter(torch.stack([row, column], 2))  # (depth, H, 2, d/2), row before column
+
+    def waves(self) -> Tensor:
+        """What each layer and head learned."""
+        return self.frequencies.detach().mT
 
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """Angles of this layer's heads, in float32 or better."""

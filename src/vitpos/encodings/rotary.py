@@ -40,6 +40,13 @@ class Rotary(PositionEncoding):
         """How the q or k of these places are turned in a layer."""
         raise NotImplementedError
 
+    def waves(self) -> Tensor | None:
+        """(depth, H, d/2, 2): by how much a step down and a step right turn each pair of channels, in radians per patch.
+
+        None where pairs of channels are not all that turns.
+        """
+        return None
+
     def coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
         """(B|1, N, 2) seen from where the prefix tokens stand, in float32 or better."""
         wide = torch.promote_types(dtype, torch.float32)

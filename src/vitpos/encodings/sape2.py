@@ -110,13 +110,35 @@ class SaPE2(PositionEncoding):
         )
         vectors = []
         for products, value, seen in sides:
-            gates = seen.expand_as(products)
-            if self.gated:
-                gates = torch.sigmoid(products if self.scaled_gates else products * q.shape[-1] ** 0.5) * seen
-            counts = gates.flip(-1).cumsum(-1).flip(-1)  # (B·H, rows, columns, places of the line)
+            _, counts = self._count(products, seen, q.shape[-1])
             vectors.append(lookup(value, counts.flatten(1, 2)))
         added: Tensor = AddDistances.apply(scores, self.factor, *vectors)
         return added
+
+    def _count(self, products: Tensor, seen: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """Gates and counts (B·H, rows, columns, places of the line) of scaled products, where something is ``seen``."""
+        gates = seen.expand_as(products)
+        if self.gated:
+            gates = torch.sigmoid(products if self.scaled_gates else products * width**0.5) * seen
+        return gates, gates.flip(-1).cumsum(-1).flip(-1)
+
+    def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
+        """Along rows, then along columns: gates and counts (B, H, N, N) of each patch, NaN outside its line.
+
+        For whoever wants to look at them, of patches that fill the grid in row-major order.
+        """
+        count = pos.cells.shape[1]
+        assert count == pos.grid[0] * pos.grid[1] and not pos.hiding
+        q, k = (x[:, :, -count:].contiguous() for x in (q, k))
+        grid = pos.grid if self.axes else (1, count)
+        found = []
+        for axis, products in enumerate(self._split(q, k, pos.grid)[1 : 1 + len(self.tables)]):
+            maps = [q.new_full((len(products), count, count), torch.nan) for _ in range(2)]
+            for empty, values in zip(maps, self._count(products, torch.ones_like(products), q.shape[-1]), strict=True):
+                _within_lines(empty, grid)[axis].copy_(values)
+            gates, counts = (filled.unflatten(0, q.shape[:2]) for filled in maps)
+            found.append((gates, counts))
+        return found
 
 
 def _to_cells(x: Tensor, cells: Tensor, grid: tuple[int, int]) -> Tensor:
