@@ -535,3 +535,26 @@ def test_every_encoding_is_told_on_the_same_axes(spec, encoding):
     flat = [x for value in numbers.values() for x in (value if isinstance(value, list) else [value])]
     assert all(type(x) is float and math.isfinite(x) for x in flat)
     assert numbers["uniform_distance"] == pytest.approx(uniform_distance(GRID, PATCH))
+
+
+@pytest.mark.parametrize("encoding", [*ASKED, "lookhere", "cope", "learned + rope + mjp", "decomposed", "liere"])
+def test_pictures_of_another_size_and_resized_models_are_told_of_too(encoding):
+    data, model = noise(10, shape=(1, 12, 15)), build(VITS[2], encoding)  # a grid of 6×5 in the span of 4×6
+    for one in (model, model.resized((6, 5))):
+        numbers = where_position_lives(one, data)
+        assert numbers["uniform_distance"] == pytest.approx(uniform_distance((6, 5), PATCH))
+        assert all(math.isfinite(x) for x in numbers["probe_r2"] + numbers["position_share"])
+        assert attention_maps(one, inputs(data)).shape == (3, 1, 2, 6, 5)
+        assert attention_rollout(one, inputs(data)).shape == (3, 6, 5)
+        if "sape2" in encoding or "cope" in encoding:
+            assert gates_seen_from(one, inputs(data), (5, 4))[0].gates.shape == (3, 2, 6, 5)
+            assert bias_by_content(one, data).correlation.shape == (2, 2)
+
+
+def test_looking_twice_gives_the_same_numbers_and_leaves_the_model_as_it_was():
+    model, data = build(encoding="learned + rope"), noise(20)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    drawn = torch.random.get_rng_state()
+    assert where_position_lives(model, data) == where_position_lives(model, data)
+    assert torch.equal(drawn, torch.random.get_rng_state())
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
