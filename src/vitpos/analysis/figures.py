@@ -210,7 +210,9 @@ def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figur
     return figure
 
 
-def tiles(maps: np.ndarray, grid: tuple[int, int], *, title: str) -> Figure:
+def tiles(
+    maps: np.ndarray, grid: tuple[int, int], *, title: str, label: str = "cosine similarity", top: float | None = 1.0
+) -> Figure:
     """An R×C tile of R×C maps (N, N), one for each place; a dot marks the place itself."""
     rows, columns = grid
     side = min(0.5, 4.5 / max(grid))  # of a map, in inches, so that two tiles find room beside each other
@@ -219,13 +221,13 @@ def tiles(maps: np.ndarray, grid: tuple[int, int], *, title: str) -> Figure:
     apart = ((0, 0), (0, 0), (0, 1), (0, 1))  # a blank row and column after each map
     whole = np.pad(maps.reshape(rows, columns, rows, columns), apart, constant_values=np.nan)
     whole = whole.transpose(0, 2, 1, 3).reshape(rows * (rows + 1), -1)[:-1, :-1]
-    picture = axes.imshow(whole, cmap="viridis", vmin=maps.min(), vmax=1)
+    picture = axes.imshow(whole, cmap="viridis", vmin=maps.min(), vmax=top)
     row, column = np.divmod(np.arange(rows * columns), columns)
     axes.plot(column * (columns + 2), row * (rows + 2), ".", color="white", ms=2)
     axes.axis("off")
     axes.set_title(title, fontsize=8)
     bar = figure.colorbar(picture, ax=axes, fraction=0.04, pad=0.02)
-    bar.set_label("cosine similarity", fontsize=8)
+    bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure
 
