@@ -1,0 +1,129 @@
+"""Anyone's ViT checkpoint: which position encoding it holds, on which grid, and its tables in our shapes.
+
+``open_checkpoint("vit.safetensors", grid=(14, 14)).table`` is (R, C, D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.interop import architecture
+from vitpos.interop.absolute import Added, find_added
+from vitpos.interop.files import Contents, read_contents
+from vitpos.interop.formats import one_line
+from vitpos.interop.grids import Clue, Grid, of_image, written
+from vitpos.interop.naming import Trunk, find_trunk
+from vitpos.interop.relative import bias_tables, decomposed, largest, networks, windows
+from vitpos.interop.rotary import Rotations, find_rotations, rotary_grids
+
+CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, in front of a block (CPE, PEG)
+NOTHING = "no position is stored: there is none, or one that code computes, as fixed sines and most rotary ones are"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a foreign checkpoint says of position. What its file cannot say is None."""
+
+    path: Path
+    naming: str  # timm, DeiT, DINOv2, MAE, Hugging Face ViT, JAX, …
+    encodings: dict[str, str]  # our names of the encodings found, each with a sentence on what is stored
+    tokens: tuple[str, ...]  # the tokens in front of the patches: CLS, distillation, register …
+    grid: Grid | None  # rows, columns of the patches; of a window, where only windows have tables
+    grid_source: str  # what said so
+    axes: str  # the order of tokens, and of axes within a vector, where known
+    patch: tuple[int, int] | None
+    channels: int | None
+    dim: int | None
+    depth: int | None
+    heads: int | None
+    table: Tensor | None = None  # (R, C, D), what is added at each place
+    prefix: Tensor | None = None  # (P, D), the rows of the table before the places
+    relative: dict[str, Tensor] = field(default_factory=dict)  # name → (2R−1, 2C−1, H), in the order of layers
+    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # name → (2R−1, d), (2C−1, d)
+    frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians a patch, row before column
+    periods: Tensor | None = None  # (d/4,), of coordinates from −1 to 1
+
+
+def open_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:
+    """Reads and recognises a checkpoint; ``grid`` is needed where neither its tensors nor its configuration tell it."""
+    if grid is not None and min(grid) < 1:
+        raise UserError(f"--grid {written(grid)} has no places; give rows and columns, such as 14x14")
+    contents = read_contents(path)
+    with one_line(contents.path):
+        return recognise(contents, grid=grid)
+
+
+def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
+    """What the contents of a checkpoint say of position."""
+    path, trunk = str(contents.path), find_trunk(contents.tensors, contents.about)
+    if trunk is None:
+        some = ", ".join(list(contents.tensors)[:3])[:100]
+        raise UserError(f"{path} is no vision transformer that we know by its names ({some}, …); give a ViT checkpoint")
+    patch, channels, dim = architecture.projection(trunk, path)
+    image = of_image(contents.about, patch)
+    known = [*([image] if image else []), *rotary_grids(trunk), *windows(trunk, contents.about)]
+    added = find_added(trunk, known, grid, dim, path)
+    asked = Clue(added.grid, added.source) if added else Clue(grid, "as asked") if grid else None
+    relative = bias_tables(trunk, [*([asked] if asked else []), *known], grid, strict=added is None, path=path)
+    apart = decomposed(trunk, path)
+    told = asked or next(iter(rotary_grids(trunk)), None) or largest(apart) or image
+    rotations = find_rotations(trunk, contents.about, path)
+    frequencies, periods = (rotations.frequencies, rotations.periods) if rotations else (None, None)
+    widths = {rows.shape[1] for rows, _ in apart.values()} | ({4 * len(periods)} if periods is not None else set())
+    return Checkpoint(
+        path=contents.path,
+        naming=trunk.naming,
+        encodings=_encodings(trunk, added, relative, apart, rotations),
+        tokens=tuple(kind for kind, count in trunk.tokens() for _ in range(count)),
+        grid=told.grid if told else None,
+        grid_source=told.source if told else "",
+        axes=added.axes if added else "",
+        patch=patch,
+        channels=channels,
+        dim=dim or (added.table.shape[-1] if added else None),
+        depth=architecture.depth(trunk),
+        heads=architecture.heads(trunk, contents.about, dim, relative=relative, widths=widths, frequencies=frequencies),
+        table=added.table if added else None,
+        prefix=added.prefix if added else None,
+        relative=relative,
+        decomposed=apart,
+        frequencies=frequencies,
+        periods=periods,
+    )
+
+
+def _encodings(
+    trunk: Trunk,
+    added: Added | None,
+    relative: Mapping[str, Tensor],
+    apart: Mapping[str, tuple[Tensor, Tensor]],
+    rotations: Rotations | None,
+) -> dict[str, str]:
+    """What was found, by our names of it."""
+    found = {added.encoding: added.said} if added else {}
+    if relative:
+        rows, columns, heads = next(iter(relative.values())).shape
+        grid = written(((rows + 1) // 2, (columns + 1) // 2))
+        found["relative"] = f"biases by offset, {_layers(relative)}, the first for {grid} places and {heads} heads"
+    elif biases := trunk.ending("attention_biases|relative_position_bias_table"):
+        found["relative"] = f"biases by offset, {_layers(biases)}, which the file does not lay out"
+    if apart:
+        found["decomposed"] = f"tables of rows and columns by offset, {_layers(apart)}"
+    if cpb := networks(trunk):
+        found["cpb"] = f"networks from offset to bias, {_layers(cpb)}"
+    if rotations:
+        found[rotations.encoding] = rotations.said
+    if convolutions := [w for w in trunk.ending(CONVOLUTION).values() if w.ndim == 4 and w.shape[1] == 1]:
+        found["cpe"] = f"depthwise convolutions of the tokens, {len(convolutions)} of them"
+    if trunk.ending(r"pos_embed\.token_projection\.weight"):
+        found["fourier"] = "waves of the place through a learned projection"
+    return found or {"none": NOTHING}
+
+
+def _layers(found: Mapping[str, object]) -> str:
+    return "one for all layers" if len(found) == 1 else f"in {len(found)} layers"
