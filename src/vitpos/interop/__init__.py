@@ -1,1 +1,1 @@
-"""Weights of other people's models in ours."""
+"""Other people's models: their weights in ours, and their checkpoints read and recognised."""

@@ -13,6 +13,7 @@ from vitpos.interop.naming import Trunk
 from vitpos.interop.relative import networks
 
 ATTENTION = re.compile(r"(.*\.\d+)\.(self_attn|attns?|attention|self_attention|MultiHeadDotProductAttention)[._\d]")
+STAGE = re.compile(r"(stages|layers)\.\d+\.blocks\.")
 
 
 def projection(trunk: Trunk, path: str) -> tuple[tuple[int, int] | None, int | None, int | None]:
@@ -60,5 +61,6 @@ def heads(
     told |= {table.shape[-1] for table in relative.values()}
     told |= {weight.shape[0] for weight in networks(trunk).values()}
     told |= {frequencies.shape[1]} if frequencies is not None and frequencies.shape[1] > 1 else set()
-    told |= {dim // width for width in widths if dim is not None and width and dim % width == 0}
+    if dim is not None and not any(STAGE.search(name) for name in trunk.tensors):  # where all layers are as wide
+        told |= {dim // width for width in widths if width and dim % width == 0}
     return told.pop() if len(told) == 1 else None

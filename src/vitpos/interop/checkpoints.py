@@ -109,7 +109,11 @@ def _encodings(
     if relative:
         rows, columns, heads = next(iter(relative.values())).shape
         grid = written(((rows + 1) // 2, (columns + 1) // 2))
-        found["relative"] = f"biases by offset, {_layers(relative)}, the first for {grid} places and {heads} heads"
+        more = len(trunk.ending("relative_position_bias_table")) - len(relative)
+        left = f"; {more} more do not say their window" if more else ""
+        found["relative"] = (
+            f"biases by offset, {_layers(relative)}, the first for {grid} places and {heads} heads{left}"
+        )
     elif biases := trunk.ending("attention_biases|relative_position_bias_table"):
         found["relative"] = f"biases by offset, {_layers(biases)}, which the file does not lay out"
     if apart:

@@ -35,9 +35,9 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 def read_contents(path: str | Path) -> Contents:
     """Tensors, metadata and configuration of a file or folder; a stranger's, so that nothing in it is run."""
     path = Path(path)
-    if not path.exists():
-        raise UserError(f"there is no {path}; give a ViT checkpoint ({', '.join(SUFFIXES)}) or a folder with one")
     with one_line(path):
+        if not path.exists():
+            raise UserError(f"there is no {path}; give a ViT checkpoint ({', '.join(SUFFIXES)}) or a folder with one")
         if not path.is_dir() and not path.is_file():
             raise UserError(f"{path} is neither a file nor a folder; give a ViT checkpoint")
         tensors: dict[str, Tensor] = {}

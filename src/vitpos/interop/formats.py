@@ -74,17 +74,17 @@ def _something_else(start: bytes) -> str:
 def _reason(error: Exception) -> str:
     """What a reader's exception says, for a person."""
     text = " ".join(str(error).split())
-    if code := re.search(r"GLOBAL ([\w.]+)", text) or re.search(r"(?:not|Unsupported)[^:]*: ?([\w]+\.[\w.]+)", text):
+    if "Weights only" in text and (code := re.search(r"(?:GLOBAL|function|class) <?([\w.]+)", text)):
         return (
             f"wants {code[1]} of Python to be run while it is read, which was not done; "
             "save its tensors alone, by torch.save(model.state_dict(), …) or as .safetensors"
         )
-    if "TorchScript" in text:
-        return "is a TorchScript program, which is not run; save its state_dict() as .safetensors"
+    if "Weights only" in text and "tar format" not in text:
+        return "is damaged, or a pickle that torch did not write and that is not run; save its tensors as .safetensors"
     if "tar format" in text:
         return "is in torch's oldest format, which cannot be read without running it; save it anew as .safetensors"
-    if isinstance(error, OSError) and error.strerror:
-        return f"cannot be read: {error.strerror}"
+    if isinstance(error, PermissionError):
+        return "may not be read by you; change its permissions or give a copy"
     said = re.split(r"(?<=\w)[.;] ", text)[0][:120]
     return f"is damaged or truncated ({type(error).__name__}{': ' + said if said else ''}); fetch it again"
 
@@ -98,6 +98,8 @@ def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A zip is torch's, when it has a pickle named ``data.pkl`` and all of it is stored as it is, or numpy's."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
+        if any(member.filename.endswith("/constants.pkl") for member in members):
+            raise UserError(f"{path} is a TorchScript program, which is not run; save its state_dict() as .safetensors")
         if any(member.filename.endswith("/data.pkl") for member in members):
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 raise UserError(f"{path} is compressed, as torch never saves; save it anew with torch.save")
@@ -163,13 +165,16 @@ def _read_torch(path: Path, *, mmap: bool) -> tuple[dict[str, Tensor], dict[str,
     loaded = _load(path, mmap=mmap)
     tensors = _flat(loaded)
     _within(path, tensors)
-    return tensors, _arguments(loaded)
+    return {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}, _arguments(loaded)
 
 
 def _load(path: Path, *, mmap: bool = False) -> Any:
     """What torch unpickles with weights alone allowed, and the bag of arguments that training scripts put beside them."""
     with torch.serialization.safe_globals([argparse.Namespace]):
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        if mmap and path.suffix != ".safetensors":  # torch believes that name
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with path.open("rb") as stream:
+            return torch.load(stream, map_location="cpu", weights_only=True)
 
 
 def _within(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -184,8 +189,7 @@ def _within(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def _flat(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:
     """Tensors of nested dictionaries by dotted names, without the state of an optimizer."""
     if isinstance(value, Tensor):
-        dense = value.layout == torch.strided and not value.is_quantized and value.device.type != "meta"
-        return {name: value.detach()} if dense and name else {}
+        return {name: value.detach()} if name and value.layout == torch.strided and not value.is_quantized else {}
     found: dict[str, Tensor] = {}
     if isinstance(value, Mapping) and depth:
         for key, inner in value.items():

@@ -18,6 +18,7 @@ from vitpos.errors import UserError
 
 Grid = tuple[int, int]
 LISTED = 8  # candidates that an error names
+LARGEST = 1 << 16  # a side of a picture that nobody trained on
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def of_image(about: Mapping[str, Any], patch: Grid | None) -> Clue | None:
     """The grid that a configuration says by the sizes of image and patch."""
     image = _size(about, "image_size", "img_size", "input_size")
     patch = patch or _size(about, "patch_size")
-    if image is None or patch is None or min(image) < 1 or min(patch) < 1:
+    if image is None or patch is None:
         return None
     grid = (image[0] // patch[0], image[1] // patch[1])
     return Clue(grid, f"an image of {written(image)} in patches of {written(patch)}") if min(grid) > 0 else None
@@ -87,7 +88,7 @@ def of_image(about: Mapping[str, Any], patch: Grid | None) -> Clue | None:
 def of_window(about: Mapping[str, Any]) -> Clue | None:
     """The window that a configuration says."""
     window = _size(about, "window_size")
-    return Clue(window, "the configured window") if window is not None and min(window) > 0 else None
+    return Clue(window, "the configured window") if window is not None else None
 
 
 def _size(about: Mapping[str, Any], *names: str) -> Grid | None:
@@ -104,11 +105,8 @@ def _pair(value: Any) -> Grid | None:
     """Rows and columns of 224, [224, 160] or channels before them; metadata has them as text."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 7:
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value, value)
-    if isinstance(value, (list, tuple)) and len(value) in (2, 3) and all(type(side) is int for side in value):
-        return (value[-2], value[-1])
-    return None
+    sides = value[-2:] if isinstance(value, (list, tuple)) and len(value) in (2, 3) else [value, value]
+    return (sides[0], sides[1]) if all(type(side) is int and 0 < side < LARGEST for side in sides) else None
 
 
 def of_index(index: Tensor) -> Grid | None:
