@@ -26,10 +26,10 @@ def vectors(table: Tensor) -> Tensor:
 
 
 def centred(x: Tensor) -> Tensor:
-    """(N, D): vectors less their mean; exactly 0 where only rounding is left of a column or of all of them."""
+    """(N, D): vectors less their mean; exactly 0 where only rounding is left of a column or of a vector."""
     rest = x - x.mean(0)
-    noise = 4 * ROUNDING * x.abs().max()
-    return torch.where(rest.abs().amax(0) > noise, rest, 0)
+    told = rest.abs() > 16 * ROUNDING * x.abs().max()
+    return torch.where(told.any(0) & told.any(1, keepdim=True), rest, 0)
 
 
 def coordinates(grid: tuple[int, int]) -> Tensor:

@@ -1,0 +1,74 @@
+"""Likeness that depends on distance alone: what a claim about rows, columns or the rim has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from vitpos.analysis.places import ROUNDING, coordinates
+from vitpos.patches import generator_of
+
+NEAR = 1.0  # patches: how far apart distances speak for each other
+WIDEST = 192  # columns of a random table; fewer than the table's own make a test more careful, never less
+LARGEST = 2**22  # numbers in a batch of tables, or of their inner products
+
+
+class DistanceLaw:
+    """The part of a table's inner products that distances on a grid explain, and random tables that have no other.
+
+    The squared difference of two vectors is averaged over all pairs of places equally far apart, and these means are
+    smoothed over distance by local parabolas (Gaussian weights, ``NEAR`` patches wide, times the number of pairs): rows
+    and columns alone have pairs exactly 2 or 3 patches apart, and a mean of those alone would explain rows by distance.
+    """
+
+    def __init__(self, grid: tuple[int, int]):
+        places = coordinates(grid)
+        squares = (places[:, None] - places).square().sum(2)
+        apart, self.which, counts = squares.unique(return_inverse=True, return_counts=True)
+        self.counts = counts.double()
+        self.smooth = torch.eye(len(apart), dtype=torch.float64)  # (K, K); a place is at no distance from itself
+        if len(apart) > 1:
+            self.smooth[1:, 1:] = _parabolas(apart[1:].sqrt(), self.counts[1:])
+
+    def explains(self, products: Tensor) -> Tensor:
+        """(B, N, N) → (B, N, N): centred inner products as they would be if distance were all."""
+        lengths = products.diagonal(dim1=1, dim2=2)
+        squares = lengths[:, :, None] + lengths[:, None] - 2 * products
+        sums = squares.new_zeros(len(squares), len(self.counts)).index_add_(1, self.which.flatten(), squares.flatten(1))
+        means = (sums / self.counts) @ self.smooth.mT
+        law = means[:, self.which]
+        rest = law - law.mean(1, keepdim=True)
+        return -(rest - rest.mean(2, keepdim=True)) / 2
+
+    def products(self, x: Tensor, *, draws: int, seed: int) -> Iterator[Tensor]:
+        """Batches (B, N, N) of inner products of random tables that follow the law of centred vectors (N, D).
+
+        A table has q independent columns, normal fields whose covariance the law gives: so many that inner products
+        scatter about the law as much as the table's do. What is irregular in any way has to show more of what is claimed.
+        """
+        own = x @ x.mT
+        values, directions = torch.linalg.eigh(self.explains(own[None])[0])
+        values = torch.where(values > len(x) * ROUNDING * values[-1], values, 0)
+        values = values * own.trace() / values.sum()
+        root = directions * values.sqrt()
+        scatter = (own - root @ root.mT).square().sum()
+        alone = values.sum().square() + values.square().sum()  # the scatter of a single column
+        width = max(1, int(min(alone / scatter, x.shape[1], WIDEST)))
+        generator = generator_of(seed)
+        batch = max(1, LARGEST // (len(x) * max(len(x), width)))
+        for start in range(0, draws, batch):
+            size = (min(batch, draws - start), len(x), width)
+            tables = root @ torch.randn(size, dtype=x.dtype, generator=generator)
+            yield tables @ tables.mT
+
+
+def _parabolas(at: Tensor, counts: Tensor) -> Tensor:
+    """(K, K): the matrix that takes values at K distances to their local parabolas, each at its own distance."""
+    gap = at - at[:, None]
+    weights = counts * torch.exp(-(gap / NEAR).square() / 2)
+    terms = torch.stack([torch.ones_like(gap), gap, gap.square()], 2)  # (K, K, 3)
+    normal = torch.einsum("kj,kjp,kjq->kpq", weights, terms, terms)
+    level = torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)[:, 0]  # (K, 3)
+    return torch.einsum("kp,kjp,kj->kj", level, terms, weights)

@@ -1,0 +1,171 @@
+"""What is said of learned position tables, as numbers with verdicts.
+
+Likeness is the cosine of vectors less their mean vector: a large common part would bring all cosines near 1. Every
+statement but the last is a difference of mean cosines. That neighbours are alike, and that the list of places has become a
+grid, claims that places matter at all: this is tested by shuffling the places. That rows, columns, corners and edges matter
+claims more than nearness, since two places of a row, or of the centre, are near each other as well: this is tested against
+random tables whose likeness depends on distance alone, and as it does in this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vitpos.analysis.contrasts import contrasts, regions
+from vitpos.analysis.isotropy import DistanceLaw
+from vitpos.analysis.places import centred, vectors
+from vitpos.analysis.similarity import cosine_similarity
+from vitpos.errors import UserError
+from vitpos.patches import permutations
+
+FEWEST = 7  # places; of fewer, chance finds any arrangement too often
+LARGEST = 2**22  # cosines looked up at a time
+STATEMENTS = {
+    "nearby": "neighbouring places have more alike vectors than other pairs",
+    "same_row": "places of a row have more alike vectors than their distance explains",
+    "same_column": "places of a column have more alike vectors than their distance explains",
+    "grid": "vertical neighbours are more alike than pairs that are nearer to each other in the list of places",
+    "rim": "places of the rim are less like the centre's than their distance explains",
+    "corners": "corners are less like the centre than their distance explains",
+    "norm": "vectors are longer in the centre than on the rim",
+}
+BEYOND_DISTANCE = ("same_row", "same_column", "rim", "corners")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a table says of one statement.
+
+    observed: the difference that the statement is about. expected: what it is without the claimed structure. effect:
+    observed − expected. raw: as observed, of cosines without centring. p: two-sided, twice the smaller tail, each
+    (1 + draws as extreme) / (1 + draws). verdict: "yes", "the opposite", or "no structure" where p is above the level;
+    of the norm "centre-weighted", "edge-aware" or "no structure". Each statement is judged by itself: at a level of .01
+    one of a hundred without structure is believed. What cannot be said is None, and ``reason`` says why.
+    """
+
+    statement: str
+    observed: float | None = None
+    expected: float | None = None
+    effect: float | None = None
+    raw: float | None = None
+    p: float | None = None
+    verdict: str | None = None
+    reason: str = ""
+
+
+def structure(
+    table: Tensor, *, level: float = 0.01, shuffles: int = 2000, tables: int = 500, seed: int = 0
+) -> dict[str, Finding]:
+    """The statements about a table (R, C, D), each with its effect, its p and a verdict.
+
+    nearby: mean cosine of horizontal and vertical neighbours less that of all other pairs. same_row, same_column: of the
+    pairs of a row (column) less that of all others. grid: of vertical neighbours, which are C apart in the list of places,
+    less that of pairs less than C apart that are no neighbours; an order in one dimension makes it negative. rim,
+    corners: within the rim (the corners) and within the centre, in the mean, less that between the two; the centre is the
+    inner half of rows and columns. norm: mean length of the centre's vectors less that of the rim's, over that of all.
+    ``shuffles`` of the places test nearby, grid and norm; ``tables`` drawn at random test what is beyond distance.
+    """
+    if not 0 < level < 1 or min(shuffles, tables) < 1:
+        raise UserError(
+            f"structure got level={level}, shuffles={shuffles}, tables={tables}; "
+            "take a level between 0 and 1, and draw at least once"
+        )
+    x, grid = vectors(table), (table.shape[0], table.shape[1])
+    orders = torch.cat(
+        [torch.arange(len(x))[None], permutations(shuffles, len(x), seed=seed)]
+    )  # the first is the table
+    found = _cosines(x, grid, orders, tables, seed) | _norms(x, grid, orders)
+    lacking = f"a grid of {grid[0]}×{grid[1]} has no such places to compare"
+    return {
+        name: _judged(found.get(name, Finding(said, reason=lacking)), level, len(x))
+        for name, said in STATEMENTS.items()
+    }
+
+
+def _cosines(x: Tensor, grid: tuple[int, int], orders: Tensor, tables: int, seed: int) -> dict[str, Finding]:
+    weights = contrasts(grid)
+    rest = centred(x)
+    if not rest.any():
+        return {name: Finding(STATEMENTS[name], reason="all position vectors are the same") for name in weights}
+    cosines, raw = cosine_similarity(rest), cosine_similarity(x)
+    values = _beyond_distance(rest, grid, weights, tables, seed)
+    values |= {name: _shuffled(cosines, weights[name], orders) for name in weights if name not in BEYOND_DISTANCE}
+    found = {}
+    for name, weight in weights.items():
+        own, chance = values[name][0], values[name][1:]
+        usual = chance.mean() if name in BEYOND_DISTANCE else torch.zeros_like(own)
+        found[name] = _finding(name, own, chance, usual, observed=(weight * cosines).sum(), raw=(weight * raw).sum())
+    return found
+
+
+def _norms(x: Tensor, grid: tuple[int, int], orders: Tensor) -> dict[str, Finding]:
+    rim, _, centre = regions(grid)
+    norms = x.norm(dim=1)
+    if not centre.any():
+        return {}
+    if not norms.any():
+        return {"norm": Finding(STATEMENTS["norm"], reason="all position vectors are 0")}
+    norms = norms[orders] / norms.mean()  # (n, N)
+    values = norms[:, centre].mean(1) - norms[:, rim].mean(1)
+    none = torch.zeros_like(values[0])
+    return {"norm": _finding("norm", values[0], values[1:], none, observed=values[0], raw=values[0])}
+
+
+def _shuffled(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
+    """(n,): the weighted sum of cosines (N, N) for each order of places (n, N).
+
+    Nothing that shuffles moves the sum of all cosines: only pairs of another weight than the commonest are looked up.
+    """
+    first, second = torch.triu_indices(len(weight), len(weight), 1)
+    upper = weight[first, second]
+    common = upper.mode().values
+    moved = (upper != common).nonzero()[:, 0]
+    first, second, extra = first[moved], second[moved], upper[moved] - common
+    parts = orders.split(max(1, LARGEST // max(1, len(moved))))
+    sums = torch.cat([cosines[part[:, first], part[:, second]] @ extra for part in parts])
+    return 2 * (sums + common * cosines.triu(1).sum())
+
+
+def _beyond_distance(
+    rest: Tensor, grid: tuple[int, int], weights: dict[str, Tensor], tables: int, seed: int
+) -> dict[str, Tensor]:
+    """(1 + n,): weighted sums of cosines less what distance explains of them, of the table and of n random ones.
+
+    What distance explains is worked out anew for each table, so that its uncertainty counts.
+    """
+    asked = [name for name in BEYOND_DISTANCE if name in weights]
+    if not asked:
+        return {}
+    law = DistanceLaw(grid)
+    stacked = torch.stack([weights[name] for name in asked]).flatten(1)
+    sums = []
+    for products in ((rest @ rest.mT)[None], *law.products(rest, draws=tables, seed=seed)):
+        lengths = products.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+        shares = torch.where(lengths > 0, 1 / lengths, 0)
+        left = (products - law.explains(products)) * shares[:, :, None] * shares[:, None]
+        sums.append(left.flatten(1) @ stacked.mT)  # (B, statements)
+    return dict(zip(asked, torch.cat(sums).unbind(1), strict=True))
+
+
+def _finding(name: str, own: Tensor, chance: Tensor, usual: Tensor, *, observed: Tensor, raw: Tensor) -> Finding:
+    """With the p of the table's own number () among those that chance gives (n,), which are usually ``usual``."""
+    rounding = 1e-9 * max(own.abs().item(), chance.abs().max().item())
+    tails = ((chance >= own - rounding).sum(), (chance <= own + rounding).sum())
+    p = min(1.0, 2 * (1 + min(tails).item()) / (1 + len(chance)))
+    effect = own - usual
+    return Finding(STATEMENTS[name], observed.item(), (observed - effect).item(), effect.item(), raw.item(), p)
+
+
+def _judged(found: Finding, level: float, places: int) -> Finding:
+    if found.p is None or found.effect is None:
+        return found
+    if places < FEWEST:
+        return replace(found, reason=f"{places} places are too few for a verdict")
+    yes, opposite = (
+        ("centre-weighted", "edge-aware") if found.statement == STATEMENTS["norm"] else ("yes", "the opposite")
+    )
+    verdict = "no structure" if found.p > level else yes if found.effect > 0 else opposite
+    return replace(found, verdict=verdict)
