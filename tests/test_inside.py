@@ -360,7 +360,7 @@ def test_training_on_digits_brings_no_place_into_tokens_without_positions():
     torch.manual_seed(0)
     model = MODELS.build("vit(patch=(7, 4), dim=16, depth=2, heads=2, init='xavier')", (1, 28, 28), 10)
     list(fit(model, few, Recipe(epochs=1, batch=50)))
-    numbers = where_position_lives(model, few)
+    numbers = where_position_lives(model, few).numbers()
     assert max(map(abs, numbers["probe_r2"])) < 0.02 and max(map(abs, numbers["position_share"])) < 0.02
     assert max(numbers["position_share_pictures"]) > 0.02, "digits lie in the middle"
 
@@ -526,7 +526,7 @@ def test_without_a_bias_by_offset_there_is_no_table(encoding):
 @pytest.mark.parametrize("encoding", ASKED)
 def test_every_encoding_is_told_on_the_same_axes(spec, encoding):
     model = build(spec, encoding)
-    numbers = where_position_lives(model, noise(20))
+    numbers = where_position_lives(model, noise(20)).numbers()
     depth = model.geometry.depth
     assert len(numbers["probe_r2"]) == len(numbers["probe_error"]) == depth + 1
     for name in ("position_share", "position_share_pictures", "attention_distance"):
@@ -541,7 +541,7 @@ def test_every_encoding_is_told_on_the_same_axes(spec, encoding):
 def test_pictures_of_another_size_and_resized_models_are_told_of_too(encoding):
     data, model = noise(10, shape=(1, 12, 15)), build(VITS[2], encoding)  # a grid of 6×5 in the span of 4×6
     for one in (model, model.resized((6, 5))):
-        numbers = where_position_lives(one, data)
+        numbers = where_position_lives(one, data).numbers()
         assert numbers["uniform_distance"] == pytest.approx(uniform_distance((6, 5), PATCH))
         assert all(math.isfinite(x) for x in numbers["probe_r2"] + numbers["position_share"])
         assert attention_maps(one, inputs(data)).shape == (3, 1, 2, 6, 5)
@@ -555,6 +555,6 @@ def test_looking_twice_gives_the_same_numbers_and_leaves_the_model_as_it_was():
     model, data = build(encoding="learned + rope"), noise(20)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     drawn = torch.random.get_rng_state()
-    assert where_position_lives(model, data) == where_position_lives(model, data)
+    assert where_position_lives(model, data).numbers() == where_position_lives(model, data).numbers()
     assert torch.equal(drawn, torch.random.get_rng_state())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -179,6 +181,63 @@ def attack(
                 written = write_attacks(out, answers)
     show_attacks(answers)
     print(f"results: {written}, and pictures beside it", file=sys.stderr)
+
+
+@app.command()
+def inspect(
+    source: Annotated[Path, Argument(metavar="RUN_OR_CHECKPOINT", help="a run, a cell, or anyone's ViT checkpoint")],
+    out: Annotated[Path, Option(help="the folder for inspect.json, figures and a page")],
+    grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
+    images: Annotated[int, Option(min=5, help="test images on which a run is watched")] = 256,
+    slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+) -> None:
+    """Which encoding is it, and what did it learn? Numbers, figures and a page."""
+    _look([source], out, _grid(grid), images, slow, "inspect")
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, Argument(metavar="A", help="a cell of a run, or a checkpoint")],
+    second: Annotated[Path, Argument(metavar="B", help="another")],
+    out: Annotated[Path, Option(help="the folder for numbers, figures and a page")],
+    grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
+    images: Annotated[int, Option(min=5, help="test images on which runs are watched")] = 256,
+    slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+) -> None:
+    """Two models or checkpoints side by side: what they learned of position."""
+    _look([first, second], out, _grid(grid), images, slow, "compare")
+
+
+def _look(sources: list[Path], out: Path, grid: tuple[int, int] | None, images: int, slow: bool, name: str) -> None:
+    from vitpos.inspection import Inspection, Subject, inspect, subjects
+    from vitpos.progress import show_columns, watching
+    from vitpos.report.inside import side_by_side, write_inspections
+
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; give a folder")
+    held = [(source, subjects(source, grid)) for source in sources]
+    for source, found in held:
+        if name == "compare" and len(found) > 1:
+            raise UserError(f"{source} holds {len(found)} models; compare one of them, as {source / 'cells'}/…")
+    every = [pair for _, found in held for pair in found]
+
+    def look(make: Callable[[], Subject]) -> Inspection:
+        return inspect(make(), images=images, slow=slow)
+
+    with watching(len(every)) as now:
+        seen = [now(title, partial(look, make)) for title, make in every]
+    page = write_inspections(out, seen, name=name)
+    show_columns([one.subject.name for one in seen], side_by_side(seen))
+    print(f"page: {page}, with inspect.json and figures beside it", file=sys.stderr)
+
+
+def _grid(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    rows, _, columns = text.lower().replace("×", "x").partition("x")
+    if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
+        raise UserError(f"--grid {text!r} is no grid; write rows and columns, as 14x14")
+    return int(rows), int(columns)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Self
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -32,6 +32,7 @@ from vitpos.questions import QUESTIONS
 from vitpos.store import Folder
 from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 
+T = TypeVar("T")
 LONG = 20  # kinds of cells whose rehearsal is worth a word
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
@@ -148,6 +149,32 @@ def attacking(count: int) -> Iterator[Callable[[Cell, str], AbstractContextManag
             bar.update(task, completed=done + 1)
 
         yield now
+
+
+@contextmanager
+def watching(count: int) -> Iterator[Callable[[str, Callable[[], T]], T]]:
+    """Shows how far so many pieces of work are; each is done by what is given, under its name."""
+    columns = TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn()
+    with Bar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("", total=float(count))
+
+        def now(name: str, work: Callable[[], T]) -> T:
+            bar.update(task, description=name)
+            done = work()
+            bar.advance(task)
+            return done
+
+        yield now
+
+
+def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> None:
+    """Prints what is said of several things, side by side."""
+    grid = Grid(pad_edge=False)
+    for name in ("", *names):
+        grid.add_column(Text(name), overflow="fold")
+    for key, values in rows:
+        grid.add_row(Text(key), *map(Text, values))
+    output.print(grid)
 
 
 def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
@@ -22,30 +21,36 @@ def maps(rows: Mapping[str, np.ndarray], *, label: str, heads: bool = True, sign
     ``heads``: each is headed by its number. ``signed``: zero is white, and the scale goes as far to either side as the
     values go.
     """
-    shown = {name: stack[:MOST] for name, stack in list(rows.items())[:MOST]}
+    shown = {name: np.where(np.isfinite(stack), stack, np.nan)[:MOST] for name, stack in list(rows.items())[:MOST]}
+    values = np.concatenate([stack[np.isfinite(stack)] for stack in shown.values()])
+    low, top = (values.min(), values.max()) if len(values) else (0.0, 1.0)
+    if signed:
+        top = max(abs(low), abs(top)) or 1.0
+        low = -top
     count = max(map(len, shown.values()))
     sides = np.array([stack.shape[1:] for stack in shown.values()]).max(0)
-    high = float(np.clip(1.1 * sides[0] / sides[1], 0.4, 2))
-    figure = Figure(figsize=(1.1 * count + 1.6, (high + 0.12) * len(shown) + 0.4), layout="constrained")
-    grid = figure.subplots(len(shown), count, squeeze=False)
-    values = np.concatenate([stack[np.isfinite(stack)] for stack in shown.values()] or [np.zeros(1)])
-    low, top = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-    reach = max(abs(low), abs(top)) or 1.0
-    norm = TwoSlopeNorm(0, -reach, reach) if signed else None
-    for first, (line, (name, stack)) in enumerate(zip(grid, shown.items(), strict=True)):
-        for number, axes in enumerate(line):
-            _frame(axes)
-            if number < len(stack):
-                picture = np.where(np.isfinite(stack[number]), stack[number], np.nan)
-                scale = {"norm": norm} if signed else {"vmin": low, "vmax": top}
-                image = axes.imshow(picture, cmap="RdBu_r" if signed else "viridis", **scale)
-            if heads and not first:
-                axes.set_title(str(number), fontsize=8)
-        line[0].set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
-    bar = figure.colorbar(image, ax=grid, fraction=0.03, pad=0.01)
+    wide, high = 1.1 * count, float(np.clip(1.1 * sides[0] / sides[1], 0.3, 2.2)) * len(shown)
+    figure = Figure(figsize=(wide + 2.3, high + 0.5))
+    whole = figure.add_gridspec(
+        len(shown), 1, left=1.2 / (wide + 2.3), right=(1.2 + wide) / (wide + 2.3), bottom=0.1 / (high + 0.5), hspace=0.1
+    )
+    for number, (name, stack) in enumerate(shown.items()):
+        axes = figure.add_subplot(whole[number])
+        _frame(axes)
+        image = axes.imshow(_strip(stack, count), cmap="RdBu_r" if signed else "viridis", vmin=low, vmax=top)
+        axes.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
+        for head in range(len(stack) if heads and not number else 0):
+            axes.text((head + 0.5) * (stack.shape[2] + 1) - 1, -1, str(head), ha="center", va="bottom", fontsize=8)
+    bar = figure.colorbar(image, cax=figure.add_axes(((1.3 + wide) / (wide + 2.3), 0.25, 0.1 / (wide + 2.3), 0.5)))
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure
+
+
+def _strip(stack: np.ndarray, count: int) -> np.ma.MaskedArray:
+    """Maps (n, R, C) in a row with blank columns between them, as wide as ``count`` of them; gaps are masked and white."""
+    gaps = np.pad(stack, ((0, count - len(stack)), (0, 0), (0, 1)), constant_values=np.nan)
+    return np.ma.masked_invalid(np.concatenate(list(gaps), 1)[:, :-1])
 
 
 def _frame(axes: Axes) -> None:
@@ -55,12 +60,11 @@ def _frame(axes: Axes) -> None:
     axes.spines[:].set_visible(False)
 
 
-def places(points: np.ndarray, grid: tuple[int, int], *, title: str) -> Figure:
-    """Places (N, 2) or (N, 3) of a grid, neighbours joined: along rows in blue, along columns in red; the corner marked."""
-    flat = points.shape[1] == 2
+def places(laid: np.ndarray, *, title: str) -> Figure:
+    """Places (R, C, 2) or (R, C, 3), neighbours joined: along rows in blue, along columns in red; the first one marked."""
+    flat, points = laid.shape[2] == 2, laid.reshape(-1, laid.shape[2])
     figure = Figure(figsize=(4, 4))
     axes = figure.add_subplot() if flat else figure.add_subplot(projection="3d")
-    laid = points.reshape(*grid, -1)
     for along, colour in ((laid, COLOURS[0]), (laid.swapaxes(0, 1), COLOURS[1])):
         if along.shape[1] > 1:
             lines = LineCollection if flat else Line3DCollection
@@ -93,4 +97,20 @@ def frequencies(waves: np.ndarray) -> Figure:
         axes.tick_params(labelsize=7)
     figure.supxlabel("radians per column", fontsize=8)
     figure.supylabel("radians per row", fontsize=8)
+    return figure
+
+
+def beside(pictures: np.ndarray, stacks: np.ndarray, names: Sequence[str]) -> Figure:
+    """Pictures (B, height, width, channels), each in a row with its maps (B, n, R, C), every map on a scale of its own."""
+    count = min(MOST, stacks.shape[1])
+    figure = Figure(figsize=(1.15 * (count + 1), 1.2 * len(pictures) + 0.2), layout="constrained")
+    grid = figure.subplots(len(pictures), count + 1, squeeze=False)
+    for first, (line, picture, stack) in enumerate(zip(grid, pictures, stacks, strict=True)):
+        for axes in line:
+            _frame(axes)
+        line[0].imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
+        for axes, one, name in zip(line[1:], stack, names, strict=False):
+            axes.imshow(one, cmap="viridis")
+            if not first:
+                axes.set_title(name, fontsize=8)
     return figure

@@ -40,12 +40,16 @@ def write_report(folders: Iterable[Path], out: Path) -> Path:
     for folder in opened:
         if not folder.runs:
             raise UserError(f"{folder.path} has no finished cell to report; finish it with 'vitpos run'")
+    experiments = [_experiment(folder, number) for number, folder in enumerate(opened, 1)]
+    return write_text(Path(out), template("page.html").render(experiments=experiments))
+
+
+def template(name: str) -> jinja2.Template:
+    """One of the pages beside this file, to be filled in."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    experiments = [_experiment(folder, number) for number, folder in enumerate(opened, 1)]
-    page = environment.get_template("page.html").render(experiments=experiments)
-    return write_text(Path(out), page)
+    return environment.get_template(name)
 
 
 def _experiment(folder: Folder, number: int) -> dict[str, Any]:
