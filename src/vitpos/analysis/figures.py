@@ -93,6 +93,7 @@ def lines(
     colours: Mapping[str, str],
     dashed: str = "",
     log: bool = False,
+    limits: tuple[float, float] | None = None,
 ) -> list[Figure]:
     """A figure for each panel, all of the same height in y: a line for each series, whose name stands where it ends.
 
@@ -117,9 +118,9 @@ def lines(
             axes.set_xticks(at, [f"{number:g}" for number in at])
             axes.set_xticks([], minor=True)
         figures.append(figure)
-    limits = [figure.axes[0].get_ylim() for figure in figures]
+    seen = [limits] if limits else [figure.axes[0].get_ylim() for figure in figures]
     for figure, series in zip(figures, panels.values(), strict=True):
-        figure.axes[0].set_ylim(min(low for low, _ in limits), max(top for _, top in limits))
+        figure.axes[0].set_ylim(min(low for low, _ in seen), max(top for _, top in seen))
         _name_lines(figure.axes[0], series, colours, gap=0.117 / high)
     return figures
 

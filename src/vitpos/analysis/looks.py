@@ -139,9 +139,9 @@ def _by_layer(where: Where) -> Figure:
     for name, part in parts.items():
         series[name] = [(n + 1.0, share, 0.0) for n, share in enumerate(part.share.nanmean(1).tolist())]
     colours = dict(zip(series, draw.COLOURS, strict=False))
-    figure = draw.lines({"Where position lives": series}, x="layer (0: input)", y="share", colours=colours)[0]
-    figure.axes[0].set_ylim(-0.05, 1.05)  # the same for all, so that two models can be compared
-    return figure
+    span = -0.05, 1.05  # the same for all, so that two models can be compared
+    title = "Where position lives"
+    return draw.lines({title: series}, x="layer (0: input)", y="share", colours=colours, limits=span)[0]
 
 
 def _reach(reach: Tensor, uniform: float) -> Figure:
