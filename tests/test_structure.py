@@ -110,20 +110,23 @@ def test_random_tables_keep_the_law_of_distance():
     grid = (4, 6)
     x = centred(vectors(plane(grid, 24)))
     law = DistanceLaw(grid)
-    assert torch.allclose(law.explains((x @ x.mT)[None])[0], x @ x.mT), "distance explains all of a plane"
-    drawn = torch.cat(list(law.products(x, draws=2000, seed=0))) / 24
-    assert drawn.shape == (2000, 24, 24) and drawn.sum(2).abs().max() < 1e-9
-    assert torch.allclose(drawn.mean(0), x @ x.mT, atol=0.05 * (x @ x.mT).max())
+    assert torch.allclose(law.explains(x @ x.mT), x @ x.mT), "distance explains all of a plane"
+    drawn = torch.cat(list(law.tables(x, draws=2000, seed=0)))
+    assert drawn.shape == (2000, 24, 24) and drawn.sum(1).abs().max() < 1e-6
+    assert torch.allclose((drawn @ drawn.mT).mean(0) / 24, x @ x.mT, atol=0.05 * (x @ x.mT).max())
 
 
-def test_distance_does_not_explain_rows():
-    """Though all pairs 2, 3 or 4 patches apart are of a row or of a column."""
-    x = centred(vectors(crossed(sigma=0.0)))
-    products = x @ x.mT
-    left = products - DistanceLaw(GRID).explains(products[None])[0]
-    same_row = coordinates(GRID)[:, 0]
-    pairs = (same_row[:, None] == same_row) & ~torch.eye(len(x), dtype=torch.bool)
-    assert left[pairs].mean() > 0.3 * products[pairs].mean()
+def test_contrasts_at_matched_distance_do_not_see_what_is_by_distance():
+    places = coordinates(GRID)
+    apart = torch.cdist(places, places)
+    law = DistanceLaw(GRID)
+    in_row = (places[:, :1] == places[:, 0]) & (apart > 0)
+    for name in BEYOND_DISTANCE:
+        weight = contrasts(GRID)[name]
+        matched = law.matched(weight)
+        for falling in (1 - apart / 20, torch.exp(-apart.square() / 18), 1 / (1 + apart)):
+            assert abs((matched * falling).sum()) < 0.02 * (1 + abs((weight * falling).sum())), name
+    assert (law.matched(contrasts(GRID)["same_row"]) * in_row).sum() > 0.7, "rows are not taken for a law"
 
 
 # ---------------------------------------------------------------- how the numbers are made

@@ -16,11 +16,11 @@ LARGEST = 2**22  # numbers in a batch of tables, or of their inner products
 
 
 class DistanceLaw:
-    """The part of a table's inner products that distances on a grid explain, and random tables that have no other.
+    """What pairs of places owe to their distance: contrasts without it, and random tables with nothing else.
 
-    The squared difference of two vectors is averaged over all pairs of places equally far apart, and these means are
-    smoothed over distance by local parabolas (Gaussian weights, ``NEAR`` patches wide, times the number of pairs): rows
-    and columns alone have pairs exactly 2 or 3 patches apart, and a mean of those alone would explain rows by distance.
+    Cosines or squared differences are averaged over all pairs equally far apart, and these means are smoothed over distance
+    by local parabolas (Gaussian weights, ``NEAR`` patches wide, times the number of pairs). Unsmoothed they would explain
+    rows by distance, since only pairs of a row or of a column are exactly 2 or 3 patches apart.
     """
 
     def __init__(self, grid: tuple[int, int]):
@@ -32,24 +32,28 @@ class DistanceLaw:
         if len(apart) > 1:
             self.smooth[1:, 1:] = _parabolas(apart[1:].sqrt(), self.counts[1:])
 
-    def explains(self, products: Tensor) -> Tensor:
-        """(B, N, N) → (B, N, N): centred inner products as they would be if distance were all."""
-        lengths = products.diagonal(dim1=1, dim2=2)
-        squares = lengths[:, :, None] + lengths[:, None] - 2 * products
-        sums = squares.new_zeros(len(squares), len(self.counts)).index_add_(1, self.which.flatten(), squares.flatten(1))
-        means = (sums / self.counts) @ self.smooth.mT
-        law = means[:, self.which]
-        rest = law - law.mean(1, keepdim=True)
-        return -(rest - rest.mean(2, keepdim=True)) / 2
+    def matched(self, weight: Tensor) -> Tensor:
+        """(N, N): the weights of a contrast, now of what each pair has more than pairs as far apart have in the mean."""
+        sums = weight.new_zeros(len(self.counts)).index_add_(0, self.which.flatten(), weight.flatten())
+        return weight - (self.smooth.mT @ sums / self.counts)[self.which]
 
-    def products(self, x: Tensor, *, draws: int, seed: int) -> Iterator[Tensor]:
-        """Batches (B, N, N) of inner products of random tables that follow the law of centred vectors (N, D).
+    def explains(self, products: Tensor) -> Tensor:
+        """(N, N) → (N, N): centred inner products as they would be if distance were all."""
+        lengths = products.diagonal()
+        squares = lengths[:, None] + lengths - 2 * products
+        sums = squares.new_zeros(len(self.counts)).index_add_(0, self.which.flatten(), squares.flatten())
+        law = (self.smooth @ (sums / self.counts))[self.which]
+        rest = law - law.mean(0)
+        return -(rest - rest.mean(1, keepdim=True)) / 2
+
+    def tables(self, x: Tensor, *, draws: int, seed: int) -> Iterator[Tensor]:
+        """Batches (B, N, q) of random tables whose squared differences follow the law of centred vectors (N, D).
 
         A table has q independent columns, normal fields whose covariance the law gives: so many that inner products
         scatter about the law as much as the table's do. What is irregular in any way has to show more of what is claimed.
         """
         own = x @ x.mT
-        values, directions = torch.linalg.eigh(self.explains(own[None])[0])
+        values, directions = torch.linalg.eigh(self.explains(own))
         values = torch.where(values > len(x) * ROUNDING * values[-1], values, 0)
         values = values * own.trace() / values.sum()
         root = directions * values.sqrt()
@@ -60,8 +64,7 @@ class DistanceLaw:
         batch = max(1, LARGEST // (len(x) * max(len(x), width)))
         for start in range(0, draws, batch):
             size = (min(batch, draws - start), len(x), width)
-            tables = root @ torch.randn(size, dtype=x.dtype, generator=generator)
-            yield tables @ tables.mT
+            yield root @ torch.randn(size, dtype=x.dtype, generator=generator)
 
 
 def _parabolas(at: Tensor, counts: Tensor) -> Tensor:

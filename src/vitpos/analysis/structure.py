@@ -3,8 +3,8 @@
 Likeness is the cosine of vectors less their mean vector: a large common part would bring all cosines near 1. Every
 statement but the last is a difference of mean cosines. That neighbours are alike, and that the list of places has become a
 grid, claims that places matter at all: this is tested by shuffling the places. That rows, columns, corners and edges matter
-claims more than nearness, since two places of a row, or of the centre, are near each other as well: this is tested against
-random tables whose likeness depends on distance alone, and as it does in this one.
+claims more than nearness, since two places of a row, or of the centre, are near each other as well: this is measured at
+matched distance, and tested against random tables whose likeness depends on distance alone, and as it does in this one.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def structure(
             "take a level between 0 and 1, and draw at least once"
         )
     x, grid = vectors(table), (table.shape[0], table.shape[1])
-    orders = torch.cat(
-        [torch.arange(len(x))[None], permutations(shuffles, len(x), seed=seed)]
-    )  # the first is the table
+    as_they_are = torch.arange(len(x))[None]
+    orders = torch.cat([as_they_are, permutations(shuffles, len(x), seed=seed)])
     found = _cosines(x, grid, orders, tables, seed) | _norms(x, grid, orders)
     lacking = f"a grid of {grid[0]}×{grid[1]} has no such places to compare"
     return {
@@ -132,21 +131,16 @@ def _shuffled(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
 def _beyond_distance(
     rest: Tensor, grid: tuple[int, int], weights: dict[str, Tensor], tables: int, seed: int
 ) -> dict[str, Tensor]:
-    """(1 + n,): weighted sums of cosines less what distance explains of them, of the table and of n random ones.
-
-    What distance explains is worked out anew for each table, so that its uncertainty counts.
-    """
+    """(1 + n,) for each statement: its difference at matched distance, of the table and of n random ones."""
     asked = [name for name in BEYOND_DISTANCE if name in weights]
     if not asked:
         return {}
     law = DistanceLaw(grid)
-    stacked = torch.stack([weights[name] for name in asked]).flatten(1)
+    matched = torch.stack([law.matched(weights[name]) for name in asked]).flatten(1)
     sums = []
-    for products in ((rest @ rest.mT)[None], *law.products(rest, draws=tables, seed=seed)):
-        lengths = products.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-        shares = torch.where(lengths > 0, 1 / lengths, 0)
-        left = (products - law.explains(products)) * shares[:, :, None] * shares[:, None]
-        sums.append(left.flatten(1) @ stacked.mT)  # (B, statements)
+    for batch in (rest[None], *law.tables(rest, draws=tables, seed=seed)):
+        unit = torch.nn.functional.normalize(batch, dim=2, eps=1e-300)
+        sums.append((unit @ unit.mT).flatten(1) @ matched.mT)  # (B, statements)
     return dict(zip(asked, torch.cat(sums).unbind(1), strict=True))
 
 
