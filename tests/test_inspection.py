@@ -73,6 +73,20 @@ def test_every_encoding_can_be_looked_at(encoding, model):
     assert "place from tokens, R² by layer" in told(seen.look.numbers)
 
 
+def test_attention_is_drawn_on_pictures_of_ones_own(tmp_path):
+    data = load("mnist")
+    files = [tmp_path / f"{number}.png" for number in range(2)]
+    for file in files:
+        Image.new("L", (28, 28), 90).save(file)
+    built = MODELS.build("vit(patch=(7, 4), dim=16, depth=1, heads=2)", data.shape, 10, "learned")
+    subject = of_model("it", built, data, encoding="learned")
+    drawn = inspect(subject, images=8, files=files).look.figures["attention"]
+    assert len(drawn.axes) == 2 * (1 + 2 + 1), "a row for each, with two heads and the rollout"
+    with pytest.raises(UserError, match="28x28"):
+        Image.new("L", (20, 28)).save(files[0])
+        inspect(subject, images=8, files=files)
+
+
 def test_a_model_without_patches_has_no_positions_to_look_at():
     data = load("mnist")
     with pytest.raises(UserError, match="without patches"):

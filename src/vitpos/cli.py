@@ -189,10 +189,13 @@ def inspect(
     out: Annotated[Path, Option(help="the folder for inspect.json, figures and a page")],
     grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
     images: Annotated[int, Option(min=5, help="test images on which a run is watched")] = 256,
+    pictures: Annotated[
+        list[Path] | None, Option("--image", metavar="FILE", help="pictures on which a run's attention is drawn")
+    ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
-    _look([source], out, _grid(grid), images, slow, "inspect")
+    _look([source], out, _grid(grid), images, pictures or [], slow, "inspect")
 
 
 @app.command()
@@ -202,13 +205,24 @@ def compare(
     out: Annotated[Path, Option(help="the folder for numbers, figures and a page")],
     grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
     images: Annotated[int, Option(min=5, help="test images on which runs are watched")] = 256,
+    pictures: Annotated[
+        list[Path] | None, Option("--image", metavar="FILE", help="pictures on which runs' attention is drawn")
+    ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
-    _look([first, second], out, _grid(grid), images, slow, "compare")
+    _look([first, second], out, _grid(grid), images, pictures or [], slow, "compare")
 
 
-def _look(sources: list[Path], out: Path, grid: tuple[int, int] | None, images: int, slow: bool, name: str) -> None:
+def _look(
+    sources: list[Path],
+    out: Path,
+    grid: tuple[int, int] | None,
+    images: int,
+    files: list[Path],
+    slow: bool,
+    name: str,
+) -> None:
     from vitpos.inspection import Inspection, Subject, inspect, subjects
     from vitpos.progress import show_columns, watching
     from vitpos.report.inside import side_by_side, write_inspections
@@ -222,7 +236,7 @@ def _look(sources: list[Path], out: Path, grid: tuple[int, int] | None, images: 
     every = [pair for _, found in held for pair in found]
 
     def look(make: Callable[[], Subject]) -> Inspection:
-        return inspect(make(), images=images, slow=slow)
+        return inspect(make(), images=images, files=files, slow=slow)
 
     with watching(len(every)) as now:
         seen = [now(title, partial(look, make)) for title, make in every]

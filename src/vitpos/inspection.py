@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,10 @@ from vitpos import lab
 from vitpos.analysis.looks import Look, look_at_offsets, look_at_table, look_at_work
 from vitpos.analysis.offsets import offset_biases, rotary_frequencies
 from vitpos.analysis.similarity import position_vectors
+from vitpos.attacks.pictures import own
 from vitpos.cells import Cell
 from vitpos.data.base import Dataset, load
+from vitpos.encodings.rope_dino import waves_on
 from vitpos.errors import UserError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
 from vitpos.interop.files import read_contents
@@ -113,23 +116,30 @@ def of_checkpoint(found: Checkpoint) -> Subject:
     }
     biases = {name.split(".attn")[0]: table.permute(2, 0, 1) for name, table in found.relative.items()}
     waves = None if found.frequencies is None else found.frequencies.mT
+    if found.periods is not None and found.grid is not None:
+        waves = waves_on(2 * math.pi / found.periods, found.grid)[None, None]
     return Subject(found.path.name, about, found.table, biases, waves)
 
 
-def inspect(subject: Subject, *, images: int = 256, slow: bool = False, seed: int = 0) -> Inspection:
-    """All numbers and figures of a subject, each where it has what they need."""
+def inspect(
+    subject: Subject, *, images: int = 256, files: Sequence[Path] = (), slow: bool = False, seed: int = 0
+) -> Inspection:
+    """All numbers and figures of a subject, each where it has what they need; attention on pictures of one's own."""
+    if files and (subject.model is None or subject.data is None):
+        raise UserError(f"{subject.name} is no model that could look at {files[0]}; leave --image out")
     numbers: dict[str, Any] = {"name": subject.name, **subject.about}
     figures: dict[str, Figure] = {}
-    for name, look in _looks(subject, images, slow, seed):
+    for name, look in _looks(subject, images, files, slow, seed):
         numbers[name] = look.numbers
         figures |= look.figures
     return Inspection(subject, Look(numbers, figures))
 
 
-def _looks(subject: Subject, images: int, slow: bool, seed: int) -> Iterator[tuple[str, Look]]:
+def _looks(subject: Subject, images: int, files: Sequence[Path], slow: bool, seed: int) -> Iterator[tuple[str, Look]]:
     if subject.table is not None:
         yield "table", look_at_table(subject.table, slow=slow, seed=seed)
     if subject.biases or subject.waves is not None:
         yield "offsets", look_at_offsets(subject.biases, subject.waves)
     if subject.model is not None and subject.data is not None:
-        yield "work", look_at_work(subject.model, subject.data, images=images, seed=seed)
+        shown = own(subject.model, subject.data, files) if files else None
+        yield "work", look_at_work(subject.model, subject.data, images=images, shown=shown, seed=seed)

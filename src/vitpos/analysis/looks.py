@@ -14,7 +14,7 @@ from vitpos.analysis import figures as draw
 from vitpos.analysis import portraits
 from vitpos.analysis.attention import attention_maps, attention_rollout
 from vitpos.analysis.gates import bias_by_content, counts_by_content, gates_seen_from
-from vitpos.analysis.passes import grid_seen, pictures
+from vitpos.analysis.passes import grid_seen
 from vitpos.analysis.projection import grid_residual, principal, umap
 from vitpos.analysis.regression import LINEAR, SLOW, baselines, regression
 from vitpos.analysis.similarity import cosine_similarity
@@ -38,23 +38,32 @@ class Look:
 def look_at_table(table: Tensor, *, slow: bool = False, seed: int = 0) -> Look:
     """What position vectors (R, C, D) say by themselves, beside white noise and fixed waves of the same shape.
 
-    ``slow`` also asks a support vector machine, a small network and UMAP, which need the extra ``analysis``.
+    ``slow`` also asks a support vector machine, a small network and UMAP, which need the extra ``analysis``. Of large
+    grids places are shuffled less often: regression takes 2,000 places in all, but 10 shufflings at most.
     """
     grid = table.shape[0], table.shape[1]
     flat = table.detach().cpu().double().flatten(0, 1)
     everyone = {"table": table, **baselines(table, seed=seed)}
     spectra = {name: spectrum(one) for name, one in everyone.items()}
     methods = (*LINEAR, *SLOW) if slow else LINEAR
+    shuffles, tables = min(10, max(1, 2000 // len(flat))), 500 if len(flat) <= 400 else 200
     flatly = principal(table)
     lengths = flat.norm(dim=1)
     numbers: dict[str, Any] = {
-        "norm": {"mean": lengths.mean().item(), "least": lengths.min().item(), "most": lengths.max().item()},
+        "norm": {"mean": lengths.mean().item(), "least": lengths.min().item(), "most": lengths.max().item()}
+        | {"by_place": lengths.unflatten(0, grid).tolist()},
         "spectrum": {
             name: {way: one.explained() | {"effective_rank": one.effective_rank} for way, one in both.items()}
             for name, both in spectra.items()
         },
-        "regression": {name: regression(one, methods=methods, seed=seed).methods for name, one in everyone.items()},
-        "structure": {name: asdict(finding) for name, finding in structure(table, seed=seed).items()},
+        "accumulated": {
+            way: {"variance": one.variance, "values": one.accumulated} for way, one in spectra["table"].items()
+        },
+        "regression": {
+            name: regression(one, methods=methods, shuffles=shuffles, seed=seed).methods
+            for name, one in everyone.items()
+        },
+        "structure": {name: asdict(finding) for name, finding in structure(table, tables=tables, seed=seed).items()},
         "projection": {"pca_residual": grid_residual(flatly)},
     }
     found = {
@@ -102,11 +111,14 @@ def look_at_offsets(biases: Mapping[str, Tensor], waves: Tensor | None) -> Look:
     return Look(numbers, found)
 
 
-def look_at_work(model: PatchClassifier, data: Dataset, *, images: int = 256, seed: int = 0) -> Look:
+def look_at_work(
+    model: PatchClassifier, data: Dataset, *, images: int = 256, shown: Dataset | None = None, seed: int = 0
+) -> Look:
     """Where position lives in a model that reads pictures: tokens, logits and attention, layer by layer.
 
     Numbers are those of ``Where``, two of them also by head; bias_by_content: SaPE2's case study, the partial correlation
-    of bias and likeness at equal offsets, by layer and head, with its spread over images.
+    of bias and likeness at equal offsets, by layer and head, with its spread over images. Attention is drawn on a few test
+    images, or on those of the data ``shown``.
     """
     where = where_position_lives(model, data, limit=images, seed=seed)
     numbers: dict[str, Any] = where.numbers() | {
@@ -125,7 +137,7 @@ def look_at_work(model: PatchClassifier, data: Dataset, *, images: int = 256, se
             label="share",
             top=None,
         ),
-        **_pictures(model, data, seed),
+        **_pictures(model, data.some(SHOWN, seed=seed) if shown is None else shown),
     }
     if counts_by_content(model.encoding) is not None:
         told = bias_by_content(model, data, limit=images, seed=seed)
@@ -155,10 +167,11 @@ def _reach(reach: Tensor, uniform: float) -> Figure:
     ]
 
 
-def _pictures(model: PatchClassifier, data: Dataset, seed: int) -> dict[str, Figure]:
-    """What a few pictures are looked at by, and counted, in the last layer."""
-    inputs = next(pictures(model, data, limit=SHOWN, seed=seed))
-    shown = data.some(SHOWN, seed=seed).test.images[: len(inputs)].permute(0, 2, 3, 1).numpy()
+def _pictures(model: PatchClassifier, data: Dataset) -> dict[str, Figure]:
+    """What the test images of a small set are looked at by, and counted, in the last layer."""
+    images = data.test.images[: len(data.test)]
+    shown = images.permute(0, 2, 3, 1).numpy()
+    inputs = data.inputs(images.to(model.project.weight.device))
     last = attention_maps(model, inputs)[:, 0]  # (B, H, R, C)
     rolled = attention_rollout(model, inputs)[:, None]
     names = [f"head {head}" for head in range(last.shape[1])] + ["rollout"]

@@ -59,10 +59,7 @@ class RopeDino(Rotary):
     def waves(self) -> Tensor:
         """Rows alone, then columns alone, the same in all layers and heads; patches are those of the training grid."""
         size = 2 * math.pi * self.base ** (-torch.arange(self.width // 4) / (self.width // 4))
-        still = torch.zeros_like(size)
-        rows, columns = (2 / side * size for side in self.geometry.grid)
-        both = torch.stack([torch.cat([rows, still]), torch.cat([still, columns])], -1)
-        return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
+        return waves_on(size, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
         """One table of angles for all layers and heads."""
@@ -79,3 +76,10 @@ class RopeDino(Rotary):
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
         angles = 2 * math.pi * unit[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
         return turn_pairs(angles.flatten(2)[:, None], dtype)
+
+
+def waves_on(size: Tensor, grid: tuple[int, int]) -> Tensor:
+    """(2·d/4, 2): radians per row and per column of frequencies (d/4,) of coordinates from −1 to 1; rows alone first."""
+    still = torch.zeros_like(size)
+    rows, columns = (2 / side * size for side in grid)
+    return torch.stack([torch.cat([rows, still]), torch.cat([still, columns])], -1)
