@@ -42,6 +42,12 @@ def _figures(name: str = "mnist-jigsaw") -> dict[tuple[str, ...], list[float]]:
     return found
 
 
+def _shown(heading: str) -> list[list[str]]:
+    """The rows of the README's table that begins with these headings."""
+    table = re.search(rf"\| {re.escape(heading)}.*?\n\n", README, re.DOTALL)[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+
+
 FOLLOW, STAY = (f"jigsaw(grid=(7, 7), positions='{positions}')" for positions in ("follow", "stay"))
 FIXED, EACH = "mnist + jigsaw(grid=(7, 7))", "mnist + jigsaw(grid=(7, 7), per='image')"
 MOVED = "translation(by=(0, 1))"
@@ -87,8 +93,7 @@ def test_its_table_of_encodings_is_that_of_the_stored_run():
     columns = [
         (e, "agreement" if e == shuffled else "accuracy") for e in ("accuracy", shuffled, *resized, beyond, MOVED)
     ]
-    table = re.search(r"\| encoding \| as trained \|.*?\n\n", README, re.DOTALL)[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    rows = _shown("encoding | as trained")
     assert len(rows) > 10
     for name, *shown in rows:
         values = [figures[name.strip("`"), *column] for column in columns]
@@ -103,8 +108,7 @@ def test_its_table_of_ratios_is_that_of_the_stored_run():
         *((spec, metric) for spec in (told, untold) for metric in ("consistency", "difference")),
         ("shuffle(ratio=0.5, positions='told')", "accuracy"),
     ]
-    table = re.search(r"\| ratio in training \|.*?\n\n", README, re.DOTALL)[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    rows = _shown("ratio in training")
     assert len(rows) == 8
     for ratio, *shown in rows:
         for text, (evaluation, metric) in zip(shown, columns, strict=True):
@@ -125,8 +129,7 @@ def test_its_scorecard_is_that_of_the_stored_run():
         ("corruption(parameters='cifar', limit=100)", "error"),
         ("dense", "miou"),
     ]
-    table = re.search(r"\| encoding \| accuracy \| 15 %.*?\n\n", README, re.DOTALL)[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
+    rows = _shown("encoding | accuracy | 15 %")
     assert len(rows) == 8
     for name, *shown in rows:
         assert shown == [f"{figures[name.strip('`'), *column]:.1f}" for column in columns]
