@@ -67,15 +67,17 @@ def step(rounds: int, encodings: list[str]) -> None:
         descent = Descent(model, goal, label, None, "cosine", 1.0, 0.01, 0.0)
         ends = torch.full((3, 1, 1), -2.0), torch.full((3, 1, 1), 2.0)
         start = torch.randn(1, 3, 32, 32)
-        wanted = torch.cat([g.flatten() for g in goal.values()])
+        used = [name for name, g in goal.items() if g.any()]
+        wanted = torch.cat([goal[name].flatten() for name in used])
+        weights = [model.get_parameter(name) for name in used]
 
-        def bare(model=model, label=label, wanted=wanted, start=start) -> None:
+        def bare(model=model, label=label, wanted=wanted, weights=weights, start=start) -> None:
             x = start.clone().requires_grad_()
             for _ in range(10):
                 loss = F.cross_entropy(model(x), label)
-                found = torch.autograd.grad(loss, list(model.parameters()), create_graph=True, allow_unused=True)
-                here = torch.cat([g.flatten() for g in found if g is not None])
-                torch.autograd.grad((here - wanted[: len(here)]).square().sum(), x)
+                found = torch.autograd.grad(loss, weights, create_graph=True)
+                here = torch.cat([g.flatten() for g in found])
+                torch.autograd.grad((here - wanted).square().sum(), x)
 
         def ours(descent=descent, start=start, ends=ends) -> None:
             descent.run(start, ends, 10, 0.1, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -36,13 +37,13 @@ def april(
     the gradients a at the tokens, which the gradients of the position table and of the prefix give away. Then z gives the
     patches, exactly if a patch has no more pixels than there are channels, else the smallest that fit. It needs
     a first block without norm and residuals, ``vit(april=True)``.
-    Numbers and options are those of ``projection``; token_error: length of what is wrong in the tokens found over that of
-    the true ones. lost: share of the squared length of the pixels that the projection of patches does not keep, so that
+    Numbers and options are those of ``projection``; token_error: length of what is wrong in the tokens of the picture
+    found over that of the true ones. lost: share of the squared length of the pixels that the projection of patches does not keep, so that
     even true tokens do not give it.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
-    return recover(client, lambda case: invert(double, case, attacker))
+    return recover(client, lambda case: compared(double, case, invert(double, case, attacker)))
 
 
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:
@@ -61,13 +62,20 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     with torch.no_grad():
         patches = tokens[model.geometry.prefix :] - what_is_added(model, pos)[0] - model.project.bias
         pixels = _smallest(model, patches)
-        true = model.patch_tokens(case.inputs.double())[0] - model.project.bias
-        whole = split(case.inputs.double(), model.patch)[0]
-        kept = _smallest(model, true)
     about = told.judged(rank, condition, prefix=model.geometry.prefix)
-    about["token_error"] = float((patches - true).norm() / true.norm())
-    about["lost"] = float((whole - kept).square().sum() / whole.square().sum())
     return Found(join(pixels[None], pos.grid, model.patch), about)
+
+
+def compared(model: Classifier, case: Case, found: Found) -> Found:
+    """With what only the client can say of an answer: how wrong its tokens are, and what no tokens give."""
+    assert isinstance(model, ViT)
+    with torch.no_grad():
+        true, seen = (model.project(split(x.double(), model.patch)[0]) for x in (case.inputs, found.inputs))
+        whole = split(case.inputs.double(), model.patch)[0]
+        kept = _smallest(model, true - model.project.bias)
+        error = (seen - true).norm() / (true - model.project.bias).norm()
+        lost = (whole - kept).square().sum() / whole.square().sum()
+    return replace(found, about={**found.about, "token_error": float(error), "lost": float(lost)})
 
 
 def _smallest(model: ViT, patches: Tensor) -> Tensor:
