@@ -38,8 +38,8 @@ def april(
     patches, exactly if a patch has no more pixels than there are channels, else the smallest that fit. It needs
     a first block without norm and residuals, ``vit(april=True)``.
     Numbers and options are those of ``projection``; token_error: length of what is wrong in the tokens of the picture
-    found over that of the true ones. lost: share of the squared length of the pixels that the projection of patches does not keep, so that
-    even true tokens do not give it.
+    found over that of the true ones. lost: share of the squared length of the pixels that the projection of patches
+    does not keep, so that even true tokens do not give it.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
