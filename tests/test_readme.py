@@ -42,6 +42,15 @@ def _figures(name: str = "mnist-jigsaw") -> dict[tuple[str, ...], list[float]]:
     return found
 
 
+def _swept(name: str, column: str) -> dict[tuple[str, ...], float]:
+    """The figures of a stored run of one seed by encoding, a swept column, evaluation and metric."""
+    with (ROOT / "results" / f"{name}.csv").open() as file:
+        return {
+            (row["encoding"], row[column], row["evaluation"], row["metric"]): 100 * float(row["value"])
+            for row in csv.DictReader(file)
+        }
+
+
 def _shown(heading: str) -> list[list[str]]:
     """The rows of the README's table that begins with these headings."""
     table = re.search(rf"\| {re.escape(heading)}.*?\n\n", README, re.DOTALL)[0]
@@ -116,6 +125,32 @@ def test_its_table_of_ratios_is_that_of_the_stored_run():
             scale = 100 if metric == "difference" else 1
             spread = values and f"{statistics.fmean(values) / scale:.1f} ± {statistics.stdev(values) / scale:.1f}"
             assert text == (spread or "–")
+
+
+PUZZLE = "shuffle(ratio=0.15{})"
+TOLD = ", positions='told'"
+
+
+def test_its_table_of_variants_is_that_of_the_stored_run_and_keeps_the_order_of_the_paper():
+    figures = _swept("mjp-variants", "train.augment")
+    columns = [
+        ("accuracy", "accuracy"),
+        *((PUZZLE.format(way), metric) for way in ("", TOLD) for metric in ("consistency", "difference")),
+        ("shuffle(ratio=1.0, pixels=True)", "accuracy"),
+    ]
+    rows = _shown("| variant")
+    assert len(rows) == 12
+    for _, name, *shown in rows:
+        encoding, augment = [*re.findall("`(.*?)`", name), ""][:2]
+        for text, (evaluation, metric) in zip(shown, columns, strict=True):
+            value = figures.get((encoding, augment, evaluation, metric))
+            assert text == ("–" if value is None else f"{value / (100 if metric == 'difference' else 1):.1f}")
+    plain, none, shuffled = (
+        figures[encoding, "", PUZZLE.format(""), "consistency"]
+        for encoding in ("learned", "none", "learned + mjp(unknown=False, dal=None)")
+    )
+    told = figures["learned + mjp(dal=None)", "", PUZZLE.format(TOLD), "consistency"]
+    assert none == 100 and told > shuffled > plain
 
 
 def test_its_scorecard_is_that_of_the_stored_run():
