@@ -42,11 +42,11 @@ def _figures(name: str = "mnist-jigsaw") -> dict[tuple[str, ...], list[float]]:
     return found
 
 
-def _swept(name: str, column: str) -> dict[tuple[str, ...], float]:
-    """The figures of a stored run of one seed by encoding, a swept column, evaluation and metric."""
+def _swept(name: str, *columns: str) -> dict[tuple[str, ...], float]:
+    """The figures of a stored run of one seed by some columns, encoding, evaluation and metric."""
     with (ROOT / "results" / f"{name}.csv").open() as file:
         return {
-            (row["encoding"], row[column], row["evaluation"], row["metric"]): 100 * float(row["value"])
+            tuple(row[key] for key in (*columns, "encoding", "evaluation", "metric")): 100 * float(row["value"])
             for row in csv.DictReader(file)
         }
 
@@ -143,14 +143,40 @@ def test_its_table_of_variants_is_that_of_the_stored_run_and_keeps_the_order_of_
     for _, name, *shown in rows:
         encoding, augment = [*re.findall("`(.*?)`", name), ""][:2]
         for text, (evaluation, metric) in zip(shown, columns, strict=True):
-            value = figures.get((encoding, augment, evaluation, metric))
+            value = figures.get((augment, encoding, evaluation, metric))
             assert text == ("–" if value is None else f"{value / (100 if metric == 'difference' else 1):.1f}")
     plain, none, shuffled = (
-        figures[encoding, "", PUZZLE.format(""), "consistency"]
+        figures["", encoding, PUZZLE.format(""), "consistency"]
         for encoding in ("learned", "none", "learned + mjp(unknown=False, dal=None)")
     )
-    told = figures["learned + mjp(dal=None)", "", PUZZLE.format(TOLD), "consistency"]
+    told = figures["", "learned + mjp(dal=None)", PUZZLE.format(TOLD), "consistency"]
     assert none == 100 and told > shuffled > plain
+
+
+def test_its_table_of_families_is_that_of_the_stored_run_and_says_what_the_paper_says():
+    figures = _swept("mjp-backbones", "model", "train.augment")
+    grid = ", grid=(14, 14)"
+    told = PUZZLE.format(grid + TOLD)
+    columns = [
+        ("accuracy", "accuracy"),
+        *((spec, metric) for spec in (PUZZLE.format(grid), told) for metric in ("consistency", "difference")),
+    ]
+    found = {(model.split("(")[0], *rest): value for (model, *rest), value in figures.items()}
+    rows = _shown("family")
+    assert len(rows) == 10
+    for family, name, *shown in rows:
+        encoding, augment = [*re.findall("`(.*?)`", name), ""][:2]
+        for text, (evaluation, metric) in zip(shown, columns, strict=True):
+            value = found.get((family.strip("`"), augment, encoding, evaluation, metric))
+            assert text == ("–" if value is None else f"{value / (100 if metric == 'difference' else 1):.1f}")
+    small = "learned + mjp(ratio=0.03)"
+    for without, with_it, asked in (
+        (("vit", "", "learned"), ("vit", "", small), told),
+        (("swin", "", "learned"), ("swin", "", small), told),
+        (("resnet", "", "none"), ("resnet", "jigsaw(ratio=0.03)", "none"), PUZZLE.format(grid)),
+    ):
+        assert found[*with_it, asked, "consistency"] > found[*without, PUZZLE.format(grid), "consistency"]
+        assert found[*with_it, "accuracy", "accuracy"] > found[*without, "accuracy", "accuracy"] - 1
 
 
 def test_its_scorecard_is_that_of_the_stored_run():
