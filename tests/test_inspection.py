@@ -9,12 +9,14 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from tests.test_cli import vitpos
-from vitpos.analysis.looks import look_at_offsets, look_at_table
+from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
+from vitpos.analysis.look_at_table import look_at_table
 from vitpos.data.base import load
 from vitpos.errors import UserError
 from vitpos.inspection import inspect, of_model, subjects
 from vitpos.models import MODELS
-from vitpos.report.inside import plain, told
+from vitpos.report.inside import plain
+from vitpos.report.told import told
 
 GRID = (4, 7)
 
@@ -44,9 +46,9 @@ def checkpoint(path, dim=16, depth=2):
 
 def test_a_table_made_of_places_is_seen_as_one():
     numbers = look_at_table(grid_table()).numbers
-    assert numbers["projection"]["pca_residual"] < 0.01
+    assert numbers["projection"]["pca"]["residual"] < 0.01
     assert numbers["spectrum"]["table"]["centred"]["explained_2"] > 0.98
-    errors = {name: methods["ridge"]["grid_mae"] for name, methods in numbers["regression"].items()}
+    errors = {name: one["methods"]["ridge"]["grid_mae"] for name, one in numbers["regression"].items()}
     assert errors["table"] < 0.1 < 1 < errors["noise"]
     assert numbers["structure"]["nearby"]["verdict"] == numbers["structure"]["grid"]["verdict"] == "yes"
 
@@ -54,9 +56,31 @@ def test_a_table_made_of_places_is_seen_as_one():
 def test_biases_that_a_head_does_not_see_are_left_out_of_numbers_and_drawn():
     biases = {"layer 0": torch.randn(3, 7, 13)}
     biases["layer 0"][1, :3] = -torch.inf
-    look = look_at_offsets(biases, torch.randn(1, 3, 4, 2))
-    assert set(look.figures) == {"biases", "frequencies"}
-    assert all(math.isfinite(x) for numbers in look.numbers["biases"].values() for x in numbers.values())
+    pair = torch.randn(7, 4), torch.randn(13, 4)
+    look = look_at_offsets(biases, torch.randn(1, 3, 4, 2), {"layer 0": pair})
+    assert set(look.figures) == {"biases", "frequencies", "decomposed-rows", "decomposed-columns"}
+    numbers = look.numbers["biases"]["layer 0"]
+    assert all(
+        math.isfinite(x) for values in numbers.values() for x in (values if isinstance(values, list) else [values])
+    )
+
+
+def test_what_biases_go_by_is_told_apart():
+    down, right = (torch.arange(1 - side, side).double() for side in GRID)
+    heads = [
+        -(down[:, None].square() + right.square()).sqrt(),  # distance alone
+        down.abs()[:, None].expand(-1, len(right)),  # rows alone
+        right.expand(len(down), -1),  # changes its sign with query and key
+    ]
+    numbers = bias_numbers(torch.stack(heads))
+    assert numbers["by_distance"][0] == numbers["by_row"][1] == numbers["turned"][2] == pytest.approx(1)
+    assert numbers["turned"][0] == numbers["turned"][1] == pytest.approx(0) and numbers["by_column"][1] < 0.01
+    alike = bias_numbers(torch.stack([heads[0], heads[0]]))
+    assert alike["diversity"] == pytest.approx(0) and numbers["diversity"] > 0.5
+    pairs = torch.randn(1, 7, 13)
+    weights = (4 - down.abs())[:, None] * (7 - right.abs())
+    spread = torch.cat([value.expand(int(n)) for value, n in zip(pairs.flatten(), weights.flatten(), strict=True)])
+    assert bias_numbers(pairs)["deviation"] == [pytest.approx(spread.double().std(correction=0).item())]
 
 
 @pytest.mark.parametrize("encoding", ["none", "learned", "rope", "relative", "sape2", "cope", "cpe", "learned + mjp"])
@@ -68,9 +92,10 @@ def test_every_encoding_can_be_looked_at(encoding, model):
     numbers = json.loads(json.dumps(plain(seen.look.numbers), allow_nan=False))
     assert numbers["grid"] == [4, 7] and len(numbers["work"]["probe_r2"]) == built.geometry.depth + 1
     assert ("table" in numbers) == ("learned" in encoding)
-    assert {"where", "attention", "mean-attention", "attention-distance"} <= set(seen.look.figures)
+    assert {"where", "attention", "mean-attention", "mean-logits", "attention-distance"} <= set(seen.look.figures)
+    assert "offsets" in numbers or encoding not in ("rope", "relative")
     assert ("gates-0" in seen.look.figures) == (encoding in ("sape2", "cope"))
-    assert "place from tokens, R² by layer" in told(seen.look.numbers)
+    assert "place from tokens, R² by layer" in [heading for heading, _, _ in told(seen.look.numbers)]
 
 
 def test_attention_is_drawn_on_pictures_of_ones_own(tmp_path):
@@ -80,8 +105,8 @@ def test_attention_is_drawn_on_pictures_of_ones_own(tmp_path):
         Image.new("L", (28, 28), 90).save(file)
     built = MODELS.build("vit(patch=(7, 4), dim=16, depth=1, heads=2)", data.shape, 10, "learned")
     subject = of_model("it", built, data, encoding="learned")
-    drawn = inspect(subject, images=8, files=files).look.figures["attention"]
-    assert len(drawn.axes) == 2 * (1 + 2 + 1), "a row for each, with two heads and the rollout"
+    drawn = inspect(subject, images=8, files=files).look.figures["attention"].figure
+    assert len(drawn.axes) == 2 * (1 + 2 + 1) + 1, "a row for each, with two heads and the rollout, and a bar"
     with pytest.raises(UserError, match="28x28"):
         Image.new("L", (20, 28)).save(files[0])
         inspect(subject, images=8, files=files)
@@ -102,11 +127,11 @@ def test_inspect_tells_a_foreign_checkpoint_and_draws_it(tmp_path):
     assert "learned" in done.stdout and "yes (effect" in done.stdout
     numbers = json.loads((tmp_path / "out" / "inspect.json").read_text())
     assert numbers["grid"] == [4, 7] and numbers["prefix_tokens"] == ["CLS"] and numbers["kind"] == "timm"
-    for name in ("similarity", "pca-2d", "pca-3d", "spectrum", "norms"):
+    for name in ("similarity", "pca-2d", "pca-3d", "spectrum-variance", "spectrum-accumulated", "norms"):
         with Image.open(tmp_path / "out" / f"{name}.png") as picture:
             assert min(picture.size) > 100
     page = (tmp_path / "out" / "inspect.html").read_text()
-    assert page.count("data:image/png") == 5 and "http" not in page.replace("http-equiv", "")
+    assert page.count("data:image/png") == 6 and "http" not in page.replace("http-equiv", "")
 
 
 def test_compare_sets_two_side_by_side(tmp_path):
@@ -114,7 +139,10 @@ def test_compare_sets_two_side_by_side(tmp_path):
     done = vitpos("compare", one, other, "--out", tmp_path / "out", "--grid", "4x7")
     assert done.returncode == 0, done.stderr
     assert "one.safetensors" in done.stdout and "other.safetensors" in done.stdout
-    assert (tmp_path / "out" / "compare.html").exists()
+    assert (tmp_path / "out" / "compare.html").exists() and "(CKA)" in done.stdout
+    assert len(json.loads((tmp_path / "out" / "compare.json").read_text())) == 2
+    each = vitpos("compare", one, other, "--out", tmp_path / "out", "--grid", "4x7", "--grid", "7x4")
+    assert each.returncode == 0 and "7×4" in each.stdout
     assert {path.parent.name[:2] for path in (tmp_path / "out").rglob("inspect.json")} == {"00", "01"}
 
 
@@ -149,5 +177,29 @@ def test_runs_of_ours_are_known_by_their_folders_and_by_their_weights(tmp_path):
     for path in (tmp_path / "run", cell, cell / "weights.safetensors"):
         ((name, make),) = subjects(path)
         assert name.startswith("learned · attention") and make().table.shape == (4, 4, 8)
-    with pytest.raises(UserError, match="knows its grid"):
-        subjects(cell, (4, 4))
+
+
+def test_cells_that_have_nothing_to_see_do_not_keep_the_others_from_being_seen(tmp_path):
+    (tmp_path / "tiny.toml").write_text(
+        "data = 'mnist(limit=64)'\nmodel = ['cnn', 'attention(patch=7, dim=8)', 'swin(patch=4, dim=8, depths=(1,), "
+        "heads=(2,))']\nencoding = 'none'\n[train]\nepochs = 0\n"
+    )
+    assert vitpos("run", tmp_path / "tiny.toml", "--out", tmp_path / "run").returncode == 0
+    done = vitpos("inspect", tmp_path / "run", "--out", tmp_path / "out", "--images", "8")
+    assert done.returncode == 0, done.stderr
+    every = {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*/inspect.json")}
+    assert len(every) == 3 and sum("without patches" in one.get("why", "") for one in every.values()) == 1
+    assert sum("work" in one for one in every.values()) == 1
+    ((_, make),) = [pair for pair in subjects(tmp_path / "run") if "swin" in pair[0]]
+    swin = make()
+    assert list(swin.biases) == ["layer 1"] and swin.biases["layer 1"].shape == (2, 13, 13) and swin.model is None
+    alone = next(path for path in (tmp_path / "run" / "cells").iterdir() if "cnn" in path.name)
+    refused = vitpos("inspect", alone, "--out", tmp_path / "none")
+    assert refused.returncode == 2 and "without patches" in refused.stderr and not (tmp_path / "none").exists()
+
+
+def test_what_is_slow_is_looked_at_when_asked_for():
+    pytest.importorskip("umap")
+    numbers = look_at_table(grid_table()[:3, :4], slow=True).numbers
+    assert set(numbers["regression"]["table"]["methods"]) == {"ridge", "minimum_norm", "svm", "mlp"}
+    assert 0 <= numbers["projection"]["umap"]["residual"] <= 1

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -195,7 +193,7 @@ def inspect(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
-    _look([source], out, _grid(grid), images, pictures or [], slow, "inspect")
+    _look([source], out, [_grid(grid)], images, pictures or [], slow, "inspect")
 
 
 @app.command()
@@ -203,7 +201,10 @@ def compare(
     first: Annotated[Path, Argument(metavar="A", help="a cell of a run, or a checkpoint")],
     second: Annotated[Path, Argument(metavar="B", help="another")],
     out: Annotated[Path, Option(help="the folder for numbers, figures and a page")],
-    grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
+    grids: Annotated[
+        list[str] | None,
+        Option("--grid", help="rows and columns, as 14x14, where a checkpoint cannot say; twice: of A, of B"),
+    ] = None,
     images: Annotated[int, Option(min=5, help="test images on which runs are watched")] = 256,
     pictures: Annotated[
         list[Path] | None, Option("--image", metavar="FILE", help="pictures on which runs' attention is drawn")
@@ -211,38 +212,46 @@ def compare(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
-    _look([first, second], out, _grid(grid), images, pictures or [], slow, "compare")
+    asked = [_grid(text) for text in grids or []] or [_grid(None)]
+    if len(asked) > 2:
+        raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
+    _look([first, second], out, asked * (2 // len(asked)), images, pictures or [], slow, "compare")
 
 
 def _look(
     sources: list[Path],
     out: Path,
-    grid: tuple[int, int] | None,
+    grids: list[tuple[int, int] | None],
     images: int,
     files: list[Path],
     slow: bool,
     name: str,
 ) -> None:
-    from vitpos.inspection import Inspection, Subject, inspect, subjects
+    from vitpos.inspection import inspect_each, subjects, unfinished
     from vitpos.progress import show_columns, watching
-    from vitpos.report.inside import side_by_side, write_inspections
+    from vitpos.report.inside import slug, write_all, write_inspection, write_page
+    from vitpos.report.told import side_by_side
 
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; give a folder")
-    held = [(source, subjects(source, grid)) for source in sources]
-    for source, found in held:
+    held = [subjects(source, grid) for source, grid in zip(sources, grids, strict=True)]
+    for source, found in zip(sources, held, strict=True):
         if name == "compare" and len(found) > 1:
             raise UserError(f"{source} holds {len(found)} models; compare one of them, as {source / 'cells'}/…")
-    every = [pair for _, found in held for pair in found]
-
-    def look(make: Callable[[], Subject]) -> Inspection:
-        return inspect(make(), images=images, files=files, slow=slow)
-
+    every = [pair for found in held for pair in found]
+    seen = []
     with watching(len(every)) as now:
-        seen = [now(title, partial(look, make)) for title, make in every]
-    page = write_inspections(out, seen, name=name)
-    show_columns([one.subject.name for one in seen], side_by_side(seen))
-    print(f"page: {page}, with inspect.json and figures beside it", file=sys.stderr)
+        for number, one in enumerate(inspect_each(every, now, images=images, files=files, slow=slow)):
+            seen.append((one, write_inspection(out / slug(number, one) if len(every) > 1 else out, one)))
+    looked = [one for one, _ in seen]
+    page = write_page(out / f"{name}.html", seen)
+    if len(looked) > 1:
+        write_all(out / f"{name}.json", looked)
+    show_columns([one.subject.name for one in looked], [(key, values) for key, _, values in side_by_side(looked)])
+    for source in sources:
+        if left := unfinished(source):
+            print(f"note: {left} of {source} are not trained yet and not shown", file=sys.stderr)
+    print(f"numbers: {out / name}.json\npage:    {page}", file=sys.stderr)
 
 
 def _grid(text: str | None) -> tuple[int, int] | None:

@@ -9,21 +9,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from vitpos import lab
-from vitpos.analysis.looks import Look, look_at_offsets, look_at_table, look_at_work
+from vitpos.analysis.look import Drawn, Look
+from vitpos.analysis.look_at_offsets import look_at_offsets
+from vitpos.analysis.look_at_table import look_at_table
+from vitpos.analysis.look_at_work import look_at_work
 from vitpos.analysis.offsets import offset_biases, rotary_frequencies
 from vitpos.analysis.similarity import position_vectors
 from vitpos.attacks.pictures import own
 from vitpos.cells import Cell
 from vitpos.data.base import Dataset, load
 from vitpos.encodings.rope_dino import waves_on
-from vitpos.errors import UserError
+from vitpos.errors import UserError, WorkError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
 from vitpos.interop.files import read_contents
 from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.swin import Stage, Swin
+from vitpos.store import Folder
 
 Grid = tuple[int, int]
 
@@ -36,6 +40,7 @@ class Subject:
     about: dict[str, Any]
     table: Tensor | None = None  # (R, C, D), what is added to tokens
     biases: dict[str, Tensor] = field(default_factory=dict)  # by layer: (H, 2R − 1, 2C − 1)
+    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by layer: (2R − 1, d), (2C − 1, d)
     waves: Tensor | None = None  # (depth, H, pairs, 2)
     model: PatchClassifier | None = None
     data: Dataset | None = None
@@ -50,12 +55,23 @@ class Inspection:
 
 
 def subjects(path: Path, grid: Grid | None = None) -> list[tuple[str, Callable[[], Subject]]]:
-    """What a folder of a run, a file of weights of ours or anyone's checkpoint holds, by name, each made when called."""
+    """What a folder of a run, a file of weights of ours or anyone's checkpoint holds, by name, each made when called.
+
+    Models of ours know their ``grid``; it is for checkpoints that cannot say theirs.
+    """
     if (path / "experiment.json").exists() or (path / "cell.json").exists() or _ours(path):
-        if grid is not None:
-            raise UserError(f"{path} is a model of ours, which knows its grid; leave --grid out")
         return [(_named(cell), partial(_of_cell, cell, make)) for cell, make in lab.trained(path)]
-    return [(path.name, lambda: of_checkpoint(open_checkpoint(path, grid=grid)))]
+    return [(str(path), lambda: of_checkpoint(open_checkpoint(path, grid=grid)))]
+
+
+def unfinished(path: Path) -> str:
+    """How many cells of a run are not trained yet, in words; nothing if all are."""
+    if not (path / "experiment.json").exists():
+        return ""
+    folder = Folder.open(path)
+    every = folder.experiment.cells
+    left = len(every) - len([run for _, run in folder.runs if run.trained])
+    return f"{left} of {len(every)} cells" if left else ""
 
 
 def _ours(path: Path) -> bool:
@@ -76,14 +92,13 @@ def of_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> S
         raise UserError(f"{name}: a model without patches has no positions to look at; take a vit, attention or swin")
     geometry = model.geometry
     vectors = position_vectors(model)
-    biases = None if model.by_slot else offset_biases(model.encoding, geometry)
     about = {
         "kind": "vitpos",
         "encodings": {encoding: "as trained"},
         "grid": list(geometry.grid),
         "grid_source": "the model",
         "axes": "row-major, rows before columns",
-        "prefix_tokens": geometry.prefix,
+        "prefix_tokens": ["prefix"] * geometry.prefix,
         "patch": list(model.patch),
         "dim": geometry.dim,
         "depth": geometry.depth,
@@ -93,16 +108,27 @@ def of_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> S
         name,
         about,
         table=vectors.unflatten(0, geometry.grid) if vectors.any() else None,
-        biases={} if biases is None else {f"layer {layer}": table for layer, table in enumerate(biases)},
+        biases=_biases(model),
         waves=rotary_frequencies(model.encoding),
         model=None if model.by_slot else model,
         data=data,
     )
 
 
+def _biases(model: PatchClassifier) -> dict[str, Tensor]:
+    """The tables of biases by layer, of a Swin those of the windows of each stage."""
+    if isinstance(model, Swin):
+        stages = [stage for stage in model.stages if isinstance(stage, Stage)]
+        tables = [offset_biases(stage.encoding, stage.geometry) for stage in stages]
+    else:
+        tables = [offset_biases(model.encoding, model.geometry)]
+    layers = [layer for table in tables if table is not None for layer in table]
+    return {f"layer {number}": layer for number, layer in enumerate(layers, 1)}
+
+
 def of_checkpoint(found: Checkpoint) -> Subject:
     """A foreign checkpoint: its tables, without a model to run."""
-    about = {
+    about: dict[str, Any] = {
         "kind": found.naming,
         "encodings": found.encodings,
         "grid": list(found.grid) if found.grid else None,
@@ -110,15 +136,25 @@ def of_checkpoint(found: Checkpoint) -> Subject:
         "axes": found.axes,
         "prefix_tokens": list(found.tokens),
         "patch": list(found.patch) if found.patch else None,
+        "channels": found.channels,
         "dim": found.dim,
         "depth": found.depth,
         "heads": found.heads,
+        "prefix_norms": None if found.prefix is None else found.prefix.norm(dim=1).tolist(),
     }
-    biases = {name.split(".attn")[0]: table.permute(2, 0, 1) for name, table in found.relative.items()}
+    biases = {_layer(name): table.permute(2, 0, 1) for name, table in found.relative.items() if table.any()}
+    if found.relative and not biases:
+        about["biases"] = "all biases are 0, as before any training"
+    decomposed = {_layer(name): pair for name, pair in found.decomposed.items()}
     waves = None if found.frequencies is None else found.frequencies.mT
     if found.periods is not None and found.grid is not None:
         waves = waves_on(2 * math.pi / found.periods, found.grid)[None, None]
-    return Subject(found.path.name, about, found.table, biases, waves)
+    return Subject(str(found.path), about, found.table, biases, decomposed, waves)
+
+
+def _layer(name: str) -> str:
+    """What tells a layer in the name of a tensor: all that comes before its attention."""
+    return name.split(".attn")[0].split(".attention")[0]
 
 
 def inspect(
@@ -128,18 +164,40 @@ def inspect(
     if files and (subject.model is None or subject.data is None):
         raise UserError(f"{subject.name} is no model that could look at {files[0]}; leave --image out")
     numbers: dict[str, Any] = {"name": subject.name, **subject.about}
-    figures: dict[str, Figure] = {}
+    figures: dict[str, Drawn] = {}
     for name, look in _looks(subject, images, files, slow, seed):
         numbers[name] = look.numbers
         figures |= look.figures
+    if len(numbers) == 1 + len(subject.about):
+        numbers["why"] = "nothing about places is stored, and there is no model of one grid to be watched"
     return Inspection(subject, Look(numbers, figures))
+
+
+def inspect_each(
+    every: Sequence[tuple[str, Callable[[], Subject]]],
+    look: Callable[[str, Callable[[], Inspection]], Inspection],
+    **options: Any,
+) -> Iterator[Inspection]:
+    """Inspects several subjects, each by ``look(name, work)``; of those that cannot be looked at, why.
+
+    If there is only one, or nothing is left, that is an error.
+    """
+    seen = 0
+    for number, (name, make) in enumerate(every, 1):
+        try:
+            yield look(name, lambda make=make: inspect(make(), **options))  # type: ignore[misc]
+            seen += 1
+        except (UserError, WorkError) as error:
+            if not seen and number == len(every):
+                raise
+            yield Inspection(Subject(name, {}), Look({"name": name, "why": str(error)}))
 
 
 def _looks(subject: Subject, images: int, files: Sequence[Path], slow: bool, seed: int) -> Iterator[tuple[str, Look]]:
     if subject.table is not None:
         yield "table", look_at_table(subject.table, slow=slow, seed=seed)
-    if subject.biases or subject.waves is not None:
-        yield "offsets", look_at_offsets(subject.biases, subject.waves)
+    if subject.biases or subject.decomposed or subject.waves is not None:
+        yield "offsets", look_at_offsets(subject.biases, subject.waves, subject.decomposed)
     if subject.model is not None and subject.data is not None:
         shown = own(subject.model, subject.data, files) if files else None
         yield "work", look_at_work(subject.model, subject.data, images=images, shown=shown, seed=seed)

@@ -212,7 +212,13 @@ def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figur
 
 
 def tiles(
-    maps: np.ndarray, grid: tuple[int, int], *, title: str, label: str = "cosine similarity", top: float | None = 1.0
+    maps: np.ndarray,
+    grid: tuple[int, int],
+    *,
+    title: str,
+    label: str = "cosine similarity",
+    low: float | None = None,
+    top: float | None = 1.0,
 ) -> Figure:
     """An R×C tile of R×C maps (N, N), one for each place; a dot marks the place itself."""
     rows, columns = grid
@@ -222,7 +228,7 @@ def tiles(
     apart = ((0, 0), (0, 0), (0, 1), (0, 1))  # a blank row and column after each map
     whole = np.pad(maps.reshape(rows, columns, rows, columns), apart, constant_values=np.nan)
     whole = whole.transpose(0, 2, 1, 3).reshape(rows * (rows + 1), -1)[:-1, :-1]
-    picture = axes.imshow(whole, cmap="viridis", vmin=maps.min(), vmax=top)
+    picture = axes.imshow(whole, cmap="viridis", vmin=low, vmax=top)
     row, column = np.divmod(np.arange(rows * columns), columns)
     axes.plot(column * (columns + 2), row * (rows + 2), ".", color="white", ms=2)
     axes.axis("off")

@@ -12,24 +12,25 @@ from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
 from vitpos.analysis.figures import COLOURS, GREY, SOFT
 
-MOST = 12  # maps in a row, and rows
 
-
-def maps(rows: Mapping[str, np.ndarray], *, label: str, heads: bool = True, signed: bool = False) -> Figure:
+def maps(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = True, signed: bool = False) -> Figure:
     """Small maps (n, R, C), a row of them for each name, all on one scale; what is not finite is left grey.
 
-    ``heads``: each is headed by its number. ``signed``: zero is white, and the scale goes as far to either side as the
-    values go.
+    ``numbered``: the first row is headed by numbers from 1. ``signed``: zero is white, and the scale goes as far to
+    either side as the values go.
     """
-    shown = {name: np.where(np.isfinite(stack), stack, np.nan)[:MOST] for name, stack in list(rows.items())[:MOST]}
+    shown = {name: np.where(np.isfinite(stack), stack, np.nan) for name, stack in rows.items()}
     values = np.concatenate([stack[np.isfinite(stack)] for stack in shown.values()])
     low, top = (values.min(), values.max()) if len(values) else (0.0, 1.0)
+    if top - low <= 1e-6 * max(abs(low), abs(top)):  # what differs by rounding alone is all the same
+        low, top = low - 0.5 * abs(low) - 0.5, top + 0.5 * abs(top) + 0.5
     if signed:
         top = max(abs(low), abs(top)) or 1.0
         low = -top
     count = max(map(len, shown.values()))
     sides = np.array([stack.shape[1:] for stack in shown.values()]).max(0)
-    wide, high = 1.1 * count, float(np.clip(1.1 * sides[0] / sides[1], 0.3, 2.2)) * len(shown)
+    each = 1.1 if count <= 8 else 0.7
+    wide, high = each * count, each * float(np.clip(sides[0] / sides[1], 0.3, 2)) * len(shown)
     figure = Figure(figsize=(wide + 2.3, high + 0.5))
     whole = figure.add_gridspec(
         len(shown), 1, left=1.2 / (wide + 2.3), right=(1.2 + wide) / (wide + 2.3), bottom=0.1 / (high + 0.5), hspace=0.1
@@ -39,8 +40,13 @@ def maps(rows: Mapping[str, np.ndarray], *, label: str, heads: bool = True, sign
         _frame(axes)
         image = axes.imshow(_strip(stack, count), cmap="RdBu_r" if signed else "viridis", vmin=low, vmax=top)
         axes.set_ylabel(name, fontsize=8, rotation=0, ha="right", va="center")
-        for head in range(len(stack) if heads and not number else 0):
-            axes.text((head + 0.5) * (stack.shape[2] + 1) - 1, -1, str(head), ha="center", va="bottom", fontsize=8)
+        step = stack.shape[2] + 1
+        for place in range(1, count):  # between maps, and where a row has fewer, the paper is seen
+            axes.axvspan(
+                place * step - 1.5, place * step - 0.5 if place < len(stack) else count * step, color="white", lw=0
+            )
+        for place in range(count if numbered and not number else 0):
+            axes.text((place + 0.5) * step - 1, -1, str(place + 1), ha="center", va="bottom", fontsize=8)
     bar = figure.colorbar(image, cax=figure.add_axes(((1.3 + wide) / (wide + 2.3), 0.25, 0.1 / (wide + 2.3), 0.5)))
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=8)
@@ -48,7 +54,7 @@ def maps(rows: Mapping[str, np.ndarray], *, label: str, heads: bool = True, sign
 
 
 def _strip(stack: np.ndarray, count: int) -> np.ma.MaskedArray:
-    """Maps (n, R, C) in a row with blank columns between them, as wide as ``count`` of them; gaps are masked and white."""
+    """Maps (n, R, C) in a row with blank columns between them, as wide as ``count`` of them."""
     gaps = np.pad(stack, ((0, count - len(stack)), (0, 0), (0, 1)), constant_values=np.nan)
     return np.ma.masked_invalid(np.concatenate(list(gaps), 1)[:, :-1])
 
@@ -60,8 +66,8 @@ def _frame(axes: Axes) -> None:
     axes.spines[:].set_visible(False)
 
 
-def places(laid: np.ndarray, *, title: str) -> Figure:
-    """Places (R, C, 2) or (R, C, 3), neighbours joined: along rows in blue, along columns in red; the first one marked."""
+def places(laid: np.ndarray, *, title: str, labels: Sequence[str] = ()) -> Figure:
+    """Places (R, C, 2) or (R, C, 3), neighbours joined: along rows in blue, along columns in red; the first is black."""
     flat, points = laid.shape[2] == 2, laid.reshape(-1, laid.shape[2])
     figure = Figure(figsize=(4, 4))
     axes = figure.add_subplot() if flat else figure.add_subplot(projection="3d")
@@ -73,6 +79,8 @@ def places(laid: np.ndarray, *, title: str) -> Figure:
     axes.plot(*points[:1].T, "o", ms=6, color="black")
     axes.set_title(title, fontsize=9)
     axes.tick_params(labelsize=7)
+    for axis, label in zip("xyz"[: laid.shape[2]], labels, strict=False):
+        getattr(axes, f"set_{axis}label")(label, fontsize=8)
     if flat:
         axes.set_aspect("equal", adjustable="datalim")
         axes.spines[["top", "right"]].set_visible(False)
@@ -81,14 +89,13 @@ def places(laid: np.ndarray, *, title: str) -> Figure:
 
 def frequencies(waves: np.ndarray) -> Figure:
     """The frequency plane (depth, H, pairs, 2) of rotations: a panel for each layer, a colour for each head."""
-    shown = waves[:MOST]
-    columns = min(4, len(shown))
-    lines = -(-len(shown) // columns)
+    columns = min(4, len(waves))
+    lines = -(-len(waves) // columns)
     figure = Figure(figsize=(2.2 * columns + 0.4, 2.2 * lines + 0.3), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    for axes in panels.flat[len(shown) :]:
+    for axes in panels.flat[len(waves) :]:
         axes.axis("off")
-    for layer, (axes, heads) in enumerate(zip(panels.flat, shown, strict=False)):
+    for layer, (axes, heads) in enumerate(zip(panels.flat, waves, strict=False), 1):
         for head, pairs in enumerate(heads):
             axes.plot(pairs[:, 1], pairs[:, 0], ".", ms=4, color=COLOURS[head % len(COLOURS)])
         axes.axhline(0, lw=0.5, color=GREY)
@@ -100,17 +107,28 @@ def frequencies(waves: np.ndarray) -> Figure:
     return figure
 
 
-def beside(pictures: np.ndarray, stacks: np.ndarray, names: Sequence[str]) -> Figure:
-    """Pictures (B, height, width, channels), each in a row with its maps (B, n, R, C), every map on a scale of its own."""
-    count = min(MOST, stacks.shape[1])
-    figure = Figure(figsize=(1.15 * (count + 1), 1.2 * len(pictures) + 0.2), layout="constrained")
+def beside(
+    pictures: np.ndarray,
+    stacks: np.ndarray,
+    names: Sequence[str],
+    *,
+    limits: tuple[float, float],
+    label: str,
+) -> Figure:
+    """Pictures (B, height, width, channels), each in a row with its maps (B, n, R, C), all on one scale."""
+    count = stacks.shape[1]
+    each = 1.15 if count <= 8 else 0.75
+    figure = Figure(figsize=(each * (count + 1) + 0.6, each * len(pictures) + 0.3), layout="constrained")
     grid = figure.subplots(len(pictures), count + 1, squeeze=False)
     for first, (line, picture, stack) in enumerate(zip(grid, pictures, stacks, strict=True)):
         for axes in line:
             _frame(axes)
         line[0].imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255)
-        for axes, one, name in zip(line[1:], stack, names, strict=False):
-            axes.imshow(one, cmap="viridis")
+        for axes, one, name in zip(line[1:], stack, names, strict=True):
+            image = axes.imshow(one, cmap="viridis", vmin=limits[0], vmax=limits[1])
             if not first:
                 axes.set_title(name, fontsize=8)
+    bar = figure.colorbar(image, ax=grid, fraction=0.03, pad=0.01)
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=8)
     return figure

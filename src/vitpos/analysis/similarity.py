@@ -24,3 +24,13 @@ def cosine_similarity(vectors: Tensor) -> Tensor:
     norms = vectors.norm(dim=1, keepdim=True)
     unit = torch.where(norms > 0, vectors / norms, 0)
     return unit @ unit.mT
+
+
+def linear_cka(one: Tensor, other: Tensor) -> float | None:
+    """How alike two sets of vectors (N, D) and (N, E) of the same places are: 1 if one is the other, turned and scaled.
+
+    Linear centred kernel alignment (Kornblith et al., ICML 2019); None if one of them does not vary.
+    """
+    a, b = (x.double() - x.double().mean(0) for x in (one, other))
+    lengths = (a.mT @ a).norm() * (b.mT @ b).norm()
+    return float((a.mT @ b).square().sum() / lengths) if lengths > 0 else None

@@ -97,7 +97,7 @@ class Stage(nn.Module):
         merge: bool,
     ):
         super().__init__()
-        self.window, self.encoding = inside.grid, encoding
+        self.window, self.geometry, self.encoding = inside.grid, inside, encoding
         self.merge = Merge(inside.dim // 2) if merge else None
         self.blocks = nn.ModuleList(
             WindowBlock(inside, int(inside.dim * mlp), rate, shifted=layer % 2 == 1)
