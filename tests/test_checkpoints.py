@@ -409,7 +409,7 @@ def test_timms_checkpoints_are_recognised(tmp_path, name, options, grid, encodin
     if "learned" in encodings and state.get("pos_embed", drawn(1)).ndim == 3:
         assert torch.equal(found.table.flatten(0, 1), state["pos_embed"][0, len(found.prefix) :])
     if grid is not None:
-        assert found.grid == grid
+        assert (found.grid, found.grid_source) == (grid, "as asked")
 
 
 def test_relative_tables_have_the_shape_of_their_offsets(tmp_path):
@@ -425,7 +425,20 @@ def test_relative_tables_have_the_shape_of_their_offsets(tmp_path):
     assert [shape(table) for table in found.relative.values()] == [(5, 9, HEADS)] * 2 and found.heads == HEADS
     assert torch.equal(next(iter(found.relative.values())).flatten(0, 1), table[:-3]), "the last three are CLS's"
     save(path, state | {"blocks.0.attn.relative_position_index": swin_index(GRID)})
-    assert [shape(table) for table in open_checkpoint(path).relative.values()] == [(5, 9, HEADS)] * 2
+    found = open_checkpoint(path)
+    assert [shape(table) for table in found.relative.values()] == [(5, 9, HEADS)] * 2
+    assert (found.grid, found.grid_source) == (GRID, "blocks.0.attn.relative_position_index")
+
+
+def test_windows_are_the_grid_where_they_alone_have_tables(tmp_path):
+    swin = peer("timm.models.swin_transformer").SwinTransformer
+    state = swin(img_size=(8, 32), patch_size=2, window_size=(2, 4), embed_dim=8, depths=(1, 1), num_heads=(2, 4))
+    name = "layers.0.blocks.0.attn.relative_position_index"
+    save(tmp_path / "model.safetensors", state.state_dict() | {name: swin_index((2, 4))})
+    (tmp_path / "config.json").write_text('{"image_size": [8, 32]}')
+    found = open_checkpoint(tmp_path)
+    assert [shape(table) for table in found.relative.values()] == [(3, 7, 2), (3, 7, 4)]
+    assert (found.grid, found.grid_source) == ((2, 4), name), "and not the picture's 4x16"
 
 
 def test_windows_of_late_stages_may_be_smaller(tmp_path):

@@ -18,7 +18,7 @@ from vitpos.interop.files import Contents, read_contents
 from vitpos.interop.formats import one_line
 from vitpos.interop.grids import Clue, Grid, of_image, written
 from vitpos.interop.naming import Trunk, find_trunk
-from vitpos.interop.relative import bias_tables, decomposed, largest, networks, windows
+from vitpos.interop.relative import bias_tables, decomposed, laid_out, largest, networks, windows
 from vitpos.interop.rotary import Rotations, find_rotations, rotary_grids
 
 CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, in front of a block (CPE, PEG)
@@ -71,7 +71,7 @@ def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
     asked = Clue(added.grid, added.source) if added else Clue(grid, "as asked") if grid else None
     relative = bias_tables(trunk, [*([asked] if asked else []), *known], grid, strict=added is None, path=path)
     apart = decomposed(trunk, path)
-    told = asked or next(iter(rotary_grids(trunk)), None) or largest(apart) or image
+    told = asked or next(iter(rotary_grids(trunk)), None) or largest(apart) or laid_out(relative, known) or image
     rotations = find_rotations(trunk, contents.about, path)
     frequencies, periods = (rotations.frequencies, rotations.periods) if rotations else (None, None)
     widths = {rows.shape[1] for rows, _ in apart.values()} | ({4 * len(periods)} if periods is not None else set())

@@ -39,6 +39,16 @@ def largest(apart: Mapping[str, tuple[Tensor, Tensor]]) -> Clue | None:
     return max(grids, key=lambda clue: clue.grid[0] * clue.grid[1], default=None)
 
 
+def laid_out(relative: Mapping[str, Tensor], known: Sequence[Clue]) -> Clue | None:
+    """The grid of the biases (2R−1, 2C−1, H) with the most offsets, and what said so."""
+    if not relative:
+        return None
+    name = max(relative, key=lambda name: relative[name][..., 0].numel())
+    grid = _half(relative[name].shape[:2])
+    assert grid is not None
+    return next((clue for clue in known if clue.grid == grid), Clue(grid, name))
+
+
 def bias_tables(
     trunk: Trunk, known: Sequence[Clue], asked: Grid | None, *, strict: bool, path: str
 ) -> dict[str, Tensor]:
