@@ -526,8 +526,12 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, suffix, legacy):
 def one_line_about(path, match, **options):
     with warnings.catch_warnings(action="error"), pytest.raises(UserError, match=match) as caught:
         open_checkpoint(path, **options)
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 600 + len(str(path)) and str(path) in message
+    assert_one_line(caught.value, path)
+
+
+def assert_one_line(error, path):
+    message = str(error)
+    assert message.isprintable() and len(message) < 600 + len(str(path)) and str(path) in message
 
 
 def npy(shape, content=b"", kind="<f4"):
@@ -591,6 +595,35 @@ def test_what_is_no_checkpoint_gets_one_clear_line(tmp_path):
     one_line_about(tmp_path / "d.pt", "is a TorchScript program, which is not run")
     torch.save(torch.nn.Linear(2, 2), tmp_path / "e.pt")
     one_line_about(tmp_path / "e.pt", "wants torch.nn.modules.linear.Linear of Python to be run")
+
+
+ODD = ["a\nb", "\x1b[31mred\x1b[0m", "\u202eright to left", "$\\frac$", "\ud800", "long" * 90]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_foreign_name_cannot_break_the_line_that_it_is_printed_in(tmp_path, odd):
+    bias = f"{odd}.0.attn.relative_position_bias_table"
+    for state in (
+        {odd: drawn(3), f"{odd}2": drawn(3)},
+        {bias: drawn(45, HEADS)},
+        {bias: drawn(4)},
+        {bias: torch.full((45, HEADS), torch.nan)},
+        {f"{odd}.rel_pos_h": drawn(5, 4)},
+        vit() | {f"{odd}.freqs": torch.full((2, 4), torch.nan)},
+        {f"pos_embed.{odd}": torch.zeros(1).expand(10**6)},
+    ):
+        one_line_about(save(tmp_path / "x.pth", state), "no vision|gives? --grid|no tables? of|NaN|claims|holds no")
+    state = vit() | {
+        bias: drawn(45, HEADS),
+        f"{odd}.rope.freqs_cos": drawn(3),
+        f"{odd}.relative_position_index": drawn(3),
+    }
+    save(tmp_path / "pytorch_model.bin", hugging_face(state))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": odd, "architecture": f"eva02{odd}"}))
+    found = open_checkpoint(tmp_path, grid=GRID)
+    printed = [found.naming, found.grid_source, found.axes, *found.encodings.values(), *found.tokens]
+    assert all(text.isprintable() and len(text) < 200 for text in printed), "names that are said"
+    assert all(name.isprintable() and "$" not in name for name in found.relative) and found.relative
 
 
 @pytest.mark.parametrize(("name", "options"), FORMATS[:4])
@@ -676,6 +709,6 @@ def test_mutated_files_give_a_result_or_one_line_and_nothing_else(tmp_path, name
                     recognise(read_contents(path), grid=GRID)
                 read += 1
             except UserError as error:
-                assert "\n" not in str(error) and str(path) in str(error)
+                assert_one_line(error, path)
                 refused += 1
     assert read + refused == 108 and refused > 30

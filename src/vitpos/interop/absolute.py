@@ -14,6 +14,7 @@ from vitpos.interop.grids import Clue, Grid, factorisations, settle, written
 from vitpos.interop.naming import TABLES, Trunk
 from vitpos.interop.relative import numbers
 from vitpos.interop.sincos import Waves, find_waves
+from vitpos.interop.words import shown
 
 ROW_MAJOR = "tokens row by row"  # a convolution's picture flattened, in all namings that have one
 
@@ -45,7 +46,7 @@ def find_added(trunk: Trunk, known: Sequence[Clue], asked: Grid | None, dim: int
         return None
     what, tensor = f"{path}: {name}", _vectors_last(trunk.tensors[name], dim)
     if tensor.ndim not in (2, 3) or not tensor.numel():
-        shape = tuple(trunk.tensors[name].shape)
+        shape = shown(tuple(trunk.tensors[name].shape))
         raise UserError(f"{what} is {shape}, no table of position vectors (1, places, width); is the file damaged?")
     if dim is not None and tensor.shape[-1] != dim:
         raise UserError(f"{what} has vectors of {tensor.shape[-1]}, and patches become {dim}; is the file damaged?")

@@ -11,6 +11,7 @@ from torch import Tensor
 from vitpos.errors import UserError
 from vitpos.interop.naming import Trunk
 from vitpos.interop.relative import networks
+from vitpos.interop.words import shown
 
 ATTENTION = re.compile(r"(.*\.\d+)\.(self_attn|attns?|attention|self_attention|MultiHeadDotProductAttention)[._\d]")
 STAGE = re.compile(r"(stages|layers)\.\d+\.blocks\.")
@@ -24,8 +25,8 @@ def projection(trunk: Trunk, path: str) -> tuple[tuple[int, int] | None, int | N
     if weight.ndim == 1:  # the norm in front of vit-pytorch's projection
         weight = next((w for w in trunk.ending(r"to_patch_embedding\.\d+\.weight").values() if w.ndim == 2), weight)
     if weight.ndim not in (2, 4) or not weight.numel():
-        shape = tuple(weight.shape)
-        raise UserError(f"{path}: {trunk.projection} is {shape}, no projection of patches of a picture; is it a ViT?")
+        what, shape = f"{path}: {shown(trunk.projection)}", shown(tuple(weight.shape))
+        raise UserError(f"{what} is {shape}, no projection of patches of a picture; is it a ViT?")
     if trunk.projection.endswith("kernel"):  # rows, columns, channels, width
         weight = weight.permute(3, 2, 0, 1) if weight.ndim == 4 else weight.mT
     dim = weight.shape[0]

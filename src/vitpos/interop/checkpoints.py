@@ -20,6 +20,7 @@ from vitpos.interop.grids import Clue, Grid, of_image, written
 from vitpos.interop.naming import Trunk, find_trunk
 from vitpos.interop.relative import bias_tables, decomposed, laid_out, largest, networks, windows
 from vitpos.interop.rotary import Rotations, find_rotations, rotary_grids
+from vitpos.interop.words import shown
 
 CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, in front of a block (CPE, PEG)
 NOTHING = "no position is stored: there is none, or one that code computes, as fixed sines and most rotary ones are"
@@ -62,7 +63,7 @@ def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
     """What the contents of a checkpoint say of position."""
     path, trunk = str(contents.path), find_trunk(contents.tensors, contents.about)
     if trunk is None:
-        some = ", ".join(list(contents.tensors)[:3])[:100]
+        some = ", ".join(map(shown, list(contents.tensors)[:3]))
         raise UserError(f"{path} is no vision transformer that we know by its names ({some}, …); give a ViT checkpoint")
     patch, channels, dim = architecture.projection(trunk, path)
     image = of_image(contents.about, patch)

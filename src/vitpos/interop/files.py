@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitpos.errors import UserError
 from vitpos.interop.formats import one_line, read_file
+from vitpos.interop.words import shown
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".ckpt")
 USUAL = ("model.safetensors", "pytorch_model.bin")  # how Hugging Face calls the one file of a folder
@@ -67,7 +68,7 @@ def _files(folder: Path) -> dict[Path, list[str] | None]:
         return {found[0]: None}
     if not found:
         raise UserError(f"{folder} has no checkpoint ({', '.join(SUFFIXES)}) in it; give the file or its folder")
-    listed = ", ".join(path.name for path in found[:5]) + (", …" if len(found) > 5 else "")
+    listed = ", ".join(shown(path.name) for path in found[:5]) + (", …" if len(found) > 5 else "")
     raise UserError(f"{folder} has {len(found)} checkpoints ({listed}); give one of them")
 
 
@@ -78,10 +79,10 @@ def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
         raise UserError(f"{index} has no 'weight_map' of names to files; fetch it again")
     files: dict[Path, list[str] | None] = {}
     for name, file in where.items():
-        if not isinstance(file, str) or Path(file).name != file:
-            raise UserError(f"{index} points to {file!r}, which is not a file beside it; fetch it again")
+        if not isinstance(file, str) or Path(file).name != file or not file.isprintable():
+            raise UserError(f"{index} points to {shown(file)!r}, which is not a file beside it; fetch it again")
         if not (folder / file).is_file():
-            raise UserError(f"{folder} lacks {file}, which {index.name} names; fetch it too")
+            raise UserError(f"{folder} lacks {shown(file)}, which {index.name} names; fetch it too")
         names = files.setdefault(folder / file, [])
         assert names is not None
         names.append(name)
@@ -91,7 +92,7 @@ def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
 def _only(file: Path, names: list[str], found: dict[str, Tensor]) -> dict[str, Tensor]:
     """The named tensors of a shard."""
     if missing := [name for name in names if name not in found]:
-        raise UserError(f"{file} lacks {missing[0]!r}, which its index names; fetch it again")
+        raise UserError(f"{file} lacks {shown(missing[0])!r}, which its index names; fetch it again")
     return {name: found[name] for name in names}
 
 
@@ -102,7 +103,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is no JSON ({str(error)[:80]}); fetch it again, or move it away") from None
+        raise UserError(f"{path} is no JSON ({shown(error)}); fetch it again, or move it away") from None
     if not isinstance(value, dict):
         raise UserError(f"{path} is no JSON object; fetch it again, or move it away")
     return value

@@ -23,6 +23,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from vitpos.errors import UserError
+from vitpos.interop.words import shown
 
 UNPACKED = 64  # times the size of a compressed file that its arrays may claim; weights hardly compress
 SMALL = 1 << 26  # bytes that may be claimed in any case
@@ -76,7 +77,7 @@ def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if "Weights only" in text and (code := re.search(r"(?:GLOBAL|function|class) <?([\w.]+)", text)):
         return (
-            f"wants {code[1]} of Python to be run while it is read, which was not done; "
+            f"wants {shown(code[1])} of Python to be run while it is read, which was not done; "
             "save its tensors alone, by torch.save(model.state_dict(), …) or as .safetensors"
         )
     if "Weights only" in text and "tar format" not in text:
@@ -85,7 +86,7 @@ def _reason(error: Exception) -> str:
         return "is in torch's oldest format, which cannot be read without running it; save it anew as .safetensors"
     if isinstance(error, PermissionError):
         return "may not be read by you; change its permissions or give a copy"
-    said = re.split(r"(?<=\w)[.;] ", text)[0][:120]
+    said = shown(re.split(r"(?<=\w)[.;] ", text)[0], most=120)
     return f"is damaged or truncated ({type(error).__name__}{': ' + said if said else ''}); fetch it again"
 
 
@@ -114,7 +115,7 @@ def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         found = {}
         for member in arrays:
             with archive.open(member) as stream:
-                array = _array(stream, member.file_size, f"{path}: {member.filename}")
+                array = _array(stream, member.file_size, f"{path}: {shown(member.filename)}")
             if array is not None:
                 found[member.filename.removesuffix(".npy")] = array
         return found, {}
@@ -183,7 +184,7 @@ def _within(path: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         claimed = tensor.numel() * tensor.element_size()
         if max(claimed, tensor.untyped_storage().nbytes()) > size:
-            raise UserError(f"{path}: {name} claims {claimed:,} bytes, more than the whole file; fetch it again")
+            raise UserError(f"{path}: {shown(name)} claims {claimed:,} bytes, more than the whole file; fetch it again")
 
 
 def _flat(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
+from vitpos.interop.words import shown
 
 Grid = tuple[int, int]
 LISTED = 8  # candidates that an error names
@@ -170,4 +171,4 @@ def _finite(*tensors: Tensor) -> bool:
 
 def clues(found: Iterable[tuple[Grid | None, str]]) -> list[Clue]:
     """The grids that there are, with their sources."""
-    return [Clue(grid, source) for grid, source in found if grid is not None]
+    return [Clue(grid, shown(source)) for grid, source in found if grid is not None]

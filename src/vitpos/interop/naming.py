@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from vitpos.interop.words import shown
+
 PROJECTIONS = {  # the end of the patch projection's name, and whose naming that is
     r"patch_embed\.(proj|conv)\.weight": "timm",
     r"patch_embeds\.0\.proj\.weight": "timm",
@@ -142,7 +144,7 @@ def _family(naming: str, names: Iterable[str], about: Mapping[str, Any]) -> str:
     """Whose naming it is, as exactly as the names can say; families that share all of them cannot be told apart."""
     prefix = "Hugging Face " if naming == "Hugging Face" else ""
     if prefix and isinstance(about.get("model_type"), str):
-        return prefix + about["model_type"]
+        return prefix + shown(about["model_type"])
     for family, patterns in FAMILIES.get(naming, {}).items():
         if all(any(re.search(pattern, name) for name in names) for pattern in patterns):
             return prefix + family
@@ -150,8 +152,8 @@ def _family(naming: str, names: Iterable[str], about: Mapping[str, Any]) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name with dots for slashes and without what compiling and JAX's numbering add."""
-    name = name.replace("/", ".").replace("_orig_mod.", "")
+    """A name fit to print, with dots for slashes and without what compiling and JAX's numbering add."""
+    name = shown(name, most=LONGEST).replace("/", ".").replace("_orig_mod.", "")
     return re.sub(r"(encoderblock|encoder_layer)_(\d+)", r"\1.\2", name)
 
 

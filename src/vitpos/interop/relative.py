@@ -11,6 +11,7 @@ from torch import Tensor
 from vitpos.errors import UserError
 from vitpos.interop.grids import Clue, Grid, clues, factorisations, listed, of_index, of_window, written
 from vitpos.interop.naming import Trunk
+from vitpos.interop.words import shown
 
 TABLE = "relative_position_bias_table"
 INDEX = "relative_position_index"
@@ -46,7 +47,7 @@ def laid_out(relative: Mapping[str, Tensor], known: Sequence[Clue]) -> Clue | No
     name = max(relative, key=lambda name: relative[name][..., 0].numel())
     grid = _half(relative[name].shape[:2])
     assert grid is not None
-    return next((clue for clue in known if clue.grid == grid), Clue(grid, name))
+    return next((clue for clue in known if clue.grid == grid), Clue(grid, shown(name)))
 
 
 def bias_tables(
@@ -60,16 +61,18 @@ def bias_tables(
     """
     found = {}
     for name, tensor in trunk.ending(TABLE).items():
-        what = f"{path}: {name}"
+        what = f"{path}: {shown(name)}"
         if tensor.ndim == 3:  # (H, 2R−1, 2C−1)
             if _half(tensor.shape[1:]) is None:
                 raise UserError(
-                    f"{what} is {tuple(tensor.shape)}, no table of (heads, 2R-1, 2C-1); is the file damaged?"
+                    f"{what} is {shown(tuple(tensor.shape))}, no table of (heads, 2R-1, 2C-1); is the file damaged?"
                 )
             found[name] = numbers(tensor, what).permute(1, 2, 0)
             continue
         if tensor.ndim != 2 or not tensor.numel():
-            raise UserError(f"{what} is {tuple(tensor.shape)}, no table of (offsets, heads); is the file damaged?")
+            raise UserError(
+                f"{what} is {shown(tuple(tensor.shape))}, no table of (offsets, heads); is the file damaged?"
+            )
         index = of_index(trunk.tensors[own]) if (own := name.replace(TABLE, INDEX)) in trunk.tensors else None
         rows = len(tensor) - (CLS_ROWS if len(tensor) % 2 == 0 else 0)  # (2R−1)(2C−1) is odd
         grid = _window(what, rows, [*clues([(index, own)]), *known], asked, strict=strict and not found)
@@ -106,9 +109,12 @@ def decomposed(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, Tensor]]:
         columns = trunk.tensors.get(other)
         if columns is None or rows.ndim != 2 or columns.ndim != 2 or rows.shape[1] != columns.shape[1]:
             raise UserError(
-                f"{path}: {name} and {other} are no tables of (2R-1, d) and (2C-1, d); is the file damaged?"
+                f"{path}: {shown(name)} and {shown(other)} are no tables of (2R-1, d) and (2C-1, d); is the file damaged?"
             )
-        found[name.removesuffix("_h")] = (numbers(rows, f"{path}: {name}"), numbers(columns, f"{path}: {other}"))
+        found[name.removesuffix("_h")] = (
+            numbers(rows, f"{path}: {shown(name)}"),
+            numbers(columns, f"{path}: {shown(other)}"),
+        )
     return found
 
 

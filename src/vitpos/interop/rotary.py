@@ -13,6 +13,7 @@ from torch import Tensor
 from vitpos.interop.grids import Clue, clues, of_axial_angles, of_coordinates
 from vitpos.interop.naming import Trunk
 from vitpos.interop.relative import numbers
+from vitpos.interop.words import shown
 
 NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"rope(?!.*mixed)|eva02|pe_(core|lang|spatial)"}
 
@@ -31,19 +32,21 @@ def find_rotations(trunk: Trunk, about: Mapping[str, Any], path: str) -> Rotatio
     """The rotary encoding of which the checkpoint stores something, or which the model's name has; None for neither."""
     for name, tensor in trunk.ending(r"rope_embed\.periods").items():
         if tensor.ndim == 1 and len(tensor):
-            periods = numbers(tensor, f"{path}: {name}")
+            periods = numbers(tensor, f"{path}: {shown(name)}")
             return Rotations("rope_dino", f"rotary, {len(periods)} periods for each axis", periods=periods)
     if (mixed := _mixed(trunk, path)) is not None:
         depth, heads, _, pairs = mixed.shape
         said = f"rotary, learned mixed frequencies of {depth * heads * pairs} pairs of channels in {depth} layers"
         return Rotations("rope_mixed", said, frequencies=mixed)
     stored = trunk.ending(r"freqs_cos|freqs_cis|freqs|inv_freq|rope\.bands")
-    return Rotations("rope", f"rotary, fixed: {next(iter(stored))} is stored") if stored else _by_name(trunk, about)
+    return (
+        Rotations("rope", f"rotary, fixed: {shown(next(iter(stored)))} is stored") if stored else _by_name(trunk, about)
+    )
 
 
 def _by_name(trunk: Trunk, about: Mapping[str, Any]) -> Rotations | None:
     """The rotary encoding of models that are known to have one and store nothing of it."""
-    names = [trunk.naming, *(str(about.get(key, ""))[:100] for key in ("model_type", "architecture"))]
+    names = [trunk.naming, *(shown(about.get(key, "")) for key in ("model_type", "architecture"))]
     for encoding, pattern in NAMES.items():
         if name := next((name for name in names if re.search(pattern, name)), None):
             return Rotations(encoding, f"rotary by the name of the model, {name}; nothing of it is stored")
@@ -55,9 +58,8 @@ def _mixed(trunk: Trunk, path: str) -> Tensor | None:
     layers = []
     for name, tensor in trunk.ending("freqs").items():
         if tensor.ndim in (2, 3, 4) and tensor.shape[0] == 2 and tensor.numel():
-            layer = numbers(
-                tensor, f"{path}: {name}"
-            )  # (2, depth, H, d/2), (2, depth, H·d/2) or, of one block, (2, H·d/2)
+            # (2, depth, H, d/2), (2, depth, H·d/2) or, of one block, (2, H·d/2)
+            layer = numbers(tensor, f"{path}: {shown(name)}")
             layer = layer[:, None] if layer.ndim == 2 else layer
             layer = layer[:, :, None] if layer.ndim == 3 else layer
             layers.append(layer.flip(0).permute(1, 2, 0, 3))  # row before column
