@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from tests.references import peer
 from vitpos.errors import UserError
 from vitpos.interop.checkpoints import open_checkpoint, recognise
-from vitpos.interop.files import read_contents, read_tensors
+from vitpos.interop.files import read_contents, read_tensors, told_in
 from vitpos.interop.grids import factorisations, of_axial_angles, of_index
 from vitpos.interop.sincos import find_waves
 
@@ -113,6 +113,16 @@ def test_every_format_gives_the_same_tensors(tmp_path, name, options):
 def test_the_bytes_of_a_file_say_what_it_is_and_not_its_name(tmp_path):
     save(tmp_path / "x.safetensors", vit()).rename(tmp_path / "x.npz")
     assert open_checkpoint(tmp_path / "x.npz", grid=GRID).naming == "timm"
+
+
+def test_metadata_is_told_without_reading_a_tensor(tmp_path):
+    path = save(tmp_path / "x.safetensors", vit(), metadata={"cell": "{}"}).rename(tmp_path / "x.bin")
+    assert told_in(path) == read_contents(path).about == {"cell": "{}"}, "whatever the file is called"
+    content = path.read_bytes()
+    for other in (content[:-1], content[:100], content[9:], b"", b"PK\x03\x04", pickle.dumps({"cell": "{}"})):
+        path.write_bytes(other)
+        assert told_in(path) == {}
+    assert told_in(tmp_path) == told_in(tmp_path / "absent") == told_in(save(tmp_path / "x.pth", vit())) == {}
 
 
 WRAPPERS = {

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.interop.formats import one_line, read_file
+from vitpos.interop.formats import one_line, read_file, read_metadata
 from vitpos.interop.words import shown
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".ckpt")
@@ -31,6 +31,12 @@ class Contents:
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a ``.safetensors``, ``.pth`` or ``.npz`` file, or of a folder with one, by name."""
     return read_contents(path).tensors
+
+
+def told_in(path: str | Path) -> dict[str, str]:
+    """What a safetensors file says in words, at once however large it is; {} for any other file, or none."""
+    path = Path(path)
+    return read_metadata(path) if path.is_file() else {}
 
 
 def read_contents(path: str | Path) -> Contents:

@@ -40,11 +40,27 @@ def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise UserError(f"{path} is empty; fetch it again")
         if start.startswith(ZIP):
             return _read_zip(path)
-        if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 1 << 40:
+        if _is_safetensors(start):
             return _read_safetensors(path)
         if start[:1] == b"\x80":
             return _read_torch_legacy(path)
         raise UserError(f"{path} {_something_else(start)}")
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a safetensors file, whose tensors are not read; {} where it is none, or damaged."""
+    with suppress(UserError), one_line(path):
+        with path.open("rb") as stream:
+            start = stream.read(64)
+        if _is_safetensors(start):
+            with safe_open(path, framework="pt") as file:
+                return dict(file.metadata() or {})
+    return {}
+
+
+def _is_safetensors(start: bytes) -> bool:
+    """A JSON object after its length."""
+    return start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 1 << 40
 
 
 @contextmanager
