@@ -16,6 +16,7 @@ from vitpos.interop.relative import numbers
 from vitpos.interop.sincos import Waves, find_waves
 from vitpos.interop.words import shown
 
+MOST = 1 << 28  # numbers of a sum of rows and columns, which a small file can make larger than any memory
 ROW_MAJOR = "tokens row by row"  # a convolution's picture flattened, in all namings that have one
 
 
@@ -75,8 +76,11 @@ def _on_grid(table: Tensor, asked: Grid | None, what: str) -> Added:
 def _factorised(trunk: Trunk, rows: str, columns: str, asked: Grid | None, path: str) -> Added:
     """A table of rows and one of columns whose vectors are added (NaFlex)."""
     row, column = (numbers(_vectors_last(trunk.tensors[name], None), f"{path}: {name}") for name in (rows, columns))
-    if row.ndim != 2 or column.ndim != 2 or row.shape[1] != column.shape[1]:
-        raise UserError(f"{path}: {rows} and {columns} are no tables of rows and columns; is the file damaged?")
+    if row.ndim != 2 or column.ndim != 2 or row.shape[1] != column.shape[1] or not 0 < row.numel() * len(column) < MOST:
+        shapes = f"{shown(tuple(row.shape))} and {shown(tuple(column.shape))}"
+        raise UserError(
+            f"{path}: {rows} and {columns} are {shapes}, no tables of rows and columns; is the file damaged?"
+        )
     added = _on_grid(row[:, None] + column, asked, f"{path}: {rows} with {columns}")
     return Added(added.table, added.prefix, added.source, "factorized", f"the sum of {rows} and {columns}", added.axes)
 

@@ -166,7 +166,7 @@ def of_axial_angles(cosines: Tensor) -> Grid | None:
 
 
 def _finite(*tensors: Tensor) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in tensors)
+    return all(not tensor.is_complex() and bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def clues(found: Iterable[tuple[Grid | None, str]]) -> list[Clue]:

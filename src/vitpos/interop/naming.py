@@ -74,6 +74,7 @@ FAMILIES: dict[
     "OpenMMLab": {"Hugging Face SAM": (r"layers\.\d+\.attn\.rel_pos_h$",)},
 }
 OFFSETS = r"relative_position_bias_table|attention_biases|rel_pos_h"  # what tells a transformer without plain patches
+CROWD = 256  # more tokens than anyone puts in front of a picture
 LONGEST = 400  # characters of a name that can mean something
 
 
@@ -102,7 +103,8 @@ class Trunk:
             name = self.first(within + name for name in names for within in WITHIN)
             if name is not None and self.tensors[name].ndim:
                 shape = self.tensors[name].shape
-                found.append((kind, shape[-2] if len(shape) > 1 else 1))
+                count = shape[-2] if len(shape) > 1 else 1
+                found += [(kind, count)] if 0 < count <= CROWD else []
         return found
 
 

@@ -17,6 +17,7 @@ TABLE = "relative_position_bias_table"
 INDEX = "relative_position_index"
 COORDINATES = "relative_coords_table"
 NETWORK = r"(cpb_mlp\.2|continuous_position_bias_mlp\.2|(shared_)?rel_pos\.mlp\.fc2)\.weight"
+LARGEST = 1e6  # more than any position has ever been trained to
 CLS_ROWS = 3  # BEiT's rows after the offsets: CLS to a place, a place to CLS, CLS to itself
 
 
@@ -63,18 +64,18 @@ def bias_tables(
     for name, tensor in trunk.ending(TABLE).items():
         what = f"{path}: {shown(name)}"
         if tensor.ndim == 3:  # (H, 2R−1, 2C−1)
-            if _half(tensor.shape[1:]) is None:
+            if _half(tensor.shape[1:]) is None or not tensor.numel():
                 raise UserError(
                     f"{what} is {shown(tuple(tensor.shape))}, no table of (heads, 2R-1, 2C-1); is the file damaged?"
                 )
             found[name] = numbers(tensor, what).permute(1, 2, 0)
             continue
-        if tensor.ndim != 2 or not tensor.numel():
+        rows = len(tensor) - CLS_ROWS * (len(tensor) % 2 == 0) if tensor.ndim == 2 else 0  # (2R−1)(2C−1) is odd
+        if rows < 1 or not tensor.numel():
             raise UserError(
                 f"{what} is {shown(tuple(tensor.shape))}, no table of (offsets, heads); is the file damaged?"
             )
         index = of_index(trunk.tensors[own]) if (own := name.replace(TABLE, INDEX)) in trunk.tensors else None
-        rows = len(tensor) - (CLS_ROWS if len(tensor) % 2 == 0 else 0)  # (2R−1)(2C−1) is odd
         grid = _window(what, rows, [*clues([(index, own)]), *known], asked, strict=strict and not found)
         if grid is not None:
             found[name] = numbers(tensor[:rows], what).unflatten(0, _sides(grid))
@@ -107,7 +108,7 @@ def decomposed(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, Tensor]]:
     for name, rows in trunk.ending("rel_pos_h").items():
         other = name.removesuffix("h") + "w"
         columns = trunk.tensors.get(other)
-        if columns is None or rows.ndim != 2 or columns.ndim != 2 or rows.shape[1] != columns.shape[1]:
+        if columns is None or not _pairs(rows, columns):
             raise UserError(
                 f"{path}: {shown(name)} and {shown(other)} are no tables of (2R-1, d) and (2C-1, d); is the file damaged?"
             )
@@ -118,13 +119,18 @@ def decomposed(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, Tensor]]:
     return found
 
 
+def _pairs(rows: Tensor, columns: Tensor) -> bool:
+    """Whether two tables have vectors that belong together."""
+    return rows.ndim == columns.ndim == 2 and rows.shape[1] == columns.shape[1] and min(*rows.shape, len(columns)) > 0
+
+
 def networks(trunk: Trunk) -> dict[str, Tensor]:
     """The last weights (H, width) of the networks that give a bias for an offset (Swin-v2, timm's ``rel_pos``)."""
     return {name: tensor for name, tensor in trunk.ending(NETWORK).items() if tensor.ndim == 2}
 
 
 def numbers(tensor: Tensor, what: str) -> Tensor:
-    """The tensor in float32 and on its own; one that is not all finite numbers is refused."""
+    """The tensor in float32 and on its own; one that is not all numbers of a sensible size is refused."""
     if not tensor.is_floating_point():
         raise UserError(
             f"{what} holds {str(tensor.dtype).removeprefix('torch.')} values; give weights in floating point"
@@ -135,6 +141,9 @@ def numbers(tensor: Tensor, what: str) -> Tensor:
         raise UserError(
             f"{what} has {bad:,} of {copy.numel():,} values that are NaN or infinite; the training diverged?"
         )
+    most = float(copy.abs().max()) if copy.numel() else 0.0
+    if most > LARGEST:
+        raise UserError(f"{what} has values up to {most:.2g}, which no training gives; is the file damaged?")
     return copy
 
 

@@ -10,12 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitpos.errors import UserError
 from vitpos.interop.grids import Clue, clues, of_axial_angles, of_coordinates
 from vitpos.interop.naming import Trunk
 from vitpos.interop.relative import numbers
 from vitpos.interop.words import shown
 
 NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"rope(?!.*mixed)|eva02|pe_(core|lang|spatial)"}
+
+SHORTEST = 1e-4  # a period far below the step between two patches
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,9 @@ def find_rotations(trunk: Trunk, about: Mapping[str, Any], path: str) -> Rotatio
     """The rotary encoding of which the checkpoint stores something, or which the model's name has; None for neither."""
     for name, tensor in trunk.ending(r"rope_embed\.periods").items():
         if tensor.ndim == 1 and len(tensor):
-            periods = numbers(tensor, f"{path}: {shown(name)}")
+            periods = numbers(tensor, what := f"{path}: {shown(name)}")
+            if (least := float(periods.min())) < SHORTEST:
+                raise UserError(f"{what} has a period of {least:.2g}, which is no wave; is the file damaged?")
             return Rotations("rope_dino", f"rotary, {len(periods)} periods for each axis", periods=periods)
     if (mixed := _mixed(trunk, path)) is not None:
         depth, heads, _, pairs = mixed.shape
