@@ -467,6 +467,76 @@ def test_windows_of_late_stages_may_be_smaller(tmp_path):
     assert found.encodings["relative"].endswith("1 more do not say their window")
 
 
+def swin_v2(**options):
+    """A small Swin-v2 of timm with patches of 2, and the bias table of each of its two stages."""
+    swin = peer("timm.models.swin_transformer_v2").SwinTransformerV2
+    torch.manual_seed(0)
+    model = swin(patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 4), **options)
+    attentions = [stage.blocks[0].attn for stage in model.layers]
+    return model, [16 * attention.cpb_mlp(attention.relative_coords_table)[0].sigmoid() for attention in attentions]
+
+
+CPB = "layers.0.blocks.0.attn."
+
+
+def test_swin_v2s_networks_are_evaluated_where_their_window_is_known(tmp_path):
+    model, tables = swin_v2(img_size=(24, 40), window_size=(3, 5))
+    path = save(tmp_path / "x.pth", model.state_dict())
+    assert open_checkpoint(path).relative == {} and open_checkpoint(path).grid is None
+    found = open_checkpoint(path, grid=(3, 5))
+    assert list(found.relative) == ["layers.0.blocks.0.attn.cpb_mlp", "layers.1.blocks.0.attn.cpb_mlp"]
+    for mine, theirs in zip(found.relative.values(), tables, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert list(found.encodings) == ["cpb"] and found.encodings["cpb"].endswith(
+        "evaluated in 2, the first for 3x5 places and 2 heads"
+    )
+    index = {CPB + "relative_position_index": swin_index((3, 5))}
+    found = open_checkpoint(save(path, model.state_dict() | index))
+    assert (found.grid, found.grid_source) == ((3, 5), CPB + "relative_position_index") and len(found.relative) == 1
+    attention = model.layers[0].blocks[0].attn
+    mask = attention.relative_position_index.view(-1)
+    mine = found.relative[CPB + "cpb_mlp"].flatten(0, 1)[mask].unflatten(0, (15, 15)).permute(2, 0, 1)
+    seen = []
+    attention.softmax.register_forward_pre_hook(lambda module, logits: seen.append(logits[0]))
+    with torch.no_grad():
+        attention.qkv.weight[:16] = 0  # no content
+        attention(drawn(1, 15, 8))
+    torch.testing.assert_close(seen[0][0], mine)
+
+
+def test_swin_v2s_stored_offsets_are_those_of_its_pretraining(tmp_path):
+    model, tables = swin_v2(img_size=(16, 16), window_size=8, pretrained_window_sizes=(4, 3))
+    assert [shape(table) for table in tables] == [(15, 15, 2), (7, 7, 4)], "the second stage has 4x4 places"
+    stored = {CPB + "relative_coords_table": model.layers[0].blocks[0].attn.relative_coords_table}
+    save(path := tmp_path / "model.safetensors", model.state_dict() | stored)
+    found = open_checkpoint(path)
+    assert (found.grid, found.grid_source) == ((8, 8), CPB + "relative_coords_table") and len(found.relative) == 1
+    torch.testing.assert_close(found.relative[CPB + "cpb_mlp"], tables[0])
+    save(path, model.state_dict())
+    config = {"image_size": 16, "window_size": 8, "pretrained_window_sizes": [4, 3]}
+    for written in (config, {"model_args": config}):
+        (tmp_path / "config.json").write_text(json.dumps(written | {"image_size": 16}))
+        found = open_checkpoint(path)
+        assert found.grid == (8, 8)
+        for mine, theirs in zip(found.relative.values(), tables, strict=True):
+            torch.testing.assert_close(mine, theirs)
+    (tmp_path / "config.json").write_text('{"window_size": 60000}')
+    assert open_checkpoint(path).relative == {}, "more offsets than anyone can look at"
+
+
+@pytest.mark.parametrize("kind", ["cr", "swin"])
+def test_timms_networks_of_offsets_are_evaluated_too(tmp_path, kind):
+    relpos = peer("timm.layers").RelPosMlp(window_size=GRID, num_heads=HEADS, mode=kind).eval()
+    state = vit() | {f"blocks.0.attn.rel_pos.{name}": tensor for name, tensor in relpos.state_dict().items()}
+    del state["pos_embed"]
+    save(tmp_path / "model.safetensors", state)
+    (tmp_path / "config.json").write_text('{"image_size": [6, 20]}')
+    found = open_checkpoint(tmp_path)
+    table = found.relative["blocks.0.attn.rel_pos.mlp"]
+    torch.testing.assert_close(table.flatten(0, 1)[swin_index(GRID)].permute(2, 0, 1), relpos.get_bias()[0])
+    assert found.grid == GRID
+
+
 # Folders
 
 
@@ -773,6 +843,10 @@ STATE = {
     "blocks.1.attn.relative_position_index": swin_index(GRID),
     "blocks.1.attn.rel_pos_h": drawn(5, 4),
     "blocks.1.attn.rel_pos_w": drawn(9, 4),
+    "blocks.1.attn.cpb_mlp.0.weight": drawn(6, 2),
+    "blocks.1.attn.cpb_mlp.0.bias": drawn(6),
+    "blocks.1.attn.cpb_mlp.2.weight": drawn(HEADS, 6),
+    "blocks.1.attn.relative_coords_table": drawn(1, 5, 9, 2),
     "freqs": drawn(2, 1, 4),
     "freqs_t_x": torch.arange(PLACES) % 5,
     "freqs_t_y": torch.arange(PLACES) // 5,
@@ -780,6 +854,10 @@ STATE = {
     "rope.freqs_cos": drawn(PLACES, 4),
     "reg_token": drawn(1, 2, DIM),
     "patch_embed.proj.weight": drawn(DIM, 3, 2, 4),
+}
+HIDDEN = {  # rotary encodings that would be found before the one that is changed
+    "rope_embed.periods": (),
+    "rope.freqs_cos": ("rope_embed.periods", "freqs"),
 }
 CHANGES = {
     "zeros": torch.zeros_like,
@@ -805,8 +883,8 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", STATE)
 def test_mutated_tensors_give_a_result_or_one_line_and_nothing_else(tmp_path, name):
-    hides = {"rope_embed.periods": "freqs"}.get(name, "rope_embed.periods")  # there is one rotary encoding in a file
-    whole = {key: tensor for key, tensor in (vit(depth=1) | STATE).items() if key != hides}
+    hidden = HIDDEN.get(name, ("rope_embed.periods",))
+    whole = {key: tensor for key, tensor in (vit(depth=1) | STATE).items() if key not in hidden}
     contents = read_contents(save(tmp_path / "x.pth", whole))
     seen = set()
     for mutant in (*CHANGES.values(), *ODD):

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from vitpos.errors import UserError
+from vitpos.interop.continuous import networks
 from vitpos.interop.naming import Trunk
-from vitpos.interop.relative import networks
 from vitpos.interop.words import shown
 
 ATTENTION = re.compile(r"(.*\.\d+)\.(self_attn|attns?|attention|self_attention|MultiHeadDotProductAttention)[._\d]")

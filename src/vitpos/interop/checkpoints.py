@@ -14,11 +14,12 @@ from torch import Tensor
 from vitpos.errors import UserError
 from vitpos.interop import architecture
 from vitpos.interop.absolute import Added, find_added
+from vitpos.interop.continuous import network_tables, networks
 from vitpos.interop.files import Contents, read_contents
 from vitpos.interop.formats import one_line
 from vitpos.interop.grids import Clue, Grid, of_image, written
 from vitpos.interop.naming import Trunk, find_trunk
-from vitpos.interop.relative import bias_tables, decomposed, laid_out, largest, networks, windows
+from vitpos.interop.relative import bias_tables, decomposed, laid_out, largest, windows
 from vitpos.interop.rotary import Rotations, find_rotations, rotary_grids
 from vitpos.interop.words import shown
 
@@ -44,7 +45,9 @@ class Checkpoint:
     heads: int | None
     table: Tensor | None = None  # (R, C, D), what is added at each place
     prefix: Tensor | None = None  # (P, D), the rows of the table before the places
-    relative: dict[str, Tensor] = field(default_factory=dict)  # name → (2R−1, 2C−1, H), in the order of layers
+    relative: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # name → (2R−1, 2C−1, H), by layer; also what networks give
     decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # name → (2R−1, d), (2C−1, d)
     frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians a patch, row before column
     periods: Tensor | None = None  # (d/4,), of coordinates from −1 to 1
@@ -70,7 +73,10 @@ def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
     known = [*([image] if image else []), *rotary_grids(trunk), *windows(trunk, contents.about)]
     added = find_added(trunk, known, grid, dim, path)
     asked = Clue(added.grid, added.source) if added else Clue(grid, "as asked") if grid else None
-    relative = bias_tables(trunk, [*([asked] if asked else []), *known], grid, strict=added is None, path=path)
+    tables = bias_tables(trunk, [*([asked] if asked else []), *known], grid, strict=added is None, path=path)
+    within = grid if added is None else None  # a table for the whole picture says nothing of windows
+    evaluated = network_tables(trunk, contents.about, asked=within, picture=image, path=path)
+    relative = tables | evaluated
     apart = decomposed(trunk, path)
     told = asked or next(iter(rotary_grids(trunk)), None) or largest(apart) or laid_out(relative, known) or image
     rotations = find_rotations(trunk, contents.about, path)
@@ -79,7 +85,7 @@ def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
     return Checkpoint(
         path=contents.path,
         naming=trunk.naming,
-        encodings=_encodings(trunk, added, relative, apart, rotations),
+        encodings=_encodings(trunk, added, tables, evaluated, apart, rotations),
         tokens=tuple(kind for kind, count in trunk.tokens() for _ in range(count)),
         grid=told.grid if told else None,
         grid_source=told.source if told else "",
@@ -101,26 +107,24 @@ def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
 def _encodings(
     trunk: Trunk,
     added: Added | None,
-    relative: Mapping[str, Tensor],
+    tables: Mapping[str, Tensor],
+    evaluated: Mapping[str, Tensor],
     apart: Mapping[str, tuple[Tensor, Tensor]],
     rotations: Rotations | None,
 ) -> dict[str, str]:
     """What was found, by our names of it."""
     found = {added.encoding: added.said} if added else {}
-    if relative:
-        rows, columns, heads = next(iter(relative.values())).shape
-        grid = written(((rows + 1) // 2, (columns + 1) // 2))
-        more = len(trunk.ending("relative_position_bias_table")) - len(relative)
+    if tables:
+        more = len(trunk.ending("relative_position_bias_table")) - len(tables)
         left = f"; {more} more do not say their window" if more else ""
-        found["relative"] = (
-            f"biases by offset, {_layers(relative)}, the first for {grid} places and {heads} heads{left}"
-        )
+        found["relative"] = f"biases by offset, {_layers(tables)}, {_first(tables)}{left}"
     elif biases := trunk.ending("attention_biases|relative_position_bias_table"):
         found["relative"] = f"biases by offset, {_layers(biases)}, which the file does not lay out"
     if apart:
         found["decomposed"] = f"tables of rows and columns by offset, {_layers(apart)}"
     if cpb := networks(trunk):
-        found["cpb"] = f"networks from offset to bias, {_layers(cpb)}"
+        seen = f", evaluated in {len(evaluated)}, {_first(evaluated)}" if evaluated else ""
+        found["cpb"] = f"networks from offset to bias, {_layers(cpb)}{seen}"
     if rotations:
         found[rotations.encoding] = rotations.said
     if convolutions := [w for w in trunk.ending(CONVOLUTION).values() if w.ndim == 4 and w.shape[1] == 1]:
@@ -128,6 +132,11 @@ def _encodings(
     if trunk.ending(r"pos_embed\.token_projection\.weight"):
         found["fourier"] = "waves of the place through a learned projection"
     return found or {"none": NOTHING}
+
+
+def _first(relative: Mapping[str, Tensor]) -> str:
+    rows, columns, heads = next(iter(relative.values())).shape
+    return f"the first for {written(((rows + 1) // 2, (columns + 1) // 2))} places and {heads} heads"
 
 
 def _layers(found: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Position by offset in a checkpoint: tables of biases, decomposed tables, and the networks of Swin-v2 that give them."""
+"""Position by offset in a checkpoint: tables of biases and decomposed tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from vitpos.interop.words import shown
 TABLE = "relative_position_bias_table"
 INDEX = "relative_position_index"
 COORDINATES = "relative_coords_table"
-NETWORK = r"(cpb_mlp\.2|continuous_position_bias_mlp\.2|(shared_)?rel_pos\.mlp\.fc2)\.weight"
 LARGEST = 1e6  # more than any position has ever been trained to
 CLS_ROWS = 3  # BEiT's rows after the offsets: CLS to a place, a place to CLS, CLS to itself
 
@@ -26,18 +25,18 @@ def windows(trunk: Trunk, about: Mapping[str, Any]) -> list[Clue]:
     found: list[tuple[Grid | None, str]] = [(of_index(index), name) for name, index in trunk.ending(INDEX).items()]
     for name, tensor in trunk.ending(COORDINATES).items():
         sides = tensor.shape[-3:-1]
-        found.append((_half(sides), name))
+        found.append((half(sides), name))
     for name, rows in trunk.ending("rel_pos_h").items():
         columns = trunk.tensors.get(name.removesuffix("h") + "w")
         if columns is not None and rows.ndim and columns.ndim:
-            found.append((_half((len(rows), len(columns))), name))
+            found.append((half((len(rows), len(columns))), name))
     configured = of_window(about)
     return list(dict.fromkeys([*clues(found), *([configured] if configured else [])]))
 
 
 def largest(apart: Mapping[str, tuple[Tensor, Tensor]]) -> Clue | None:
     """The grid of the decomposed tables with the most offsets, which are those of a whole picture, not of a window."""
-    grids = clues((_half((len(rows), len(columns))), name) for name, (rows, columns) in apart.items())
+    grids = clues((half((len(rows), len(columns))), name) for name, (rows, columns) in apart.items())
     return max(grids, key=lambda clue: clue.grid[0] * clue.grid[1], default=None)
 
 
@@ -46,7 +45,7 @@ def laid_out(relative: Mapping[str, Tensor], known: Sequence[Clue]) -> Clue | No
     if not relative:
         return None
     name = max(relative, key=lambda name: relative[name][..., 0].numel())
-    grid = _half(relative[name].shape[:2])
+    grid = half(relative[name].shape[:2])
     assert grid is not None
     return next((clue for clue in known if clue.grid == grid), Clue(grid, shown(name)))
 
@@ -64,7 +63,7 @@ def bias_tables(
     for name, tensor in trunk.ending(TABLE).items():
         what = f"{path}: {shown(name)}"
         if tensor.ndim == 3:  # (H, 2R−1, 2C−1)
-            if _half(tensor.shape[1:]) is None or not tensor.numel():
+            if half(tensor.shape[1:]) is None or not tensor.numel():
                 raise UserError(
                     f"{what} is {shown(tuple(tensor.shape))}, no table of (heads, 2R-1, 2C-1); is the file damaged?"
                 )
@@ -84,7 +83,7 @@ def bias_tables(
 
 def _window(what: str, rows: int, known: Sequence[Clue], asked: Grid | None, *, strict: bool) -> Grid | None:
     """The window whose offsets are so many."""
-    fitting = [grid for sides in factorisations(rows) if (grid := _half(sides)) is not None]
+    fitting = [grid for sides in factorisations(rows) if (grid := half(sides)) is not None]
     for grid in [asked] if asked else [clue.grid for clue in known]:
         within = [other for other in fitting if other[0] <= grid[0] and other[1] <= grid[1]]
         if grid in fitting:
@@ -124,11 +123,6 @@ def _pairs(rows: Tensor, columns: Tensor) -> bool:
     return rows.ndim == columns.ndim == 2 and rows.shape[1] == columns.shape[1] and min(*rows.shape, len(columns)) > 0
 
 
-def networks(trunk: Trunk) -> dict[str, Tensor]:
-    """The last weights (H, width) of the networks that give a bias for an offset (Swin-v2, timm's ``rel_pos``)."""
-    return {name: tensor for name, tensor in trunk.ending(NETWORK).items() if tensor.ndim == 2}
-
-
 def numbers(tensor: Tensor, what: str) -> Tensor:
     """The tensor in float32 and on its own; one that is not all numbers of a sensible size is refused."""
     if not tensor.is_floating_point():
@@ -152,7 +146,7 @@ def _sides(grid: Grid) -> tuple[int, int]:
     return 2 * grid[0] - 1, 2 * grid[1] - 1
 
 
-def _half(sides: Sequence[int]) -> Grid | None:
+def half(sides: Sequence[int]) -> Grid | None:
     """The grid with so many offsets along its axes."""
     if len(sides) != 2 or any(side % 2 == 0 for side in sides):
         return None
