@@ -320,6 +320,26 @@ def test_buffers_of_rotary_positions_tell_the_grid(tmp_path):
     assert found.grid == GRID and list(found.encodings) == ["learned", "rope"]
 
 
+@pytest.mark.parametrize("reference", [None, (2, 4)])
+def test_a_stored_axial_buffer_tells_its_frequencies(tmp_path, reference):
+    """EVA-02's release stores what timm computes: sines and cosines for each place, each pair of channels twice."""
+    eva = peer("timm.models.eva").Eva
+    options = {"img_size": (24, 40), "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    rope = eva(use_rot_pos_emb=True, ref_feat_shape=reference, **options).rope
+    sines, cosines = rope.get_embed().chunk(2, 1)
+    state = vit(dim=32) | {"rope.freqs_sin": sines, "rope.freqs_cos": cosines}
+    found = open_checkpoint(save(tmp_path / "x.pth", state))
+    scale = torch.tensor(reference or GRID) / torch.tensor(GRID)  # frequencies are those of a reference grid
+    bands = 10000 ** (-torch.arange(4) / 4) * scale[:, None]
+    still = torch.zeros(4)
+    expected = torch.stack([torch.cat([bands[0], still]), torch.cat([still, bands[1]])])[None, None]
+    assert found.grid == GRID and list(found.encodings) == ["learned", "rope"]
+    torch.testing.assert_close(found.frequencies, expected)
+    for broken in (sines.flip(0), 2 * sines, torch.zeros_like(sines), sines[:3], sines.long()):
+        found = open_checkpoint(save(tmp_path / "x.pth", state | {"rope.freqs_sin": broken}))
+        assert found.frequencies is None and list(found.encodings) == ["learned", "rope"]
+
+
 def test_dinov3s_periods_tell_its_heads(tmp_path):
     state = vit(tokens=("cls_token", "storage_tokens")) | {"rope_embed.periods": torch.tensor([1.0])}
     del state["pos_embed"]
@@ -851,13 +871,15 @@ STATE = {
     "freqs_t_x": torch.arange(PLACES) % 5,
     "freqs_t_y": torch.arange(PLACES) // 5,
     "rope_embed.periods": torch.tensor([1.0, 10.0]),
-    "rope.freqs_cos": drawn(PLACES, 4),
+    "rope.freqs_cos": (AXIAL := torch.stack([torch.arange(PLACES) // 5, torch.arange(PLACES) % 5], 1)).cos(),
+    "rope.freqs_sin": AXIAL.sin(),
     "reg_token": drawn(1, 2, DIM),
     "patch_embed.proj.weight": drawn(DIM, 3, 2, 4),
 }
 HIDDEN = {  # rotary encodings that would be found before the one that is changed
     "rope_embed.periods": (),
     "rope.freqs_cos": ("rope_embed.periods", "freqs"),
+    "rope.freqs_sin": ("rope_embed.periods", "freqs"),
 }
 CHANGES = {
     "zeros": torch.zeros_like,

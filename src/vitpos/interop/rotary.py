@@ -18,6 +18,7 @@ from vitpos.interop.words import shown
 
 NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"rope(?!.*mixed)|eva02|pe_(core|lang|spatial)"}
 
+NEAR = 0.01  # the largest difference that is rounding
 SHORTEST = 1e-4  # a period far below the step between two patches
 
 
@@ -43,6 +44,12 @@ def find_rotations(trunk: Trunk, about: Mapping[str, Any], path: str) -> Rotatio
         depth, heads, _, pairs = mixed.shape
         said = f"rotary, learned mixed frequencies of {depth * heads * pairs} pairs of channels in {depth} layers"
         return Rotations("rope_mixed", said, frequencies=mixed)
+    for name, cosines in trunk.ending("freqs_cos").items():
+        sines = trunk.tensors.get(name.removesuffix("cos") + "sin")
+        turned = _turned(cosines, sines) if sines is not None else None
+        if turned is not None:
+            said = f"rotary, fixed: {shown(name)} is stored, which turns {turned.shape[-1]} pairs of channels"
+            return Rotations("rope", said, frequencies=turned)
     stored = trunk.ending(r"freqs_cos|freqs_cis|freqs|inv_freq|rope\.bands")
     return (
         Rotations("rope", f"rotary, fixed: {shown(next(iter(stored)))} is stored") if stored else _by_name(trunk, about)
@@ -69,6 +76,26 @@ def _mixed(trunk: Trunk, path: str) -> Tensor | None:
             layer = layer[:, :, None] if layer.ndim == 3 else layer
             layers.append(layer.flip(0).permute(1, 2, 0, 3))  # row before column
     return torch.cat(layers) if layers and len({layer.shape[1:] for layer in layers}) == 1 else None
+
+
+def _turned(cosines: Tensor, sines: Tensor) -> Tensor | None:
+    """(1, 1, 2, pairs), by how much a step turns each pair of channels in an axial buffer (N, d), as in EVA-02.
+
+    A step is taken to turn by less than half a circle. None where the buffer is not waves all over its grid, or where
+    that has a single row or column.
+    """
+    grid = of_axial_angles(cosines)
+    if grid is None or min(grid) < 2 or sines.shape != cosines.shape or not sines.is_floating_point():
+        return None
+    if torch.equal(cosines[:, ::2], cosines[:, 1::2]):  # both channels of a pair
+        cosines, sines = cosines[:, ::2], sines[:, ::2]
+    places = torch.complex(cosines.double(), sines.double()).unflatten(0, grid)  # (R, C, pairs)
+    steps = torch.stack([places[1, 0], places[0, 1]]) / places[0, 0]
+    turned = steps.angle()
+    rows, columns = (torch.arange(side, dtype=torch.float64)[:, None] for side in grid)
+    angles = (rows * turned[0])[:, None] + columns * turned[1]
+    fits = (torch.polar(torch.ones_like(angles), angles) * places[0, 0] - places).abs().max() < NEAR
+    return turned.float()[None, None] if fits else None
 
 
 def rotary_grids(trunk: Trunk) -> list[Clue]:
