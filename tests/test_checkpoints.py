@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import save_file
 
 from tests.references import peer
-from vitpos.analysis.looks import look_at_offsets, look_at_table
+from vitpos.analysis.look_at_offsets import look_at_offsets
+from vitpos.analysis.look_at_table import look_at_table
 from vitpos.errors import UserError
 from vitpos.inspection import of_checkpoint
 from vitpos.interop.checkpoints import open_checkpoint, recognise
@@ -257,6 +258,8 @@ def test_a_configuration_tells_the_grid(tmp_path, config):
         found = open_checkpoint(path)
         assert found.grid == GRID and "in patches of 2x4" in found.grid_source
         assert found.heads == (2 if "num_attention_heads" in json.dumps(config) else None)
+        other = open_checkpoint(path, grid=GRID[::-1])
+        assert other.grid == GRID[::-1] and f"as asked, though {found.grid_source} says" in other.grid_source
 
 
 def test_arguments_of_the_training_tell_the_grid(tmp_path):
@@ -366,6 +369,8 @@ def test_a_stored_sin_cos_table_is_seen_to_be_one_and_tells_its_grid(tmp_path, p
     assert list(found.encodings) == ["sinusoidal"] and found.grid == GRID and "formula" in found.grid_source
     assert "begin with columns: sines and cosines of one axis" in found.axes
     assert torch.equal(found.prefix, torch.zeros(1, 16))
+    with pytest.raises(UserError, match="formula of 3x5, not of --grid 5x3; leave --grid away"):
+        open_checkpoint(tmp_path / "x.pth", grid=(5, 3))
 
 
 def test_sin_cos_tables_are_told_apart_by_the_order_of_their_axes():

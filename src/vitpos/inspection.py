@@ -24,7 +24,7 @@ from vitpos.data.base import Dataset, load
 from vitpos.encodings.rope_dino import waves_on
 from vitpos.errors import UserError, WorkError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
-from vitpos.interop.files import read_contents
+from vitpos.interop.files import told_in
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.swin import Stage, Swin
 from vitpos.store import Folder
@@ -75,7 +75,7 @@ def unfinished(path: Path) -> str:
 
 
 def _ours(path: Path) -> bool:
-    return path.is_file() and path.suffix == ".safetensors" and "cell" in read_contents(path).about
+    return "cell" in told_in(path)
 
 
 def _named(cell: Cell) -> str:

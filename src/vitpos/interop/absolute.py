@@ -88,8 +88,14 @@ def _factorised(trunk: Trunk, rows: str, columns: str, asked: Grid | None, path:
 def _flat(trunk: Trunk, rows: Tensor, known: Sequence[Clue], asked: Grid | None, what: str) -> Added:
     """A table (T, D) in one line, perhaps with rows for tokens in front."""
     counts = _counts(trunk, len(rows))
-    if asked is None and not any(math.prod(clue.grid) in counts for clue in known):
-        known = [*_waves_clue(rows, counts), *known]
+    if asked is not None or not any(math.prod(clue.grid) in counts for clue in known):
+        waves = _waves_clue(rows, counts)
+        if asked is not None and waves and waves[0].grid != asked:
+            said = written(waves[0].grid)
+            raise UserError(
+                f"{what} is the sin-cos formula of {said}, not of --grid {written(asked)}; leave --grid away"
+            )
+        known = [*waves, *known]
     grid, count, source = settle(what, counts, known, asked)
     places = rows[len(rows) - count :]
     return _added(places.unflatten(0, grid), rows[: len(rows) - count], source, find_waves(places, [grid]))

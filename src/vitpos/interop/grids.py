@@ -47,11 +47,14 @@ def settle(
     """The grid of a table, the count that it uses and what said so.
 
     ``counts`` are the numbers of places that the table may have, each with its reason in words (" after 1 row for CLS"):
-    a clue counts when one of them is its number of places. What the caller ``asked`` for must fit.
+    a clue counts when one of them is its number of places. What the caller ``asked`` for must fit, and a clue that says
+    otherwise is named with it.
     """
     if asked is not None:
         if math.prod(asked) in counts:
-            return asked, math.prod(asked), "as asked"
+            other = [clue for clue in clues if clue.grid != asked and math.prod(clue.grid) in counts]
+            though = f", though {other[0].source} says {written(other[0].grid)}" if other else ""
+            return asked, math.prod(asked), f"as asked{though}"
         raise UserError(
             f"{what} does not fit --grid {written(asked)}: it has {_candidates(counts, sides)}; give one of these"
         )
