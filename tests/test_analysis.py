@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.references import peer
 from tests.tables import GRID, mean_absolute, noise, plane, variance
-from vitpos.analysis.places import centred, coordinates, vectors
+from vitpos.analysis.places import centred, coordinates, taken, thinned, vectors
 from vitpos.analysis.regression import LINEAR, baselines, regression
-from vitpos.analysis.ridge import PENALTIES
+from vitpos.analysis.ridge import penalties
 from vitpos.analysis.spectrum import spectrum
 from vitpos.errors import UserError
 from vitpos.patches import permutations
@@ -46,6 +46,24 @@ def finite(numbers):
 def test_what_is_no_table_is_refused(table):
     with pytest.raises(UserError, match=r"has the shape \(rows, columns, width\) and real numbers, not"):
         vectors(table)
+
+
+@pytest.mark.parametrize(
+    ("grid", "left", "words"),
+    [
+        ((37, 54), (37, 54), ""),
+        ((64, 64), (32, 32), "every 2nd row and column"),
+        ((135, 89), (45, 30), "every 3rd row and column"),
+        ((1, 65536), (1, 1986), "every 33rd column"),
+        ((256, 256), (43, 43), "every 6th row and column"),
+    ],
+)
+def test_a_large_table_is_thinned_evenly(grid, left, words):
+    table = coordinates(grid).unflatten(0, grid)
+    few, steps = thinned(table)
+    assert few.shape[:2] == left and left[0] * left[1] <= 2000
+    assert torch.equal(few, (coordinates(left) * torch.tensor(steps)).unflatten(0, left))
+    assert taken(steps) == words
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -180,7 +198,7 @@ def test_minimum_norm_is_scikit_learns_linear_regression(grid, width):
         assert found[f"{name}_mae_std"] == pytest.approx(errors.std(correction=0).item(), rel=1e-4)
 
 
-@pytest.mark.parametrize(("grid", "width"), [((4, 7), 40), ((7, 5), 6)])
+@pytest.mark.parametrize(("grid", "width"), [((4, 7), 40), ((7, 5), 6), ((17, 24), 5)])
 def test_ridge_is_the_nested_search_that_it_stands_for(grid, width):
     linear, selection = peer("sklearn.linear_model"), peer("sklearn.model_selection")
     table = plane(grid, width, 1.5)
@@ -189,15 +207,22 @@ def test_ridge_is_the_nested_search_that_it_stands_for(grid, width):
     scale = centred(x).square().sum() / len(x)
     search = selection.GridSearchCV(
         linear.Ridge(solver="svd"),
-        {"alpha": (PENALTIES * scale).tolist()},
+        {"alpha": (penalties(len(x)) * scale).tolist()},
         scoring=lambda model, some, truth: -((model.predict(some) - truth) ** 2).sum(),
         cv=Contiguous(),
     )
-    errors = selection.cross_val_score(
-        search, x[order].numpy(), y[order].numpy(), cv=selection.KFold(5), scoring="neg_mean_absolute_error"
+    errors = selection.cross_validate(
+        search,
+        x[order].numpy(),
+        y[order].numpy(),
+        cv=selection.KFold(5),
+        scoring="neg_mean_absolute_error",
+        return_train_score=True,
     )
+    errors = {part: -errors[f"{part}_score"].mean() for part in ("test", "train")}
     found = regression(table, methods=("ridge",), shuffles=1, seed=2).methods["ridge"]
-    assert found["grid_mae"] == pytest.approx(-errors.mean(), rel=1e-5)
+    assert found["grid_mae"] == pytest.approx(errors["test"], rel=1e-5)
+    assert found["grid_fit_mae"] == pytest.approx(errors["train"], rel=1e-4)
 
 
 class Contiguous:
@@ -219,6 +244,27 @@ def test_slow_regressors_tell_places_from_noise(method):
         for table in (plane((5, 8), 16, 0.1), noise((5, 8), 16))
     )
     assert none["grid_r2"] < 0.2 < signal["grid_r2"] and signal["index_mae"] < none["index_mae"]
+
+
+def test_a_fit_that_has_learned_places_by_heart_is_told_by_its_error_on_them():
+    peer("sklearn.svm")
+    found = regression(noise((5, 8), 64), methods=("ridge", "minimum_norm", "mlp"), folds=4, shuffles=1).methods
+    assert found["minimum_norm"]["grid_fit_mae"] < 1e-9 < 1 < found["minimum_norm"]["grid_mae"]
+    assert found["mlp"]["index_fit_mae"] < 1 < 8 < found["mlp"]["index_mae"]
+    few = regression(plane((12, 15), 3, 0.5), shuffles=2).methods["minimum_norm"]
+    assert few["grid_fit_mae"] == pytest.approx(few["grid_mae"], rel=0.1), (
+        "of few dimensions nothing is learned by heart"
+    )
+
+
+def test_regressions_of_large_tables_take_fewer_places_and_say_so():
+    table = plane((50, 90), 4, 0.3)
+    found = regression(table)
+    assert found.taken == "every 2nd row and column" and not regression(plane()).taken
+    expected = (mean_absolute(0.3**2) * 2) / 2
+    assert found.methods["ridge"]["grid_mae"] == pytest.approx(expected, rel=0.1), "in patches of the whole table"
+    assert found.methods["ridge"]["index_mae"] == pytest.approx(mean_absolute((90**2 + 1) * 0.3**2), rel=0.1)
+    assert found.methods["ridge"]["grid_mae_std"] == 0, "shuffled once"
 
 
 def test_regressions_that_cannot_be_are_refused():

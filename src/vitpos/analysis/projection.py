@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import ROUNDING, centred, coordinates, vectors
+from vitpos.analysis.places import INSTALL, ROUNDING, centred, coordinates, vectors
 from vitpos.errors import UserError
 
-INSTALL = "pip install 'vitpos[analysis]'"
 FEWEST = 5  # places that UMAP lays out
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import ROUNDING, centred, coordinates, vectors
+from vitpos.analysis.places import INSTALL, MOST, centred, coordinates, spanned, taken, thinned, vectors
 from vitpos.analysis.ridge import nested_ridge
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.sinusoidal import Sinusoidal
@@ -23,26 +23,28 @@ from vitpos.patches import generator_of, permutations
 from vitpos.positions import Positions
 
 LINEAR, SLOW = ("ridge", "minimum_norm"), ("svm", "mlp")
-INSTALL = "pip install 'vitpos[analysis]'"
 
 
 @dataclass(frozen=True)
 class Regression:
     """How well each method tells the place; empty, with a reason, where there are too few places.
 
+    ``taken`` says which places, if not all: of large tables every 2nd row and column, or fewer.
     For each method, of the row-major number of the place from 0 (``index``) and of its row and column (``grid``, in
     patches, mean over both): ``…_mae``, the mean absolute error over the held-out places of a fold, mean over folds;
     ``…_r2``, 1 − squared error over variance, of all held-out places together (of ``grid``: mean over row and column, or
     the one that varies); 1 is perfect and 0 as good as always saying the mean. ``…_offset_mae``: the same error of signed
-    offsets between two held-out places of a fold. Each is the mean over shufflings, and ``…_std`` its deviation.
+    offsets between two held-out places of a fold. ``…_fit_mae``: the same error of the places that a fit has seen; one far
+    below ``…_mae`` is learned by heart. Each is the mean over shufflings, and ``…_std`` its deviation.
     """
 
     methods: dict[str, dict[str, float]]
     reason: str = ""
+    taken: str = ""
 
 
 def regression(
-    table: Tensor, *, methods: Sequence[str] = LINEAR, folds: int = 5, shuffles: int = 10, seed: int = 0
+    table: Tensor, *, methods: Sequence[str] = LINEAR, folds: int = 5, shuffles: int | None = None, seed: int = 0
 ) -> Regression:
     """Predicts the places of a table (R, C, D) from its vectors, by cross-validation on shuffled places.
 
@@ -51,29 +53,35 @@ def regression(
     MJP's relative regression predicts |offset|, which no linear function of a difference of vectors is, and its 2-D
     targets wrap in 8 bits. A linear fit of signed offsets on differences, over all pairs of training places, has the
     weights of the fit of places on vectors, so offsets here are differences of predicted places.
+    ``shuffles`` are 10 unless given, or fewer of large tables: 2,000 places in all, but at least 1. Of a table of more
+    than 2,000 places every k-th row and column is taken; places keep their numbers, and errors are in patches all the same.
     """
+    few, steps = thinned(table)
+    x, grid = centred(vectors(few)), (few.shape[0], few.shape[1])
+    shuffles = min(10, max(1, MOST // len(x))) if shuffles is None else shuffles
     wrong = [name for name in methods if name not in LINEAR + SLOW]
     if wrong or folds < 2 or shuffles < 1:
         raise UserError(
             f"regression got methods={tuple(methods)}, folds={folds}, shuffles={shuffles}; "
             f"take some of {', '.join(LINEAR + SLOW)}, 2 folds or more and 1 shuffling or more"
         )
-    x, grid = vectors(table), (table.shape[0], table.shape[1])
     if len(x) < 4:
         return Regression({}, f"{len(x)} places are too few to hold some of them out twice")
-    targets = {"index": torch.arange(len(x), dtype=torch.float64)[:, None], "grid": coordinates(grid)}
-    held, inner = _folds(permutations(shuffles, len(x), seed=seed), min(folds, len(x)))
+    places = coordinates(grid) * torch.tensor(steps)
+    targets = {"index": places @ torch.tensor([[table.shape[1]], [1]], dtype=places.dtype), "grid": places}
+    orders, folds = permutations(shuffles, len(x), seed=seed), min(folds, len(x))
+    held, turned = _held(orders, folds), spanned(x)
     found = {}
     for method in methods:
         if method == "ridge":
-            said = nested_ridge(x, list(targets.values()), held, inner)
+            said = nested_ridge(*turned, list(targets.values()), orders, folds)
         elif method == "minimum_norm":
-            said = _minimum_norm(x, list(targets.values()), held)
+            said = _minimum_norm(*turned, list(targets.values()), held)
         else:
             said = [_learned(method, x, target, held, seed) for target in targets.values()]
         pairs = zip(targets.items(), said, strict=True)
         found[method] = {k: v for (name, target), one in pairs for k, v in _scores(name, target, one, held).items()}
-    return Regression(found)
+    return Regression(found, taken=taken(steps))
 
 
 def baselines(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
@@ -92,47 +100,38 @@ def baselines(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
     }
 
 
-def _folds(orders: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Of orders (S, N): which places each fold holds out (S, k, N), and which each inner fold does (S, k, m, N)."""
-    places = orders.shape[1]
-    sizes = torch.tensor([len(part) for part in torch.arange(places).tensor_split(count)])
-    train = torch.arange(count).repeat_interleave(sizes) != torch.arange(count)[:, None]  # (k, N), in shuffled order
-    left = train.sum(1, keepdim=True)
-    splits = min(count, int(left.min()))
-    part = torch.where(train, (train.cumsum(1) - 1) * splits // left, -1)  # of the training places, their inner fold
-    back = orders.argsort(1)  # where in the order each place is
-    held, part = ~train[:, back].transpose(0, 1), part[:, back].transpose(0, 1)
-    return held, part[:, :, None] == torch.arange(splits)[:, None]
+def _held(orders: Tensor, folds: int) -> Tensor:
+    """(S, k, N): which places each fold holds out, a stretch of the order (S, N) that they are shuffled into."""
+    sizes = torch.tensor([len(part) for part in torch.arange(orders.shape[1]).tensor_split(folds)])
+    fold = torch.arange(folds).repeat_interleave(sizes)[orders.argsort(1)]  # (S, N)
+    return fold[:, None] == torch.arange(folds)[:, None]
 
 
-def _minimum_norm(x: Tensor, targets: Sequence[Tensor], held: Tensor) -> list[Tensor]:
-    """Least squares with an intercept, of all solutions the shortest: (S, N, K) for each target (N, K)."""
+def _minimum_norm(directions: Tensor, values: Tensor, targets: Sequence[Tensor], held: Tensor) -> list[Tensor]:
+    """Least squares with an intercept, of all solutions the shortest: (S, k, N, K) for each target (N, K)."""
     y = torch.cat(list(targets), 1)
-    directions, values, _ = torch.linalg.svd(centred(x), full_matrices=False)
-    kept = values > max(x.shape) * ROUNDING * values[0]
-    z = directions[:, kept] * values[kept] if kept.any() else y.new_zeros(len(y), 1)  # turned, so nothing changes
+    z = directions * values if len(values) else y.new_zeros(len(y), 1)
     said = torch.stack([_predicted(z, y, one) for one in held])
-    return list(said.split([target.shape[1] for target in targets], 2))
+    return list(said.split([target.shape[1] for target in targets], 3))
 
 
 def _predicted(z: Tensor, y: Tensor, held: Tensor) -> Tensor:
-    """(N, K): what the fit of each fold (k, N) says of the places that it holds out."""
+    """(k, N, K): what fits that each hold out a fold (k, N) say of all places."""
     train = (~held).to(z.dtype)
     share = train / train.sum(1, keepdim=True)
     from_mean, from_target = z - (share @ z)[:, None], y - (share @ y)[:, None]  # (k, N, …)
     weights = torch.linalg.lstsq(from_mean * train[..., None], from_target * train[..., None], driver="gelsy").solution
-    said = from_mean @ weights + (share @ y)[:, None]
-    return (said * held[..., None]).sum(0)
+    return from_mean @ weights + (share @ y)[:, None]
 
 
 def _learned(method: str, x: Tensor, y: Tensor, held: Tensor, seed: int) -> Tensor:
-    """(S, N, K): what scikit-learn's regressors say of held-out places."""
-    said = y.repeat(len(held), 1, 1).numpy()
+    """(S, k, N, K): what scikit-learn's regressors say of all places."""
+    said = y.repeat(*held.shape[:2], 1, 1).numpy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Stochastic Optimizer: Maximum iterations")
         for one, folds in zip(said, held.numpy(), strict=True):
-            for left in folds:
-                one[left] = _regressor(method, seed).fit(x.numpy()[~left], y.numpy()[~left]).predict(x.numpy()[left])
+            for whole, left in zip(one, folds, strict=True):
+                whole[:] = _regressor(method, seed).fit(x.numpy()[~left], y.numpy()[~left]).predict(x.numpy())
     return torch.from_numpy(said)
 
 
@@ -151,12 +150,12 @@ def _regressor(method: str, seed: int) -> Any:
 
 
 def _scores(name: str, y: Tensor, said: Tensor, held: Tensor) -> dict[str, float]:
-    errors = said - y  # (S, N, K)
-    share = held.double() / held.sum(2, keepdim=True)  # (S, k, N)
-    mae = torch.einsum("skn,sn->sk", share, errors.abs().mean(2)).mean(1)
+    wrong = said - y  # (S, k, N, K)
+    sizes = wrong.abs().mean(3)
+    errors = (wrong * held[..., None]).sum(1)  # (S, N, K), each from the fit that has not seen the place
     varies = (y != y[0]).any(0)
     r2 = 1 - (errors.square().sum(1) / (y - y.mean(0)).square().sum(0))[:, varies].mean(1)
-    each = {"mae": mae, "r2": r2}
+    each = {"mae": _mean(sizes, held), "r2": r2, "fit_mae": _mean(sizes, ~held)}
     if (held.sum(2) > 1).all():
         each["offset_mae"] = torch.stack([_offsets(*pair) for pair in zip(errors, held, strict=True)])
     return {
@@ -164,6 +163,11 @@ def _scores(name: str, y: Tensor, said: Tensor, held: Tensor) -> dict[str, float
         for metric, values in each.items()
         for end, number in (("", values.mean()), ("_std", values.std(correction=0)))
     }
+
+
+def _mean(sizes: Tensor, places: Tensor) -> Tensor:
+    """(S, k, N) → (S,): the mean over the places of each fold, mean over folds."""
+    return ((sizes * places).sum(2) / places.sum(2)).mean(1)
 
 
 def _offsets(errors: Tensor, held: Tensor) -> Tensor:
