@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from vitpos.analysis.mirrors import Mirrors
 from vitpos.analysis.places import ROUNDING, coordinates
 from vitpos.patches import generator_of
 
@@ -24,6 +25,7 @@ class DistanceLaw:
     """
 
     def __init__(self, grid: tuple[int, int]):
+        self.mirrors = Mirrors(grid)
         places = coordinates(grid)
         squares = (places[:, None] - places).square().sum(2)
         apart, self.which, counts = squares.unique(return_inverse=True, return_counts=True)
@@ -51,20 +53,25 @@ class DistanceLaw:
 
         A table has q independent columns, normal fields whose covariance the law gives: so many that inner products
         scatter about the law as much as the table's do. What is irregular in any way has to show more of what is claimed.
+        They are in float32.
         """
         own = x @ x.mT
-        values, directions = torch.linalg.eigh(self.explains(own))
-        values = torch.where(values > len(x) * ROUNDING * values[-1], values, 0)
+        found = [torch.linalg.eigh(block) for block in self.mirrors.blocks(self.explains(own))]
+        values = torch.cat([one.eigenvalues for one in found])
+        values = torch.where(values > len(x) * ROUNDING * values.max(), values, 0)
         values = values * own.trace() / values.sum()
-        root = directions * values.sqrt()
-        scatter = (own - root @ root.mT).square().sum()
+        sizes = values.split(self.mirrors.sizes)
+        roots = [(vectors * part.sqrt())[:, part > 0] for (_, vectors), part in zip(found, sizes, strict=True)]
+        whole = self.mirrors.joined(torch.block_diag(*roots).split(self.mirrors.sizes))
+        scatter = (own - whole @ whole.mT).square().sum()
         alone = values.sum().square() + values.square().sum()  # the scatter of a single column
-        width = max(1, int(min(alone / scatter, x.shape[1], WIDEST)))
+        width = max(1, int(min(float(alone / scatter), x.shape[1], WIDEST)))
         generator = generator_of(seed)
         batch = max(1, LARGEST // (len(x) * max(len(x), width)))
         for start in range(0, draws, batch):
-            size = (min(batch, draws - start), len(x), width)
-            yield root @ torch.randn(size, dtype=x.dtype, generator=generator)
+            size = min(batch, draws - start)
+            drawn = [torch.randn(size, root.shape[1], width, generator=generator) for root in roots]
+            yield self.mirrors.joined([root.float() @ one for root, one in zip(roots, drawn, strict=True)])
 
 
 def _parabolas(at: Tensor, counts: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vitpos.analysis.contrasts import contrasts, regions
 from vitpos.analysis.isotropy import DistanceLaw
-from vitpos.analysis.places import centred, vectors
+from vitpos.analysis.places import MANY, centred, taken, thinned, vectors
 from vitpos.analysis.similarity import cosine_similarity
 from vitpos.errors import UserError
 from vitpos.patches import permutations
@@ -43,7 +43,8 @@ class Finding:
     observed − expected. raw: as observed, of cosines without centring. p: two-sided, twice the smaller tail, each
     (1 + draws as extreme) / (1 + draws). verdict: "yes", "the opposite", or "no structure" where p is above the level;
     of the norm "centre-weighted", "edge-aware" or "no structure". Each statement is judged by itself: at a level of .01
-    one of a hundred without structure is believed. What cannot be said is None, and ``reason`` says why.
+    one of a hundred without structure is believed. What cannot be said is None, and ``reason`` says why. ``taken`` says
+    which places are compared, if not all: neighbours are then neighbours among these.
     """
 
     statement: str
@@ -54,10 +55,11 @@ class Finding:
     p: float | None = None
     verdict: str | None = None
     reason: str = ""
+    taken: str = ""
 
 
 def structure(
-    table: Tensor, *, level: float = 0.01, shuffles: int = 2000, tables: int = 500, seed: int = 0
+    table: Tensor, *, level: float = 0.01, shuffles: int | None = None, tables: int | None = None, seed: int = 0
 ) -> dict[str, Finding]:
     """The statements about a table (R, C, D), each with its effect, its p and a verdict.
 
@@ -66,22 +68,29 @@ def structure(
     less that of pairs less than C apart that are no neighbours; an order in one dimension makes it negative. rim,
     corners: within the rim (the corners) and within the centre, in the mean, less that between the two; the centre is the
     inner half of rows and columns. norm: mean length of the centre's vectors less that of the rim's, over that of all.
-    ``shuffles`` of the places test nearby, grid and norm; ``tables`` drawn at random test what is beyond distance.
+    ``shuffles`` of the places (2,000 unless given, or 500 above 400 places) test nearby, grid and norm; ``tables`` drawn
+    at random (500, or 400) test what is beyond distance: at a level of .01 no verdict hangs on a single draw. Of a table
+    of more than 2,000 places every k-th row and column is taken.
     """
+    few, steps = thinned(table)
+    x, grid = vectors(few), (few.shape[0], few.shape[1])
+    many = len(x) > MANY
+    shuffles = (500 if many else 2000) if shuffles is None else shuffles
+    tables = (400 if many else 500) if tables is None else tables
     if not 0 < level < 1 or min(shuffles, tables) < 1:
         raise UserError(
             f"structure got level={level}, shuffles={shuffles}, tables={tables}; "
             "take a level between 0 and 1, and draw at least once"
         )
-    x, grid = vectors(table), (table.shape[0], table.shape[1])
     as_they_are = torch.arange(len(x))[None]
     orders = torch.cat([as_they_are, permutations(shuffles, len(x), seed=seed)])
     found = _cosines(x, grid, orders, tables, seed) | _norms(x, grid, orders)
     lacking = f"a grid of {grid[0]}×{grid[1]} has no such places to compare"
-    return {
+    judged = {
         name: _judged(found.get(name, Finding(said, reason=lacking)), level, len(x))
         for name, said in STATEMENTS.items()
     }
+    return {name: replace(finding, taken=taken(steps)) for name, finding in judged.items()}
 
 
 def _cosines(x: Tensor, grid: tuple[int, int], orders: Tensor, tables: int, seed: int) -> dict[str, Finding]:
@@ -136,17 +145,19 @@ def _beyond_distance(
     if not asked:
         return {}
     law = DistanceLaw(grid)
-    matched = torch.stack([law.matched(weights[name]) for name in asked]).flatten(1)
-    sums = []
-    for batch in (rest[None], *law.tables(rest, draws=tables, seed=seed)):
-        unit = torch.nn.functional.normalize(batch, dim=2, eps=1e-300)
-        sums.append((unit @ unit.mT).flatten(1) @ matched.mT)  # (B, statements)
+    matched = torch.stack([law.matched(weights[name]) for name in asked])  # (statements, N, N)
+    blocks = [block.flatten(1).mT.float() for block in law.mirrors.blocks(matched)]
+    sums = [(cosine_similarity(rest) * matched).sum((1, 2))[None]]
+    for batch in law.tables(rest, draws=tables, seed=seed):
+        parts = law.mirrors.split(torch.nn.functional.normalize(batch, dim=2))
+        each = zip(parts, blocks, strict=True)
+        sums.append(torch.stack([(part @ part.mT).flatten(1) @ block for part, block in each]).double().sum(0))
     return dict(zip(asked, torch.cat(sums).unbind(1), strict=True))
 
 
 def _finding(name: str, own: Tensor, chance: Tensor, usual: Tensor, *, observed: Tensor, raw: Tensor) -> Finding:
     """With the p of the table's own number () among those that chance gives (n,), which are usually ``usual``."""
-    rounding = 1e-9 * max(own.abs().item(), chance.abs().max().item())
+    rounding = 1e-6 * max(own.abs().item(), chance.abs().max().item())  # random tables are in float32
     tails = ((chance >= own - rounding).sum(), (chance <= own + rounding).sum())
     p = min(1.0, 2 * (1 + min(tails).item()) / (1 + len(chance)))
     effect = own - usual
