@@ -15,6 +15,7 @@ from vitpos.analysis.attention import (
     mean_attention,
     uniform_distance,
 )
+from vitpos.analysis.biases import bias_effects
 from vitpos.analysis.gates import bias_by_content, gates_seen_from
 from vitpos.analysis.logits import logit_parts
 from vitpos.analysis.offsets import offset_biases, rotary_frequencies
@@ -283,6 +284,15 @@ def test_pairs_that_a_head_does_not_see_are_left_out():
     assert seen.sum(-1).abs().max() < 1e-5, "rows are centred on what they see"
     mixed = logit_parts(build(encoding="lookhere", grow=2.0), noise(6))
     assert mixed.share.isfinite().all() and (mixed.share < 1).all()
+
+
+def test_mean_logits_tell_what_a_bias_prefers():
+    found = bias_effects(logit_parts(blind(build(encoding="alibi")), noise(4)).bias, GRID)
+    slope = (2.0**-4 + 2.0**-8) / 2
+    for layer in (0, 1):
+        assert found["nearby"][layer] > slope and abs(found["same_row_beyond_distance"][layer]) < 0.1 * slope
+    seen = bias_effects(logit_parts(build(encoding="lookhere"), noise(4)).bias, GRID)
+    assert all(math.isfinite(x) for values in seen.values() for x in values)
 
 
 def test_what_the_average_picture_shows_at_a_place_is_no_position_once_patches_are_shuffled():

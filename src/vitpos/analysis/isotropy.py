@@ -29,15 +29,25 @@ class DistanceLaw:
         places = coordinates(grid)
         squares = (places[:, None] - places).square().sum(2)
         apart, self.which, counts = squares.unique(return_inverse=True, return_counts=True)
-        self.counts = counts.double()
+        self.counts, self.apart = counts.double(), apart.sqrt()
         self.smooth = torch.eye(len(apart), dtype=torch.float64)  # (K, K); a place is at no distance from itself
         if len(apart) > 1:
-            self.smooth[1:, 1:] = _parabolas(apart[1:].sqrt(), self.counts[1:])
+            self.smooth[1:, 1:] = _parabolas(self.apart[1:], self.counts[1:])
 
     def matched(self, weight: Tensor) -> Tensor:
         """(N, N): the weights of a contrast, now of what each pair has more than pairs as far apart have in the mean."""
         sums = weight.new_zeros(len(self.counts)).index_add_(0, self.which.flatten(), weight.flatten())
         return weight - (self.smooth.mT @ sums / self.counts)[self.which]
+
+    def owed(self, values: Tensor, seen: Tensor) -> Tensor:
+        """(N, N): what each pair would have if distance were all, by those pairs of different places that are ``seen``."""
+        which = self.which.flatten()
+        counts, sums = (
+            torch.zeros_like(self.counts).index_add_(0, which, x.flatten().double()) for x in (seen, values * seen)
+        )
+        law = torch.zeros_like(sums)
+        law[1:] = _parabolas(self.apart[1:], counts[1:]) @ (sums / counts.clamp(min=1))[1:]
+        return law[self.which]
 
     def explains(self, products: Tensor) -> Tensor:
         """(N, N) → (N, N): centred inner products as they would be if distance were all."""
