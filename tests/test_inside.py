@@ -183,6 +183,28 @@ def test_heads_that_look_alike_have_no_diversity_and_heads_apart_have_one_bit():
     assert head_diversity(one[None]).isnan()
 
 
+def test_heads_that_look_alike_on_average_may_differ_in_every_image():
+    model, data = build(VITS[2], grow=4.0), noise(12)
+    found = where_position_lives(model, data)
+    expected = torch.zeros(2, dtype=torch.float64)
+    with torch.inference_mode():
+        for image in inputs(data, 12).split(1):
+            alone = {}
+            look_inside(model, image, attention=lambda one, alone=alone: alone.update({one.layer: one.logits()}))
+            for layer, logits in alone.items():
+                expected[layer] += head_diversity(logits[0, :, 3:, 3:].double().softmax(-1)) / 12
+    torch.testing.assert_close(found.diversity, expected, atol=1e-6, rtol=1e-5)
+    numbers = found.numbers()
+    for average, own in zip(numbers["head_diversity"], numbers["head_diversity_of_images"], strict=True):
+        assert 0 <= average < own <= 1
+    torch.testing.assert_close(found.attention, mean_attention(model, data))
+    alone = logit_parts(model, data)
+    torch.testing.assert_close(found.pictures.bias, alone.bias)
+    torch.testing.assert_close(found.pictures.content, alone.content)
+    fixed = where_position_lives(blind(build(encoding="alibi")), noise(6)).numbers()
+    assert fixed["head_diversity_of_images"] == pytest.approx(fixed["head_diversity"], abs=1e-6), "places alone decide"
+
+
 @pytest.mark.parametrize("spec", TINY)
 def test_maps_show_what_the_tokens_look_at_that_the_head_reads(spec):
     model, images = build(spec, "learned(std=1.0)", grow=3.0), inputs(noise())
@@ -541,7 +563,8 @@ def test_every_encoding_is_told_on_the_same_axes(spec, encoding):
     assert len(numbers["probe_r2"]) == len(numbers["probe_error"]) == depth + 1
     for name in ("position_share", "position_share_pictures", "attention_distance"):
         assert len(numbers[name]) == depth
-    assert ("head_diversity" in numbers) == (model.geometry.heads > 1)
+    for name in ("head_diversity", "head_diversity_of_images"):
+        assert (name in numbers) == (model.geometry.heads > 1)
     flat = [x for value in numbers.values() for x in (value if isinstance(value, list) else [value])]
     assert all(type(x) is float and math.isfinite(x) for x in flat)
     assert numbers["uniform_distance"] == pytest.approx(uniform_distance(GRID, PATCH))

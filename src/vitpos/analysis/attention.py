@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,6 +15,43 @@ from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.inside import Attending, look_inside, on_one_grid
 from vitpos.positions import Positions
 
+Heard = Callable[[int, Tensor], None]  # a layer, and its logits among patches (B, H, N, N)
+
+
+def hear_logits(
+    model: PatchClassifier, data: Dataset, *hear: Heard, limit: int | None, seed: int = 0, shuffled: bool = False
+) -> int:
+    """Tells of the logits among patches, without prefix tokens, of all layers for ``limit`` test images; says how many.
+
+    Several may ``hear`` in one pass. Images and ``shuffled`` as for :func:`pictures`.
+    """
+
+    def tell(attending: Attending) -> None:
+        prefix = attending.prefix
+        logits = attending.logits()[..., prefix:, prefix:]
+        for one in hear:
+            one(attending.layer, logits)
+
+    images = 0
+    with torch.inference_mode():
+        for batch in pictures(model, data, limit=limit, seed=seed, shuffled=shuffled):
+            look_inside(model, batch, attention=tell)
+            images += len(batch)
+    return images
+
+
+class AttentionSums:
+    """Sums over images of attention among patches (depth, H, N, N), in float64."""
+
+    def __init__(self, model: PatchClassifier, count: int):
+        geometry = model.geometry
+        self.total = torch.zeros(geometry.depth, geometry.heads, count, count, dtype=torch.float64)
+        self.total = self.total.to(model.project.weight.device)
+
+    def add(self, layer: int, logits: Tensor) -> None:
+        """Another batch of logits (B, H, N, N), whose rows are scaled as if there were no prefix tokens."""
+        self.total[layer] += logits.softmax(-1).sum(0, dtype=torch.float64)
+
 
 def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> Tensor:
     """(depth, H, N, N): how much each patch takes of each other one, the mean over ``limit`` test images, in float64.
@@ -22,22 +59,9 @@ def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256,
     Prefix tokens are left out, as queries and as keys, and what remains of each row is scaled to sum to 1 in each image.
     """
     seen = on_one_grid(model, "mean attention")
-    rows, columns = grid_seen(seen, data)
-    count = rows * columns
-    total = torch.zeros(seen.geometry.depth, seen.geometry.heads, count, count, dtype=torch.float64)
-    total = total.to(seen.project.weight.device)
-
-    def add(attending: Attending) -> None:
-        prefix = attending.prefix
-        weights = attending.logits()[..., prefix:, prefix:].softmax(-1)  # as if there were no prefix: rescaled rows
-        total[attending.layer] += weights.sum(0, dtype=torch.float64)
-
-    images = 0
-    with torch.inference_mode():
-        for batch in pictures(seen, data, limit=limit, seed=seed):
-            look_inside(seen, batch, attention=add)
-            images += len(batch)
-    return (total / images).cpu()
+    sums = AttentionSums(seen, math.prod(grid_seen(seen, data)))
+    images = hear_logits(seen, data, sums.add, limit=limit, seed=seed)
+    return (sums.total / images).cpu()
 
 
 def distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
@@ -62,12 +86,14 @@ def uniform_distance(grid: tuple[int, int], patch: tuple[int, int]) -> float:
 def head_diversity(attention: Tensor) -> Tensor:
     """Attention (…, H, N, N) to (…): how differently the heads of a layer look, in bits from 0 (alike) to 1.
 
-    The Jensen–Shannon divergence between the mean attention of two heads, averaged over queries and over all pairs of
-    heads. Of one head there are no pairs, and the answer is NaN.
+    The Jensen–Shannon divergence between the attention of two heads, averaged over queries and over all pairs of heads.
+    Given the mean attention over images it is about where heads look in all images; given each image's own, and averaged
+    over images afterwards, it also has what heads look at in some: it is never less than the former. Of one head there are
+    no pairs, and the answer is NaN.
     """
     heads = attention.shape[-3]
     if heads < 2:
-        return torch.full(attention.shape[:-3], math.nan, dtype=attention.dtype)
+        return attention.new_full(attention.shape[:-3], math.nan)
     alone = _entropy(attention)  # (…, H)
     first, second = torch.triu_indices(heads, heads, 1)
     between = [

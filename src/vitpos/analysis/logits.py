@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vitpos.analysis.passes import grid_seen, pictures
+from vitpos.analysis.attention import hear_logits
+from vitpos.analysis.passes import grid_seen
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.models.base import Classifier
-from vitpos.models.inside import Attending, look_inside, on_one_grid
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.inside import on_one_grid
 
 
 @dataclass(frozen=True)
@@ -49,34 +51,36 @@ def logit_parts(
     place is no position, and a model without positions has none.
     """
     seen = on_one_grid(model, "an analysis of logits")
-    rows, columns = grid_seen(seen, data)
-    count, device = rows * columns, seen.project.weight.device
-    shape = (seen.geometry.depth, seen.geometry.heads, count, count)
-    sums, squares = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(2))
-    sees = torch.zeros(shape, dtype=torch.bool, device=device)
-    others = ~torch.eye(count, dtype=torch.bool, device=device)
+    sums = LogitSums(seen, math.prod(grid_seen(seen, data)))
+    return sums.parts(hear_logits(seen, data, sums.add, limit=limit, seed=seed, shuffled=shuffled))
 
-    def add(attending: Attending) -> None:
-        layer, prefix = attending.layer, attending.prefix
-        logits = attending.logits()[..., prefix:, prefix:].double()
-        sees[layer] = logits[0].isfinite()  # whom a head sees goes by places alone
-        centred = _centred(logits, sees[layer], others)
-        sums[layer] += centred.sum(0)
-        squares[layer] += centred.square_().sum(0)
 
-    images = 0
-    with torch.inference_mode():
-        for batch in pictures(seen, data, limit=limit, seed=seed, shuffled=shuffled):
-            look_inside(seen, batch, attention=add)
-            images += len(batch)
-    if images < 2:
-        raise UserError(f"an analysis of logits over {images} image tells nothing of content; take a limit from 2")
-    pairs = sees & others
-    mean = sums / images
-    within = ((squares / images - mean.square()) * images / (images - 1)).clamp_min(0)
-    content = _mean_over(within, pairs)
-    position = _mean_over(mean.square(), pairs) - content / images
-    return LogitParts(position.cpu(), content.cpu(), mean.masked_fill(~sees, -torch.inf).cpu(), images)
+class LogitSums:
+    """Sums over images of centred logits among patches (depth, H, N, N) and of their squares, in float64."""
+
+    def __init__(self, model: PatchClassifier, count: int):
+        shape, device = (model.geometry.depth, model.geometry.heads, count, count), model.project.weight.device
+        self.sums, self.squares = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(2))
+        self.sees = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.others = ~torch.eye(count, dtype=torch.bool, device=device)
+
+    def add(self, layer: int, logits: Tensor) -> None:
+        """Another batch (B, H, N, N)."""
+        self.sees[layer] = logits[0].isfinite()  # whom a head sees goes by places alone
+        centred = _centred(logits.double(), self.sees[layer], self.others)
+        self.sums[layer] += centred.sum(0)
+        self.squares[layer] += centred.square_().sum(0)
+
+    def parts(self, images: int) -> LogitParts:
+        """The analysis of variance over the images heard of."""
+        if images < 2:
+            raise UserError(f"an analysis of logits over {images} image tells nothing of content; take a limit from 2")
+        pairs = self.sees & self.others
+        mean = self.sums / images
+        within = ((self.squares / images - mean.square()) * images / (images - 1)).clamp_min(0)
+        content = _mean_over(within, pairs)
+        position = _mean_over(mean.square(), pairs) - content / images
+        return LogitParts(position.cpu(), content.cpu(), mean.masked_fill(~self.sees, -torch.inf).cpu(), images)
 
 
 def _centred(logits: Tensor, sees: Tensor, others: Tensor) -> Tensor:
