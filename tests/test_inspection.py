@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from tests.test_cli import vitpos
 from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
+from vitpos.analysis.regression import baselines
 from vitpos.data.base import load
 from vitpos.errors import UserError
 from vitpos.inspection import inspect, of_model, subjects
@@ -51,6 +52,11 @@ def test_a_table_made_of_places_is_seen_as_one():
     errors = {name: one["methods"]["ridge"]["grid_mae"] for name, one in numbers["regression"].items()}
     assert errors["table"] < 0.1 < 1 < errors["noise"]
     assert numbers["structure"]["nearby"]["verdict"] == numbers["structure"]["grid"]["verdict"] == "yes"
+
+
+def test_fixed_waves_are_all_of_one_length():
+    found = look_at_table(baselines(torch.zeros(*GRID, 16))["sin_cos"].float()).numbers["structure"]["norm"]
+    assert found["verdict"] is None and "of one length" in found["reason"]
 
 
 def test_biases_that_a_head_does_not_see_are_left_out_of_numbers_and_drawn():

@@ -11,6 +11,7 @@ from torch import Tensor
 from vitpos.analysis import figures as draw
 from vitpos.analysis import portraits
 from vitpos.analysis.attention import attention_maps, attention_rollout
+from vitpos.analysis.biases import bias_effects
 from vitpos.analysis.gates import bias_by_content, counts_by_content, gates_seen_from
 from vitpos.analysis.look import Drawn, Look
 from vitpos.analysis.passes import grid_seen
@@ -26,15 +27,17 @@ def look_at_work(
 ) -> Look:
     """Where position lives in a model that reads pictures: tokens, logits and attention, layer by layer.
 
-    Numbers are those of ``Where``, some of them also by head; bias_by_content: SaPE2's case study, the partial correlation
-    of bias and likeness at equal offsets, by layer and head, with its spread over images. Attention is drawn on a few test
-    images, or on those of the data ``shown``.
+    Numbers are those of ``Where``, some of them also by head; logits_prefer: what mean logits on shuffled images have
+    more for neighbours, rows, columns, rim and corners, by layer (``bias_effects``), as tables of vectors do;
+    bias_by_content: SaPE2's case study, the partial correlation of bias and likeness at equal offsets, by layer and
+    head, with its spread over images. Attention is drawn on a few test images, or on those of the data ``shown``.
     """
     where = where_position_lives(model, data, limit=images, seed=seed)
     numbers: dict[str, Any] = where.numbers() | {
         "images": where.pictures.images,
         "position_share_by_head": where.shuffled.share.tolist(),
         "attention_distance_by_head": where.reach.tolist(),
+        "logits_prefer": bias_effects(where.shuffled.bias, grid_seen(model, data)),
     }
     found = {
         "where": Drawn(

@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
+from vitpos.analysis.biases import bias_effects
 from vitpos.analysis.look_at_offsets import look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
 from vitpos.analysis.look_at_work import look_at_work
@@ -37,6 +38,7 @@ DEFINED = (
     grid_residual,
     look_at_offsets,
     Where.numbers,
+    bias_effects,
     look_at_work,
 )  # what the page explains
 

@@ -141,10 +141,19 @@ def _of_work(work: dict[str, Any]) -> Iterator[Line]:
         ),
         "attention_distance": ("attention distance, px, by layer", "mean distance of what is looked at, over heads"),
         "head_diversity": ("diversity of heads, bits, by layer", "Jensen–Shannon divergence of their mean attention"),
+        "head_diversity_of_images": (
+            "diversity of heads in an image, bits, by layer",
+            "the same in each image, then averaged",
+        ),
     }
     for key, (heading, meaning) in lines.items():
         if key in work:
             yield heading, meaning, _several(work[key])
+    prefers = {"nearby": "neighbouring places", "same_row": "places of a row", "same_column": "places of a column"}
+    for what, said in prefers.items():
+        if what in work["logits_prefer"]:
+            meaning = "mean logit of such pairs less that of all others, patches shuffled, mean over heads"
+            yield f"logits prefer {said}, by layer", meaning, _several(work["logits_prefer"][what])
     yield "attention distance if uniform, px", "of whoever looks at all patches alike", _short(work["uniform_distance"])
     if by_content := work.get("bias_by_content"):
         yield (
