@@ -66,6 +66,14 @@ def test_principal_components_are_scikit_learns():
     assert (largest > 0).all(), "of the two signs, always the same"
 
 
+@pytest.mark.parametrize("table", [plane((4, 7), 12, 1.0), noise((3, 5), 40), noise((3, 4), 2), torch.ones(2, 3, 4)])
+def test_two_components_are_the_first_of_three(table):
+    assert torch.equal(principal(table, dimensions=3)[..., :2], principal(table))
+    shown = pca(table)
+    if shown.points is not None:
+        assert torch.equal(shown.points, principal(table)) and torch.equal(shown.space, principal(table, dimensions=3))
+
+
 def test_components_that_are_not_there_are_zero():
     assert torch.equal(principal(noise((3, 4), 1), dimensions=3)[..., 1:], torch.zeros(3, 4, 2, dtype=torch.float64))
     assert not principal(torch.ones(2, 3, 4)).any()
@@ -77,6 +85,8 @@ def test_trustworthiness_is_one_where_no_neighbour_is_lost():
     assert trustworthiness(noise(), noise()) == 1 > trustworthiness(noise(), principal(noise()))
     assert trustworthiness(table, principal(table)) > 0.99, "but for places equally far apart"
     assert trustworthiness(noise((1, 2), 3), noise((1, 2), 2)) is None
+    large, other = noise((32, 66), 3), noise((32, 66), 2, seed=1)
+    assert trustworthiness(large, other) == trustworthiness(large[::2, ::2], other[::2, ::2]), "of pairs there are many"
 
 
 def test_umap_lays_a_plane_out_as_a_grid_and_a_seed_repeats_it():
@@ -97,7 +107,7 @@ def test_hopeless_tables_have_projections_or_reasons(name):
     peer("umap")
     for found in (pca(HOPELESS[name]), umap(HOPELESS[name])):
         if name in ("zeros", "all the same", "one place") or found.points is None:
-            assert found.points is found.residual is found.trustworthiness is None and found.reason
+            assert found.points is found.residual is found.trustworthiness is found.space is None and found.reason
         else:
             assert found.points.isfinite().all() and 0 <= found.residual <= 1
             assert bool(found.reason) == (found.trustworthiness is None)

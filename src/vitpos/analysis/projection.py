@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import INSTALL, ROUNDING, centred, coordinates, vectors
+from vitpos.analysis.places import INSTALL, ROUNDING, centred, coordinates, thinned, vectors
 from vitpos.errors import UserError
 
 FEWEST = 5  # places that UMAP lays out
@@ -19,18 +19,22 @@ class Projection:
     """Places in the plane, and how much of the grid and of the table is to be seen there.
 
     points: (R, C, 2). residual: :func:`grid_residual`, 0 to 1. trustworthiness: :func:`trustworthiness`, None where
-    scikit-learn is not installed or places are few. What there is not is None, and ``reason`` says why.
+    scikit-learn is not installed or places are few. What there is not is None, and ``reason`` says why. space: (R, C, 3),
+    of principal components with the third one, of which ``points`` are the first two.
     """
 
     points: Tensor | None
     residual: float | None
     trustworthiness: float | None
     reason: str = ""
+    space: Tensor | None = None
 
 
 def pca(table: Tensor) -> Projection:
-    """The first two principal components of a table (R, C, D)."""
-    return _seen(table, principal(table))
+    """The first two principal components of a table (R, C, D), and the third beside them."""
+    space = principal(table, dimensions=3)
+    shown = _seen(table, space[..., :2])
+    return shown if shown.points is None else replace(shown, space=space)
 
 
 def umap(table: Tensor, *, neighbours: int = 15, seed: int = 0) -> Projection:
@@ -103,11 +107,12 @@ def trustworthiness(table: Tensor, points: Tensor, *, neighbours: int = 5) -> fl
     """Whether neighbours in a projection (R, C, K) are neighbours in the table (Venna and Kaski, 2001): 1 if all are.
 
     By scikit-learn, of the nearest ``neighbours``, or of as many as less than half of the places are. None below 3 places.
+    Of more than 2,000 places every k-th row and column is taken, since all pairs are compared.
     """
     try:
         from sklearn.manifold import trustworthiness as measure
     except ImportError as error:
         raise UserError(f"trustworthiness needs scikit-learn ({error}); {INSTALL}") from error
-    x, laid = vectors(table), vectors(points)
+    x, laid = (vectors(thinned(one)[0]) for one in (table, points))
     count = min(neighbours, (len(x) - 1) // 2)
     return float(measure(x.numpy(), laid.numpy(), n_neighbors=count)) if count else None

@@ -29,13 +29,15 @@ LINEAR, SLOW = ("ridge", "minimum_norm"), ("svm", "mlp")
 class Regression:
     """How well each method tells the place; empty, with a reason, where there are too few places.
 
+    Where all vectors are the same there is a reason beside the numbers, which are those of whoever says the mean.
     ``taken`` says which places, if not all: of large tables every 2nd row and column, or fewer.
     For each method, of the row-major number of the place from 0 (``index``) and of its row and column (``grid``, in
     patches, mean over both): ``…_mae``, the mean absolute error over the held-out places of a fold, mean over folds;
     ``…_r2``, 1 − squared error over variance, of all held-out places together (of ``grid``: mean over row and column, or
-    the one that varies); 1 is perfect and 0 as good as always saying the mean. ``…_offset_mae``: the same error of signed
-    offsets between two held-out places of a fold. ``…_fit_mae``: the same error of the places that a fit has seen; one far
-    below ``…_mae`` is learned by heart. Each is the mean over shufflings, and ``…_std`` its deviation.
+    the one that varies); 1 is perfect and 0 as good as always saying the mean. ``…_fit_mae``: as ``…_mae``, of the places
+    that a fit has seen; far below it, they are learned by heart. ``…_offset_mae``: the error of signed offsets between two
+    held-out places of a fold, left out where a fold has one place. Each is the mean over shufflings, and ``…_std`` its
+    deviation.
     """
 
     methods: dict[str, dict[str, float]]
@@ -81,7 +83,7 @@ def regression(
             said = [_learned(method, x, target, held, seed) for target in targets.values()]
         pairs = zip(targets.items(), said, strict=True)
         found[method] = {k: v for (name, target), one in pairs for k, v in _scores(name, target, one, held).items()}
-    return Regression(found, taken=taken(steps))
+    return Regression(found, "" if x.any() else "all position vectors are the same", taken(steps))
 
 
 def baselines(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
