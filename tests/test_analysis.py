@@ -264,7 +264,8 @@ def test_regressions_of_large_tables_take_fewer_places_and_say_so():
     expected = (mean_absolute(0.3**2) * 2) / 2
     assert found.methods["ridge"]["grid_mae"] == pytest.approx(expected, rel=0.1), "in patches of the whole table"
     assert found.methods["ridge"]["index_mae"] == pytest.approx(mean_absolute((66**2 + 1) * 0.3**2), rel=0.1)
-    assert regression(table, shuffles=3).methods == found.methods, "2,000 places in all"
+    thrice = regression(table, shuffles=3).methods
+    assert thrice["ridge"] == pytest.approx(found.methods["ridge"], rel=1e-6), "2,000 places in all"
 
 
 def test_regressions_that_cannot_be_are_refused():
