@@ -90,6 +90,7 @@ def test_trustworthiness_is_one_where_no_neighbour_is_lost():
 
 
 def test_umap_lays_a_plane_out_as_a_grid_and_a_seed_repeats_it():
+    threads = torch.get_num_threads()
     peer("umap")
     table = plane(sigma=0.1)
     before = list(warnings.filters)
@@ -100,6 +101,7 @@ def test_umap_lays_a_plane_out_as_a_grid_and_a_seed_repeats_it():
     assert not torch.equal(umap(table, seed=4).points, shown.points)
     lost = umap(noise())
     assert lost.residual > 0.8 and lost.trustworthiness < 0.8
+    assert torch.get_num_threads() == threads, "nothing else in the process is touched"
 
 
 @pytest.mark.parametrize("name", HOPELESS)

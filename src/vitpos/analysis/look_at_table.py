@@ -12,7 +12,7 @@ from torch import Tensor
 from vitpos.analysis import figures as draw
 from vitpos.analysis import portraits
 from vitpos.analysis.look import Drawn, Look
-from vitpos.analysis.projection import pca, principal, umap
+from vitpos.analysis.projection import pca, umap
 from vitpos.analysis.regression import LINEAR, SLOW, baselines, regression
 from vitpos.analysis.similarity import cosine_similarity
 from vitpos.analysis.spectrum import Spectrum, spectrum
@@ -51,12 +51,6 @@ def look_at_table(table: Tensor, *, slow: bool = False, seed: int = 0) -> Look:
             "Length of the vector of each place.",
         ),
         **_spectra(spectra),
-        "pca-3d": Drawn(
-            portraits.places(
-                principal(table, dimensions=3).numpy(), title="Three principal components", labels=_components(spectra)
-            ),
-            "Places by three principal components: rows joined in blue, columns in red, the first place black.",
-        ),
     }
     if len(flat) <= PLACES:
         found["similarity"] = Drawn(
@@ -64,6 +58,13 @@ def look_at_table(table: Tensor, *, slow: bool = False, seed: int = 0) -> Look:
                 cosine_similarity(flat).numpy(), grid, title="Likeness of each place's vector to all others", low=-1
             ),
             "Cosine between the vector of each place (white dot) and those of all others, as in ViT's Figure 7.",
+        )
+    if laid["pca"].space is not None:
+        found["pca-3d"] = Drawn(
+            portraits.places(
+                laid["pca"].space.numpy(), title="Three principal components", labels=_components(spectra)
+            ),
+            "Places by three principal components: rows joined in blue, columns in red, the first place black.",
         )
     for name, one in laid.items():
         if one.points is not None:

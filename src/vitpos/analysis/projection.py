@@ -83,8 +83,12 @@ def _layout(x: Tensor, neighbours: int, seed: int) -> Tensor:
         except ImportError as error:
             raise UserError(f"a UMAP projection needs umap-learn ({error}); {INSTALL}") from error
         start = "random" if len(x) <= 2 * FEWEST else "spectral"  # eigenvectors need more places than that
-        layout = UMAP(n_neighbors=min(neighbours, len(x) - 1), init=start, random_state=seed, n_jobs=1)
-        return torch.from_numpy(layout.fit_transform(x.numpy())).double()
+        threads = torch.get_num_threads()
+        try:
+            layout = UMAP(n_neighbors=min(neighbours, len(x) - 1), init=start, random_state=seed, n_jobs=1)
+            return torch.from_numpy(layout.fit_transform(x.numpy())).double()
+        finally:
+            torch.set_num_threads(threads)  # which the compiler of UMAP sets for the whole process
 
 
 def grid_residual(points: Tensor) -> float | None:
