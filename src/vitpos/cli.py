@@ -193,7 +193,10 @@ def inspect(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
-    _look([source], out, [_grid(grid)], images, pictures or [], slow, "inspect")
+    from vitpos.looking import look, read_grid
+
+    asked = read_grid(grid) if grid is not None else None
+    look([(source, asked)], out, "inspect", images=images, files=pictures or (), slow=slow)
 
 
 @app.command()
@@ -212,55 +215,14 @@ def compare(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
-    asked = [_grid(text) for text in grids or []] or [_grid(None)]
+    from vitpos.looking import look, read_grid
+
+    asked = [read_grid(text) for text in grids or ()]
     if len(asked) > 2:
         raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
-    _look([first, second], out, asked * (2 // len(asked)), images, pictures or [], slow, "compare")
-
-
-def _look(
-    sources: list[Path],
-    out: Path,
-    grids: list[tuple[int, int] | None],
-    images: int,
-    files: list[Path],
-    slow: bool,
-    name: str,
-) -> None:
-    from vitpos.inspection import inspect_each, subjects, unfinished
-    from vitpos.progress import show_columns, watching
-    from vitpos.report.inside import slug, write_all, write_inspection, write_page
-    from vitpos.report.told import side_by_side
-
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; give a folder")
-    held = [subjects(source, grid) for source, grid in zip(sources, grids, strict=True)]
-    for source, found in zip(sources, held, strict=True):
-        if name == "compare" and len(found) > 1:
-            raise UserError(f"{source} holds {len(found)} models; compare one of them, as {source / 'cells'}/…")
-    every = [pair for found in held for pair in found]
-    seen = []
-    with watching(len(every)) as now:
-        for number, one in enumerate(inspect_each(every, now, images=images, files=files, slow=slow)):
-            seen.append((one, write_inspection(out / slug(number, one) if len(every) > 1 else out, one)))
-    looked = [one for one, _ in seen]
-    page = write_page(out / f"{name}.html", seen)
-    if len(looked) > 1:
-        write_all(out / f"{name}.json", looked)
-    show_columns([one.subject.name for one in looked], [(key, values) for key, _, values in side_by_side(looked)])
-    for source in sources:
-        if left := unfinished(source):
-            print(f"note: {left} of {source} are not trained yet and not shown", file=sys.stderr)
-    print(f"numbers: {out / name}.json\npage:    {page}", file=sys.stderr)
-
-
-def _grid(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    rows, _, columns = text.lower().replace("×", "x").partition("x")
-    if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
-        raise UserError(f"--grid {text!r} is no grid; write rows and columns, as 14x14")
-    return int(rows), int(columns)
+    one, other = (asked[0], asked[-1]) if asked else (None, None)
+    sources = [(first, one), (second, other)]
+    look(sources, out, "compare", images=images, files=pictures or (), slow=slow, single=True)
 
 
 @app.command()

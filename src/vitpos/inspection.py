@@ -25,11 +25,10 @@ from vitpos.encodings.rope_dino import waves_on
 from vitpos.errors import UserError, WorkError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
 from vitpos.interop.files import told_in
+from vitpos.interop.grids import Grid
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.swin import Stage, Swin
 from vitpos.store import Folder
-
-Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)

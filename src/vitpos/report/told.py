@@ -10,6 +10,10 @@ from vitpos.analysis.similarity import linear_cka
 from vitpos.inspection import Inspection
 
 Line = tuple[str, str, str]  # heading, what it means, what is said
+TESTED = (
+    "effect: a difference of mean cosines (of lengths, for norms); p: two-sided, by shuffled places, or by random "
+    "tables of the same likeness by distance, of which there are fewer, so that their p is not as small; judged at .01"
+)
 BASELINES = ("table", "noise", "sin_cos")
 
 
@@ -82,14 +86,7 @@ def _of_table(table: dict[str, Any]) -> Iterator[Line]:
             _short(laid["residual"]) if laid["residual"] is not None else laid["reason"],
         )
     for finding in table["structure"].values():
-        yield finding["statement"], _tested(finding), _verdict(finding)
-
-
-def _tested(finding: dict[str, Any]) -> str:
-    return (
-        "effect: a difference of mean cosines (of lengths, for norms); p: two-sided, by shuffled places, or by random "
-        "tables of the same likeness by distance, of which there are fewer, so that their p is not as small; judged at .01"
-    )
+        yield finding["statement"], TESTED, _verdict(finding)
 
 
 def _verdict(finding: dict[str, Any]) -> str:
