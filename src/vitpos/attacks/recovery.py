@@ -79,14 +79,19 @@ def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
     numbers["psnr_worst"] = min(each["psnr"])
     flat = as_pictures(client.data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour
     numbers["psnr_grey"] = float(psnr(flat, goal).mean())
-    if shown := [c.positions.known_pixels(c.goal.shape[2:]) for c in cases if c.positions is not None]:
-        share = torch.cat(shown).to(seen)
-        errors = ((seen - goal).square().mean(1, keepdim=True) * share).mean((1, 2, 3)) / share.mean((1, 2, 3))
-        numbers["psnr_shown"] = float(-10 * errors.clamp_min(10 ** (-CEILING / 10)).log10().mean())
+    share = torch.cat([_shown(case) for case in cases]).to(seen)  # (n, 1, height, width)
+    errors = ((seen - goal).square().mean(1, keepdim=True) * share).mean((1, 2, 3)) / share.mean((1, 2, 3))
+    numbers["psnr_shown"] = float(-10 * errors.clamp_min(10 ** (-CEILING / 10)).log10().mean())
     for name in found[0].about:
         numbers[name] = AVERAGES.get(name, statistics.fmean)([f.about[name] for f in found])
     frames = [as_pictures(client.data, f.frames) for f in found if f.frames]
     return Recovery(numbers, seen, goal, torch.stack(frames) if frames else None)
+
+
+def _shown(case: Case) -> Tensor:
+    """(1, 1, height, width): which pixels lie in patches whose places were not hidden; all, if nothing was."""
+    size = case.goal.shape[2:]
+    return torch.ones(1, 1, *size) if case.positions is None else case.positions.known_pixels(size).cpu().float()
 
 
 def as_pictures(data: Dataset, inputs: Iterable[Tensor]) -> Tensor:
