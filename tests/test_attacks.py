@@ -244,6 +244,18 @@ def test_whoever_knows_of_the_noise_does_not_divide_by_it():
     assert told.noise == 1e-4 and wise < 1.1 * x.norm() and wise < 0.8 * simple
 
 
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_left(share):
+    (case,) = Client(exact(victim("learned")), pictures(), 1, defence=f"prune(share={share})").cases()
+    at_tokens, product = case.gradients["encoding.table"], case.gradients["project.weight"]
+    x = split(case.inputs, PATCH)[0]
+    wise, simple = (
+        (projection_form.solve(at_tokens.reshape(-1, product.shape[0]), product, c)[0] - x).norm()
+        for c in (case, replace(case, pruned=False))
+    )
+    assert wise < 1.1 * x.norm() and wise < 0.8 * simple
+
+
 def test_settings_b_and_c_differ_by_what_is_to_be_found():
     model, data = victim("learned"), pictures()
     same, other = ([*Client(model, data, 3, setting, 0.9).cases()] for setting in "bc")
@@ -370,8 +382,14 @@ def test_descents_go_through_every_encoding(encoding):
 def test_a_descent_from_the_closed_form_stays_there():
     model, data = small()
     found = ATTACKS.build("matching(images=1, steps=20, start='projection', tv=0.0)", model, data).numbers
-    assert found["psnr"] > 60
-    assert "added to tokens" in ATTACKS.build("matching(start='projection')", small("rope")[0], data).why
+    assert found["psnr"] > 60 and found["closed"] == 1
+
+
+def test_a_descent_begins_from_noise_where_there_is_no_closed_form():
+    rope, data = small("rope")
+    spec = "matching(images=1, steps=3, start=%r)"
+    one, other = (ATTACKS.build(spec % start, rope, data) for start in ("projection", "noise"))
+    assert one.numbers == other.numbers and one.numbers["closed"] == 0
 
 
 def test_a_descent_that_no_longer_falls_ends_early():

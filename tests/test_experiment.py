@@ -1,6 +1,10 @@
+from dataclasses import replace
+
 import pytest
+import torch
 
 from vitpos import lab
+from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment, shipped
 
@@ -163,6 +167,41 @@ def test_every_shipped_experiment_reads_and_every_reference_has_its_cell(name):
             assert any(column.evaluation in cell.evaluate for cell in shown), (table.title, column.label)
 
 
+def _covering(experiment):
+    """Few cells that are asked, between them, for every column of every table, and nothing else."""
+    asked = {}
+    for table in experiment.tables:
+        for column in table.columns:
+            able = [cell for cell in experiment.cells if table.shows(cell) and column.evaluation in cell.evaluate]
+            cell = next((cell for cell in able if cell in asked), able[0])
+            asked.setdefault(cell, []).append(column.evaluation)
+    return [replace(cell, evaluate=tuple(dict.fromkeys(specs))) for cell, specs in asked.items()]
+
+
+def _noise(spec):
+    """As many channels, pixels and classes as the named data, without its pictures."""
+    shape, classes = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "fashion": ((1, 28, 28), 10)}[spec]
+    splits = [Split(torch.randint(256, (64, *shape), dtype=torch.uint8), torch.arange(64) % classes) for _ in range(2)]
+    return Dataset(*splits, tuple(map(str, range(classes))), (0.5,) * shape[0], (0.25,) * shape[0], spec)
+
+
+APART = {"mjp-imagenet", "scorecard-gpu"}  # one has a test file of its own, the other the tables of scorecard
+
+
+@pytest.mark.parametrize("name", sorted(set(shipped()) - APART))
+def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, monkeypatch):
+    """Data that are fetched are replaced by noise of their shape; everything else is as in the experiment."""
+    fetched = {"cifar10", "cifar100", "fashion"}
+    torch.manual_seed(0)
+
+    def load_without_fetching(spec):
+        return _noise(spec.split("(")[0]) if spec.split("(")[0] in fetched else load(spec)
+
+    monkeypatch.setattr(lab, "load", load_without_fetching)
+    experiment = Experiment.read(name)
+    lab.check(_covering(experiment), experiment.tables)
+
+
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(UserError, match="no experiment 'mnist-jigsw'; did you mean 'mnist-jigsaw'"):
         Experiment.read("mnist-jigsw")
@@ -183,3 +222,19 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     with pytest.raises(UserError, match="no metric 'tokns_1'"):
         experiment = make(text.replace("NAME", "tokns_1"))
         lab.check(experiment.cells, experiment.tables)
+
+
+def test_the_scorecard_has_the_same_columns_at_every_size():
+    """But for the number of pictures that are corrupted."""
+    small, large = (
+        [(c.evaluation.split("(")[0], c.metric) for table in Experiment.read(name).tables for c in table.columns]
+        for name in ("scorecard", "scorecard-gpu")
+    )
+    assert small == large
+
+
+def test_data_that_cannot_be_had_are_told_before_anything_is_rehearsed(monkeypatch):
+    text = TEXT.replace('"mnist + part(limit=64)"', '["mnist + part(limit=64)", "folder(path=\'nowhere\')"]')
+    monkeypatch.setattr(lab, "_rehearse", lambda cell, tables: pytest.fail(f"rehearsed {cell.data}"))
+    with pytest.raises(UserError, match="nowhere"):
+        lab.check(make(text).cells)

@@ -157,12 +157,20 @@ def check(
     cells: Iterable[Cell], tables: Sequence[Table] = (), told: Callable[[int, int], None] = lambda done, all: None
 ) -> None:
     """Tells now what would go wrong after hours, by a rehearsal on two images: data, models, evaluations, metrics."""
-    rows = list({cell.row: cell for cell in cells}.values())
+    kinds = list({_kind(cell): cell for cell in cells}.values())
     with alone():  # for two images threads would only wait for each other
-        for number, cell in enumerate(rows):
-            told(number, len(rows))
+        for name in dict.fromkeys(cell.data for cell in kinds):
+            load(name)  # what has to be fetched or installed is told first
+        for number, cell in enumerate(kinds):
+            told(number, len(kinds))
             _rehearse(cell, tables)
-    told(len(rows), len(rows))
+    told(len(kinds), len(kinds))
+
+
+def _kind(cell: Cell) -> tuple[object, ...]:
+    """What a rehearsal of a cell depends on: not its seed, nor how long it trains."""
+    train = cell.train
+    return cell.data, cell.model, cell.encoding, cell.evaluate, train.batch, train.augment, train.defence
 
 
 def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:

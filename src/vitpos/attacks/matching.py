@@ -58,10 +58,10 @@ def matching(
     ``tv`` weighs total variation, ``seam`` the steps across borders of patches (GradViT's prior). The label is
     ``known``, or read from the gradient of the head's bias (iDLG; Zhao et al., 2020). Numbers that a client left out
     (``prune``) are not compared.
-    ``start``: noise, or what ``projection`` finds. Of ``restarts`` the one with the least distance counts; a descent ends
-    early if its distance has not fallen for ``patience`` steps.
+    ``start``: noise, or what ``projection`` finds, if it applies. Of ``restarts`` the one with the least distance counts;
+    a descent ends early if its distance has not fallen for ``patience`` steps.
     Numbers are those of ``projection``; distance: that of the gradients at the end, label: share of labels that were read
-    rightly, steps: how many were taken.
+    rightly, steps: how many were taken, closed: share of the pictures that began from what ``projection`` finds.
     """
     for name, value in (("steps", steps), ("restarts", restarts), ("patience", patience)):
         if value < 1:
@@ -86,17 +86,23 @@ def matching(
         answer = case.label if label == "known" else inferred(goal)
         descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam, case.pruned)
         generator = generator_of(seed)
-        tries = []
-        for _ in range(restarts):
-            first = torch.randn(case.inputs.shape, generator=generator).to(like)
-            if start == "projection":
-                first = closed.invert(double, case, attacker).inputs.to(like)
-            tries.append(descent.run(first, (low, high), steps, rate, patience))
+        answers = _closed(double, case, attacker) if start == "projection" else []
+        firsts = answers or [torch.randn(case.inputs.shape, generator=generator) for _ in range(restarts)]
+        tries = [descent.run(first.to(like), (low, high), steps, rate, patience) for first in firsts]
         best = min(tries, key=lambda found: found.about["distance"])
-        return Found(best.inputs, {**best.about, "label": float(answer == case.label)}, best.frames)
+        about = {**best.about, "label": float(answer == case.label), "closed": float(len(answers))}
+        return Found(best.inputs, about, best.frames)
 
     with twice_differentiable():
         return recover(client, attack)
+
+
+def _closed(model: Classifier, case: Case, attacker: closed.Attacker) -> list[Tensor]:
+    """What the closed form finds, if there is one."""
+    try:
+        return [closed.invert(model, case, attacker).inputs]
+    except Inapplicable:
+        return []
 
 
 def inferred(gradients: Gradients) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -50,7 +51,8 @@ def projection(
     all places for known; ``unknown`` sees from rows without any gradient which are not, and uses the gradient of the
     unknown vector as one more equation; ``mask`` is told the mask; ``residual`` sees what ``unknown`` sees, and
     besides, from what the equations leave of the projection's gradient, in which directions they do not tell patches
-    apart: outside of them its answer is exact, inside smooth. A noise that the client adds is known to all.
+    apart: outside of them its answer is exact, inside smooth. All know of the noise that a client
+    adds, and that what it leaves out (``prune``) is below the least that it shares.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
@@ -113,13 +115,21 @@ def solve(at_tokens: Tensor, product: Tensor, case: Case) -> tuple[Tensor, int, 
     """The smallest x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens.
 
     With it the rank and the condition of a; zero is what the precision and the noise of the case's gradients cannot tell
-    from it, nor the rounding of the sums here.
+    from it, nor the rounding of the sums here, nor what was left out of a.
     """
     left, values, right = torch.linalg.svd(at_tokens, full_matrices=False)
     rounding = max(at_tokens.shape) * torch.finfo(values.dtype).eps
     real = values > values[0] * max(torch.finfo(case.inputs.dtype).eps, rounding)
-    real &= values > case.noise * sum(side**0.5 for side in at_tokens.shape)  # the largest that noise alone has
+    noise = math.hypot(case.noise, _left_out(at_tokens) if case.pruned else 0)
+    real &= values > noise * sum(side**0.5 for side in at_tokens.shape)  # the largest that noise alone has
     real[0] = True
     inverse = torch.where(real, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ product))
     return x, int(real.sum()), float(values[0] / values[real][-1])
+
+
+def _left_out(shared: Tensor) -> float:
+    """The deviation of what pruning takes away: the share of zeros, as if even from 0 to the least that was shared."""
+    zero = shared == 0
+    least = shared.abs().masked_fill(zero, torch.inf).min()
+    return float((zero.double().mean() / 3).sqrt() * least) if zero.any() and not zero.all() else 0.0
