@@ -3,6 +3,7 @@ import math
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -12,6 +13,7 @@ from tests.test_cli import vitpos
 from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
 from vitpos.analysis.regression import baselines
+from vitpos.attacks.pictures import own
 from vitpos.data.base import load
 from vitpos.errors import UserError
 from vitpos.inspection import inspect, of_model, subjects
@@ -113,9 +115,18 @@ def test_attention_is_drawn_on_pictures_of_ones_own(tmp_path):
     subject = of_model("it", built, data, encoding="learned")
     drawn = inspect(subject, images=8, files=files).look.figures["attention"].figure
     assert len(drawn.axes) == 2 * (1 + 2 + 1) + 1, "a row for each, with two heads and the rollout, and a bar"
-    with pytest.raises(UserError, match="28x28"):
-        Image.new("L", (20, 28)).save(files[0])
-        inspect(subject, images=8, files=files)
+
+
+def test_a_picture_of_another_size_is_cut_and_brought_to_the_models_to_be_looked_at_but_not_to_be_attacked(tmp_path):
+    data = load("mnist")
+    built = MODELS.build("vit(patch=(7, 4), dim=16, depth=1, heads=2)", data.shape, 10, "learned")
+    wide = np.zeros((56, 112), np.uint8)
+    wide[:, 28:56] = 200  # the left half of its middle
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    (shown,) = own(built, data, [tmp_path / "wide.png"], fit=True).test.images
+    assert shown.shape == (1, 28, 28) and (shown[0, :, 3:11] == 200).all() and (shown[0, :, 17:25] == 0).all()
+    with pytest.raises(UserError, match="56x112 pixels, and the model takes 28x28"):
+        own(built, data, [tmp_path / "wide.png"])
 
 
 def test_a_model_without_patches_has_no_positions_to_look_at():
@@ -209,3 +220,5 @@ def test_what_is_slow_is_looked_at_when_asked_for():
     numbers = look_at_table(grid_table()[:3, :4], slow=True).numbers
     assert set(numbers["regression"]["table"]["methods"]) == {"ridge", "minimum_norm", "svm", "mlp"}
     assert 0 <= numbers["projection"]["umap"]["residual"] <= 1
+    said = [heading for heading, _, _ in told({"table": numbers})]
+    assert {"the same by svm, places fitted on", "the same by mlp, places fitted on"} < set(said)

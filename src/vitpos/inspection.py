@@ -198,5 +198,5 @@ def _looks(subject: Subject, images: int, files: Sequence[Path], slow: bool, see
     if subject.biases or subject.decomposed or subject.waves is not None:
         yield "offsets", look_at_offsets(subject.biases, subject.waves, subject.decomposed)
     if subject.model is not None and subject.data is not None:
-        shown = own(subject.model, subject.data, files) if files else None
+        shown = own(subject.model, subject.data, files, fit=True) if files else None
         yield "work", look_at_work(subject.model, subject.data, images=images, shown=shown, seed=seed)

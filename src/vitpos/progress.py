@@ -13,9 +13,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     ProgressColumn,
+    SpinnerColumn,
     Task,
     TaskID,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.progress import Progress as Bar
@@ -154,7 +156,13 @@ def attacking(count: int) -> Iterator[Callable[[Cell, str], AbstractContextManag
 @contextmanager
 def watching(count: int) -> Iterator[Callable[[str, Callable[[], T]], T]]:
     """Shows how far so many pieces of work are; each is done by what is given, under its name."""
-    columns = TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Bar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("", total=float(count))
 

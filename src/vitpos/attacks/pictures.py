@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitpos.data.base import Dataset, Split
@@ -16,16 +16,20 @@ from vitpos.errors import UserError
 from vitpos.models.base import Classifier
 
 
-def own(model: Classifier, data: Dataset, files: Sequence[Path]) -> Dataset:
-    """A data set whose test images are these files, each with the label that the model gives it."""
+def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = False) -> Dataset:
+    """A data set whose test images are these files, each with the label that the model gives it.
+
+    ``fit``: pictures of another size are brought to the model's, their middle cut out where the shape differs; else
+    they are refused.
+    """
     channels, height, width = data.shape
     pictures = []
     for file in files:
         try:
             with Image.open(file) as opened:
-                pixels = np.array(opened.convert("L" if channels == 1 else "RGB")).reshape(
-                    opened.height, opened.width, -1
-                )
+                picture = opened.convert("L" if channels == 1 else "RGB")
+                picture = ImageOps.fit(picture, (width, height)) if fit else picture
+                pixels = np.array(picture).reshape(picture.height, picture.width, -1)
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UserError(f"the picture {file} cannot be read ({error}); give another") from None
         if pixels.shape[:2] != (height, width):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from vitpos.analysis.regression import SLOW
 from vitpos.analysis.similarity import linear_cka
 from vitpos.inspection import Inspection
 
@@ -78,6 +79,11 @@ def _of_table(table: dict[str, Any]) -> Iterator[Line]:
         heading = f"place by {method.replace('_', ' ')}, error in patches (white noise, fixed waves)"
         meaning = f"{how}; {methods.get(method, 'scikit-learn')}; in the same way of tables of noise and of waves"
         yield heading, meaning, _several(one.get("grid_mae") for one in known)
+        if method in SLOW:  # which MJP's authors found to overfit
+            heading, meaning = f"the same by {method}, places fitted on", "far below the line above: learned by heart"
+            yield heading, meaning, _several(one.get("grid_fit_mae") for one in known)
+    if taken := table["regression"]["table"]["taken"]:
+        yield "places taken", "of a large table not all are, for regressions and tests", taken
     for way, laid in table["projection"].items():
         meaning = "Procrustes: 0 if the places lie as on the grid, 1 if nothing of it is to be seen"
         yield (
