@@ -1,6 +1,7 @@
 """What the README says is so: its commands, its example, its numbers."""
 
 import csv
+import json
 import itertools
 import re
 import shlex
@@ -194,6 +195,41 @@ def test_its_scorecard_is_that_of_the_stored_run():
     assert len(rows) == 8
     for name, *shown in rows:
         assert shown == [f"{figures[name.strip('`'), *column]:.1f}" for column in columns]
+
+
+def _inside(name: str) -> dict[str, dict]:
+    """What was seen inside of the models of a stored run, the first of each encoding."""
+    found: dict[str, dict] = {}
+    for one in json.loads((ROOT / "results" / f"inside-{name}.json").read_text()):
+        found.setdefault(one["name"].split(" · ")[0], one)
+    return found
+
+
+def test_where_it_says_that_position_lives_was_seen():
+    seen = _inside("scorecard-mini")
+    rows = _shown("encoding | place from tokens")
+    for encoding, probes, shares in rows:
+        work = seen[encoding.strip("`")]["work"]
+        for shown, key in ((probes, "probe_r2"), (shares, "position_share")):
+            assert [float(number) for number in shown.split(",")] == pytest.approx(work[key], abs=0.00501)
+    assert len(rows) == len(seen) and max(map(abs, seen["none"]["work"]["probe_r2"])) < 0.01
+    by_layer = [statistics.fmean(heads) for heads in seen["sape2"]["work"]["bias_by_content"]["correlation"]]
+    assert ", ".join(f"−{-value:.2f}" for value in by_layer) in README.replace("\n", " ")
+
+
+def test_its_verdicts_on_tables_are_those_that_were_seen():
+    seen = _inside("mjp-variants")
+    words = {"yes": "yes", "centre-weighted": "yes", "no structure": "no"}
+    for encoding, *verdicts, error in _shown("table of | neighbours alike"):
+        table = seen[encoding.strip("`")]["table"]
+        for shown, name in zip(verdicts, ("nearby", "same_row", "same_column", "rim", "corners", "norm"), strict=True):
+            word, effect, p = re.fullmatch(r"(\w+) \(([\d.-]+), ([\d.]+)\)", shown).groups()
+            finding = table["structure"][name]
+            assert word == words[finding["verdict"]], (encoding, name)
+            assert [float(effect), float(p)] == pytest.approx([finding["effect"], finding["p"]], abs=0.00501)
+        assert float(error) == pytest.approx(table["regression"]["table"]["methods"]["ridge"]["grid_mae"], abs=0.00501)
+        noise = table["regression"]["noise"]["methods"]["ridge"]["grid_mae"]
+        assert f"(white noise of the same shape: {noise:.2f})" in README
 
 
 def test_the_stored_runs_keep_what_was_promised():
