@@ -1,8 +1,8 @@
 """What the README says is so: its commands, its example, its numbers."""
 
 import csv
-import json
 import itertools
+import json
 import re
 import shlex
 import statistics
@@ -195,6 +195,62 @@ def test_its_scorecard_is_that_of_the_stored_run():
     assert len(rows) == 8
     for name, *shown in rows:
         assert shown == [f"{figures[name.strip('`'), *column]:.1f}" for column in columns]
+
+
+def _private(name: str, *columns: str) -> dict[tuple[str, ...], float]:
+    """Decibels and shares of a stored run of an attack, as they are."""
+    return {key: value / 100 for key, value in _swept(name, *columns).items()}
+
+
+def test_its_table_of_the_puzzle_under_attack_is_that_of_the_stored_run():
+    figures = _private("privacy-closed-form", "model", "train.epochs")
+    asked = ["", "setting='b'", "setting='b', attacker='mask'", "setting='b', attacker='residual'"]
+    asked += ["setting='b', told=False", "setting='b', ratio=0.9, attacker='residual'"]
+    asked += ["setting='c', attacker='residual'", "setting='c', ratio=0.9, attacker='residual'"]
+    small = "vit(patch=4, dim=192, depth=2, heads=3)", "1"
+    for encoding, *shown in _shown("trained as | a"):
+        for number, options in zip(shown, asked, strict=True):
+            evaluation = f"projection({options})".replace("()", "")
+            assert float(number) == pytest.approx(figures[*small, encoding.strip("`"), evaluation, "psnr"], abs=0.0501)
+    grey = figures[*small, "learned", "projection", "psnr_grey"]
+    assert f"(a flat grey picture has {grey:.1f}): a, the picture" in README
+
+
+def test_what_it_says_of_a_hundred_pictures_and_of_photographs_is_that_of_the_stored_run():
+    figures = _private("privacy-closed-form", "model", "train.epochs")
+    hundred = "vit(patch=4, dim=384, depth=4, heads=6)", "vit(patch=4, dim=384, depth=4, heads=6, april=True)"
+    large = hundred[0].replace("patch=4", "patch=16").replace("depth=4", "depth=12")
+    single = ", precision='float32'"
+
+    def worst(model: str, evaluation: str, epochs: str = "0") -> str:
+        return f"{figures[model, epochs, 'learned', evaluation, 'psnr_worst']:.1f}"
+
+    first, second = (
+        [worst(hundred[0], f"projection(images=100{way})", epochs) for way in ("", single)] for epochs in "01"
+    )
+    text = README.replace("\n", " ")
+    assert f"{first[0]} dB in float64 and {first[1]} in float32 ({second[0]} and {second[1]} after an epoch)" in text
+    assert f"through the first attention {worst(hundred[1], 'april(images=100)')}" in text
+    sizes = worst(large, "projection"), worst(large, "projection(precision='float32')")
+    assert f"the worst of six photographs has {sizes[0]} and {sizes[1]}" in text
+    assert f"of a patch, {worst(large.replace(')', ', april=True)'), 'april')} (`vitpos" in text
+    assert float(first[0]) >= 200 and float(first[1]) >= 60 and float(sizes[0]) >= 200 and float(sizes[1]) >= 60
+    assert float(worst(hundred[1], "april(images=100)")) >= 120
+
+
+def test_its_table_of_defences_is_that_of_the_stored_run():
+    figures = _private("privacy-defences", "train.defence")
+    descent = "steps=500, tv=0.1, start='projection'"
+    for what, accuracy, by_equations, after in _shown("what is shared | accuracy"):
+        encoding, *defence = re.findall("`(.*?)`", what)
+        ratio = "ratio=0.9, " if ".9 hidden" in what else ""
+        hidden = f"setting='c', {ratio}attacker='residual', " if "hidden" in what else ""
+        key = (defence[0] if defence else "", encoding)
+        assert float(accuracy) == pytest.approx(100 * figures[*key, "accuracy", "accuracy"], abs=0.0501)
+        asked = f"projection(images=4, {hidden}".removesuffix(", ") + ")", f"matching(images=4, {hidden}{descent})"
+        for number, evaluation in zip((by_equations, after), asked, strict=True):
+            stored = figures.get((*key, evaluation, "psnr"))
+            assert stored is None if number == "–" else float(number) == pytest.approx(stored, abs=0.0501)
 
 
 def _inside(name: str) -> dict[str, dict]:
