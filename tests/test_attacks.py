@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -6,6 +7,7 @@ import torch.nn.functional as F
 
 from vitpos.attacks import ATTACKS
 from vitpos.attacks import april as april_form
+from vitpos.attacks import matching as matching_form
 from vitpos.attacks import projection as projection_form
 from vitpos.attacks.equations import equations, without_penalty
 from vitpos.attacks.matching import Descent, inferred
@@ -185,10 +187,12 @@ def test_a_shared_unknown_vector_at_gradient_time_is_what_protects():
 
 
 def test_the_gradient_gives_the_mask_away():
-    model = victim("learned + mjp")
-    for case in Client(model, pictures(), 3, "b", 0.5).cases():
-        seen = projection_form.assumed(exact(model), case, "unknown")
-        assert torch.equal(seen.known, case.positions.known) and not seen.known.all()
+    for encoding in ("learned + mjp", "fourier(hidden=128) + mjp"):
+        model = victim(encoding)
+        for precision in ("float64", "float32"):
+            for case in Client(model, pictures(), 3, "b", 0.5, precision=precision).cases():
+                seen = projection_form.assumed(exact(model), case, "unknown")
+                assert torch.equal(seen.known, case.positions.known) and not seen.known.all()
 
 
 def test_what_equations_leave_of_the_gradient_shows_where_the_answer_is_exact():
@@ -238,22 +242,36 @@ def test_whoever_knows_of_the_noise_does_not_divide_by_it():
     noisy = at_tokens + 1e-4 * random(12, 32), at_tokens.mT @ x + 1e-4 * random(32, 5)
     case = Case(torch.zeros(1, dtype=torch.float64), *[None] * 4)
     (told,) = Client(victim("learned"), pictures(), 1, defence="clip + noise(scale=0.0001)").cases()
-    wise, simple = (
-        (projection_form.solve(*noisy, replace(case, noise=noise))[0] - x).norm() for noise in (told.noise, 0.0)
-    )
+    wise, simple = ((projection_form.solve(*noisy, case, noise)[0] - x).norm() for noise in (told.noise, 0.0))
     assert told.noise == 1e-4 and wise < 1.1 * x.norm() and wise < 0.8 * simple
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
-def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_left(share):
-    (case,) = Client(exact(victim("learned")), pictures(), 1, defence=f"prune(share={share})").cases()
-    at_tokens, product = case.gradients["encoding.table"], case.gradients["project.weight"]
-    x = split(case.inputs, PATCH)[0]
+@pytest.mark.parametrize(
+    ("encoding", "setting", "attacker"), [("learned", "a", "naive"), ("learned + mjp", "b", "mask")]
+)
+def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_left(encoding, setting, attacker, share):
+    model = exact(victim(encoding))
+    (case,) = Client(model, pictures(), 1, setting, 0.5, defence=f"prune(share={share})").cases()
     wise, simple = (
-        (projection_form.solve(at_tokens.reshape(-1, product.shape[0]), product, c)[0] - x).norm()
+        (projection_form.invert(model, c, attacker).inputs - case.inputs).norm()
         for c in (case, replace(case, pruned=False))
     )
-    assert wise < 1.1 * x.norm() and wise < 0.8 * simple
+    assert wise < 1.5 * case.inputs.norm() and wise < 0.8 * simple
+
+
+@pytest.mark.parametrize("encoding", ["learned + mjp", "learned + mjp(dal='linear')", "fourier(hidden=128) + mjp"])
+def test_clipping_alone_hides_nothing(encoding):
+    model = exact(victim(encoding))
+    plain, clipped = (
+        ATTACKS.build(
+            "projection(images=2)" if not norm else f"projection(images=2, defence='clip(norm={norm})')",
+            model,
+            pictures(),
+        ).numbers["psnr_worst"]
+        for norm in (0, 0.01)
+    )
+    assert min(plain, clipped) > 180
 
 
 def test_settings_b_and_c_differ_by_what_is_to_be_found():
@@ -372,11 +390,44 @@ def test_numbers_that_were_left_out_are_not_compared():
     assert pruned.pruned and not case.pruned
 
 
-@pytest.mark.parametrize("encoding", sorted(ENCODINGS))
+@pytest.mark.parametrize(
+    "encoding", [*sorted(ENCODINGS), *(f"{name} + mjp" for name in sorted(ENCODINGS) if name != "mjp")]
+)
 def test_descents_go_through_every_encoding(encoding):
     model, data = small(encoding)
     found = ATTACKS.build("matching(images=1, steps=2, precision='float64')", model, data)
     assert found.numbers["steps"] == 2 and found.found.isfinite().all()
+
+
+def test_alike_gradients_are_at_no_distance_even_in_single_precision():
+    one = torch.randn(100_000, generator=torch.Generator().manual_seed(0))
+    for size in (1.0, 3.0, 1e-6):
+        assert 0 <= float(matching_form._apart(size * one, one)) < 1e-12
+    assert float(matching_form._apart(one, -one)) == pytest.approx(2)
+
+
+def test_where_everything_is_hidden_the_closed_form_says_so_and_no_number_is_missing():
+    model = victim("learned + mjp")
+    for attacker in ("naive", "unknown", "mask", "residual"):
+        found = ATTACKS.build(f"projection(images=1, setting='b', ratio=1.0, attacker='{attacker}')", model, pictures())
+        assert found.why and not found.numbers, attacker
+    small_model, data = small("learned + mjp")
+    found = ATTACKS.build("matching(images=1, steps=1, setting='b', ratio=1.0)", small_model, data)
+    assert "psnr_shown" not in found.numbers and all(map(math.isfinite, found.numbers.values()))
+
+
+def test_the_picture_as_it_was_is_smooth_across_the_borders_of_hidden_patches():
+    data = pictures()
+    wave = torch.linspace(0, 3, data.shape[1])[:, None] + torch.linspace(0, 2, data.shape[2])
+    smooth = (127 + 120 * wave.sin())[None, None].expand(3, data.shape[0], -1, -1).to(torch.uint8)
+    data = replace(data, test=Split(smooth, data.test.labels))
+    b, c = (
+        ATTACKS.build(
+            f"projection(images=3, setting='{s}', ratio=0.5, attacker='residual')", victim("learned + mjp"), data
+        )
+        for s in "bc"
+    )
+    assert c.numbers["psnr"] > b.numbers["psnr"] + 1
 
 
 def test_a_descent_from_the_closed_form_stays_there():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitpos.attacks.equations import only_adds, what_is_added
-from vitpos.attacks.projection import Attacker, as_seen, solve, told_apart
+from vitpos.attacks.projection import Attacker, as_seen, deviation, solve, told_apart
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
 from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.base import Dataset
@@ -37,9 +37,9 @@ def april(
     the gradients a at the tokens, which the gradients of the position table and of the prefix give away. Then z gives the
     patches, exactly if a patch has no more pixels than there are channels, else the smallest that fit. It needs
     a first block without norm and residuals, ``vit(april=True)``.
-    Numbers and options are those of ``projection``; token_error: length of what is wrong in the tokens of the picture
-    found over that of the true ones. lost: share of the squared length of the pixels that the projection of patches
-    does not keep, so that even true tokens do not give it.
+    Numbers and options are those of ``projection``, but for its ``residual``; token_error: length of what is wrong in the
+    tokens of the picture found over that of the true ones. lost: share of the squared length of the pixels that the
+    projection of patches does not keep, so that even true tokens do not give it.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
@@ -58,7 +58,9 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     if model.prefix is not None:
         at_tokens = torch.cat([gradients["prefix"], at_tokens])
     weight = "blocks.0.attention.qkv.weight"
-    tokens, rank, condition = solve(at_tokens, model.get_parameter(weight).mT @ gradients[weight], case)
+    tokens, rank, condition = solve(
+        at_tokens, model.get_parameter(weight).mT @ gradients[weight], case, deviation(model, case, pos)
+    )
     with torch.no_grad():
         patches = tokens[model.geometry.prefix :] - what_is_added(model, pos)[0] - model.project.bias
         pixels = _smallest(model, patches)

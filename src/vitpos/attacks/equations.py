@@ -54,20 +54,35 @@ class Equations:
     @cached_property
     def condition(self) -> float:
         """By how much an error of what is seen may grow on the way to the gradients at the tokens."""
+        if self.outright:
+            return 1.0
         values = torch.linalg.svdvals(self.weights)[: self.rank]
-        return 1.0 if self.outright else float(values[0] / values[-1])
+        return float(values[0] / values[-1])
+
+    @cached_property
+    def growth(self) -> float:
+        """By how much the deviation of what is seen does grow on that way, if it is the same everywhere."""
+        return 1.0 if self.outright else float(torch.linalg.pinv(self.weights).norm()) / self.weights.shape[1] ** 0.5
 
     def solve(self) -> Tensor:
         """(N, D): the gradients at the tokens; the smallest ones that fit where the equations are too few."""
         return self.seen[: self.weights.shape[1]] if self.outright else torch.linalg.pinv(self.weights) @ self.seen
 
 
-def equations(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:
-    """All that the gradients of one picture say of its tokens, if its places are those of ``pos``."""
+def equations(model: PatchClassifier, gradients: Gradients, pos: Positions, *, summed: bool = True) -> Equations:
+    """All that the gradients of one picture say of its tokens, if its places are those of ``pos``.
+
+    ``summed``: with the sum over all tokens, which the bias of the projection says, beside what the encoding says.
+    """
     found = list(_of_encoding(model, gradients, pos))
     bias = gradients["project.bias"][None]
-    weights = [weight for weight, _ in found] + [torch.ones(1, pos.cells.shape[1]).to(bias)]
-    return Equations(torch.cat(weights), torch.cat([seen for _, seen in found] + [bias]))
+    found += (
+        [(torch.ones(1, pos.cells.shape[1]).to(bias), bias)]
+        if summed
+        else [(bias.new_zeros(0, pos.cells.shape[1]), bias[:0])]
+    )
+    weights, seen = zip(*found, strict=True)
+    return Equations(torch.cat(weights), torch.cat(seen))
 
 
 def _of_encoding(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Iterator[tuple[Tensor, Tensor]]:
@@ -86,16 +101,39 @@ def _of_encoding(model: PatchClassifier, gradients: Gradients, pos: Positions) -
                 break
 
 
-def without_penalty(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Gradients:
+def without_penalty(
+    model: PatchClassifier, gradients: Gradients, pos: Positions, *, clipped: bool = False, pruned: bool = False
+) -> Gradients:
     """The gradients less those of the encoding's penalty, which depends on weights and places and on no picture.
 
-    Where a gradient is exactly zero nothing was added to it: a place that a client hid and an attacker takes for known.
+    If a client ``clipped``, both were scaled: by how much, those parameters say that the penalty alone reaches, such as
+    its head; if there are none, as in ``mjp(dal='pca')``, that is not known and nothing is assumed. Unless numbers
+    were left out (``pruned``), a gradient of exactly zero stays: a client hid a place that an attacker takes for known.
     """
     named = {f"encoding.{name}": parameter for name, parameter in model.encoding.named_parameters()}
     with torch.enable_grad():
         penalty = model.encoding.penalty(pos, model.encoding)
     known = _gradient(penalty, named) if isinstance(penalty, Tensor) else {}
-    return {name: torch.where(g == 0, g, g - known[name]) if name in known else g for name, g in gradients.items()}
+    scale = _scale(model, gradients, known, pos) if clipped and known else 1.0
+    return {
+        name: torch.where((g == 0) & (not pruned), g, g - scale * known[name]) if name in known else g
+        for name, g in gradients.items()
+    }
+
+
+def _scale(model: PatchClassifier, gradients: Gradients, known: Gradients, pos: Positions) -> float:
+    """How many times the ``known`` gradients of a penalty are in those that were shared, by what no logit reaches."""
+    (rows, columns), (height, width) = pos.grid, model.patch
+    picture = model.project.weight.new_zeros(
+        1, model.project.weight.shape[1] // (height * width), rows * height, columns * width
+    )
+    with torch.enable_grad():
+        logits, _ = model.step(picture, pos)
+    reached = _gradient(logits.sum(), {name: model.get_parameter(name) for name in known})
+    alone = [(known[name], gradients[name]) for name in known if name not in reached]
+    shared = sum(float((one * other).sum()) for one, other in alone)
+    whole = sum(float(one[other != 0].square().sum()) for one, other in alone)
+    return shared / whole if whole else 1.0
 
 
 def what_is_added(model: PatchClassifier, pos: Positions) -> Tensor:

@@ -57,11 +57,12 @@ def matching(
     ``alpha=0`` leaves out whatever position gives away; with ``alpha=None`` they count as all others do, as in DLG.
     ``tv`` weighs total variation, ``seam`` the steps across borders of patches (GradViT's prior). The label is
     ``known``, or read from the gradient of the head's bias (iDLG; Zhao et al., 2020). Numbers that a client left out
-    (``prune``) are not compared.
+    (``prune``) are not compared; lengths are by ``l2``, also where a client scaled them (``clip``).
     ``start``: noise, or what ``projection`` finds, if it applies. Of ``restarts`` the one with the least distance counts;
     a descent ends early if its distance has not fallen for ``patience`` steps.
-    Numbers are those of ``projection``; distance: that of the gradients at the end, label: share of labels that were read
-    rightly, steps: how many were taken, closed: share of the pictures that began from what ``projection`` finds.
+    Numbers are those that ``projection`` has of pictures; distance: that of the gradients at the end, label: share of
+    labels that were read rightly, steps: how many were taken, closed: share of the pictures that began from what
+    ``projection`` finds.
     """
     for name, value in (("steps", steps), ("restarts", restarts), ("patience", patience)):
         if value < 1:
@@ -193,5 +194,5 @@ def _flat(gradients: Iterable[Tensor]) -> Tensor:
 
 
 def _apart(one: Tensor, other: Tensor) -> Tensor:
-    """One less the cosine."""
-    return 1 - one @ other / (one.norm() * other.norm()).clamp_min(1e-30)
+    """One less the cosine, as half the squared distance of unit vectors, which is exact where they are alike."""
+    return (one / one.norm().clamp_min(1e-30) - other / other.norm().clamp_min(1e-30)).square().sum() / 2

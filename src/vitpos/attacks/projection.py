@@ -48,11 +48,12 @@ def projection(
     knows nothing. psnr_shown: of the patches that the client did not hide. outside: with the attacker ``residual``,
     share of the directions of a patch's pixels in which the answer is exact all the same.
     ``setting``, ``ratio``, ``told``, ``defence``: what the client does, as in ``Client``. ``attacker``: ``naive`` takes
-    all places for known; ``unknown`` sees from rows without any gradient which are not, and uses the gradient of the
-    unknown vector as one more equation; ``mask`` is told the mask; ``residual`` sees what ``unknown`` sees, and
-    besides, from what the equations leave of the projection's gradient, in which directions they do not tell patches
-    apart: outside of them its answer is exact, inside smooth. All know of the noise that a client
-    adds, and that what it leaves out (``prune``) is below the least that it shares.
+    all places for known; ``unknown`` sees which are not, from places without any gradient, if equations are enough to tell
+    these, and uses the gradient of the unknown vector as one more equation; ``mask`` is told the mask; ``residual`` sees
+    what ``unknown`` sees, and besides, from what the equations leave of the projection's gradient, in which directions
+    they do not tell patches apart: outside of them its answer is exact, as far as noise goes, inside smooth, in setting c
+    across the borders of hidden patches too. All know of the noise that a client adds, and that what it leaves out
+    (``prune``) is below the least that it shares.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
@@ -70,11 +71,15 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     gradients, pos = as_seen(model, case, attacker)
     told = told_apart(model, gradients, pos)
     product = gradients["project.weight"]
-    pixels, rank, condition = solve(told.solve(), product, case)
+    pixels, rank, condition = solve(told.solve(), product, case, deviation(model, case, pos))
     about = told.judged(rank, condition)
     if attacker == "residual":
-        basis = unseen(told, product, torch.finfo(case.inputs.dtype).eps)
-        pixels = smooth_inside(pixels, basis, pos, model.patch)
+        noise = math.hypot(case.noise, left_out(product) if case.pruned else 0)
+        basis = unseen(told, product, torch.finfo(case.inputs.dtype).eps, noise)
+        fits = (
+            pos.shown() if case.setting == "c" else pos
+        )  # patches that are to be found where they were fit all others
+        pixels = smooth_inside(pixels, basis, fits, model.patch)
         about["outside"] = 1 - len(basis) / product.shape[1]
     return Found(join(pixels[None], pos.grid, model.patch), about)
 
@@ -96,7 +101,7 @@ def as_seen(model: PatchClassifier, case: Case, attacker: Attacker) -> tuple[Gra
             f"a gradient of {len(case.inputs)} pictures is a sum that no closed form takes apart; share one each"
         )
     pos = assumed(model, case, attacker)
-    return without_penalty(model, {name: g.double() for name, g in case.gradients.items()}, pos), pos
+    return without_penalty(model, doubled(case), pos, clipped=case.clipped, pruned=case.pruned), pos
 
 
 def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions:
@@ -106,29 +111,47 @@ def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions
         return case.positions or pos
     if attacker == "naive" or not model.encoding.can_be_told:
         return pos
-    gradients = {name: g.double() for name, g in case.gradients.items()}
-    size = equations(model, gradients, pos).solve().abs().amax(1)  # (N,)
-    return pos.hide(size[None] <= max(1e-12 * float(size.max()), 5 * case.noise))
+    told = equations(model, doubled(case), pos, summed=False)  # the sum of all has the hidden ones in it
+    size = told.solve().abs().amax(1)  # (N,)
+    nothing = 1e-12 if told.outright else torch.finfo(case.inputs.dtype).eps ** 0.5
+    return pos.hide(size[None] <= max(nothing * float(size.max()), 5 * told.growth * case.noise))
 
 
-def solve(at_tokens: Tensor, product: Tensor, case: Case) -> tuple[Tensor, int, float]:
+def solve(at_tokens: Tensor, product: Tensor, case: Case, noise: float = 0.0) -> tuple[Tensor, int, float]:
     """The smallest x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens.
 
-    With it the rank and the condition of a; zero is what the precision and the noise of the case's gradients cannot tell
-    from it, nor the rounding of the sums here, nor what was left out of a.
+    With it the rank and the condition of a; zero is what the precision of the case's gradients and the deviation of a
+    (``noise``) cannot tell from it, nor the rounding of the sums here.
     """
     left, values, right = torch.linalg.svd(at_tokens, full_matrices=False)
+    if not values[0]:
+        raise Inapplicable("no place has a gradient of its own: all are hidden")
     rounding = max(at_tokens.shape) * torch.finfo(values.dtype).eps
     real = values > values[0] * max(torch.finfo(case.inputs.dtype).eps, rounding)
-    noise = math.hypot(case.noise, _left_out(at_tokens) if case.pruned else 0)
     real &= values > noise * sum(side**0.5 for side in at_tokens.shape)  # the largest that noise alone has
+    if case.pruned:  # pixels are of the size of 1, and what was left out of the product is not to be larger
+        real &= values > left_out(product)
     real[0] = True
     inverse = torch.where(real, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ product))
     return x, int(real.sum()), float(values[0] / values[real][-1])
 
 
-def _left_out(shared: Tensor) -> float:
+def deviation(model: PatchClassifier, case: Case, pos: Positions) -> float:
+    """Of what a case's gradients say of tokens: its noise, and what it left out.
+
+    Where a table does not say it outright it grows on its way to the tokens, unevenly; cutting by its mean growth, or
+    before that way, finds no more.
+    """
+    return math.hypot(case.noise, left_out(equations(model, doubled(case), pos).seen) if case.pruned else 0)
+
+
+def doubled(case: Case) -> Gradients:
+    """What a case shares, in double precision."""
+    return {name: g.double() for name, g in case.gradients.items()}
+
+
+def left_out(shared: Tensor) -> float:
     """The deviation of what pruning takes away: the share of zeros, as if even from 0 to the least that was shared."""
     zero = shared == 0
     least = shared.abs().masked_fill(zero, torch.inf).min()

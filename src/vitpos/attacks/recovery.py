@@ -80,8 +80,9 @@ def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
     flat = as_pictures(client.data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour
     numbers["psnr_grey"] = float(psnr(flat, goal).mean())
     share = torch.cat([_shown(case) for case in cases]).to(seen)  # (n, 1, height, width)
-    errors = ((seen - goal).square().mean(1, keepdim=True) * share).mean((1, 2, 3)) / share.mean((1, 2, 3))
-    numbers["psnr_shown"] = float(-10 * errors.clamp_min(10 ** (-CEILING / 10)).log10().mean())
+    if (shown := share.mean((1, 2, 3))).all():
+        errors = ((seen - goal).square().mean(1, keepdim=True) * share).mean((1, 2, 3)) / shown
+        numbers["psnr_shown"] = float(-10 * errors.clamp_min(10 ** (-CEILING / 10)).log10().mean())
     for name in found[0].about:
         numbers[name] = AVERAGES.get(name, statistics.fmean)([f.about[name] for f in found])
     frames = [as_pictures(client.data, f.frames) for f in found if f.frames]

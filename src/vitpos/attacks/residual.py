@@ -23,22 +23,26 @@ PULL = 0.1  # towards the smallest answer, against one for smoothness; chosen on
 STEPS = 200
 
 
-def unseen(told: Equations, product: Tensor, rounding: float) -> Tensor:
-    """(k, P): a basis of the space of patches in which the projection's gradient (D, P) does not tell pixels apart."""
+def unseen(told: Equations, product: Tensor, rounding: float, noise: float = 0.0) -> Tensor:
+    """(k, P): a basis of the space of patches in which the projection's gradient (D, P) does not tell pixels apart.
+
+    What rounding or ``noise`` of that deviation alone may leave of a gradient is taken for nothing.
+    """
     known = told.solve()
     _, values, right = torch.linalg.svd(known, full_matrices=False)
     right = right[values > values[0] * max(known.shape) * torch.finfo(values.dtype).eps]
     rest = product - right.mT @ (right @ product)
     _, values, basis = torch.linalg.svd(rest, full_matrices=False)
-    real = int((values > max(product.shape) * rounding * torch.linalg.matrix_norm(product, 2)).sum())
+    alone = noise * sum(side**0.5 for side in product.shape)
+    real = int((values > max(product.shape) * rounding * torch.linalg.matrix_norm(product, 2) + alone).sum())
     return basis[: min(real, told.weights.shape[1] - told.rank)]
 
 
 def smooth_inside(pixels: Tensor, basis: Tensor, pos: Positions, patch: tuple[int, int]) -> Tensor:
     """(N, P): pixels that stay as they are outside of a space, and inside of it give the smoothest picture.
 
-    The sum of squared steps between neighbouring pixels is made least, borders of hidden patches left out, since whoever
-    hides them also moves them.
+    The sum of squared steps between neighbouring pixels is made least, borders of hidden patches left out: whoever hides
+    patches moves them too, so that they do not fit where they are.
     """
     outside, inside = pixels - pixels @ basis.mT @ basis, pixels @ basis.mT
     places = torch.arange(len(pixels), device=pixels.device)

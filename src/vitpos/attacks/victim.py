@@ -31,8 +31,10 @@ class Case:
     label: Tensor  # (1,)
     positions: Positions | None  # None: every patch at its own place
     gradients: Gradients
+    setting: Setting = "a"
     noise: float = 0.0  # deviation of what was added to every number of it
     pruned: bool = False  # whether numbers were left out
+    clipped: bool = False  # whether it may have been scaled
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,15 @@ class Client:
             gradients = share(model, seen[one], label[None], places)
             goal = seen if self.setting == "b" else whole
             yield Case(
-                seen[one], goal[one], label[None], places, defend(gradients, generator), defend.noise, defend.pruned
+                seen[one],
+                goal[one],
+                label[None],
+                places,
+                defend(gradients, generator),
+                self.setting,
+                defend.noise,
+                defend.pruned,
+                defend.clipped,
             )
 
     def _shuffled(self, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -114,7 +114,8 @@ class MJP(PositionEncoding):
         if self.dal is None or not adding or self._weight() == 0:
             return idle
         shown = pos.shown()
-        vectors = torch.zeros(len(shown.cells), shown.cells.shape[1], self.dim, device=shown.coords.device)
+        like = next(whole.parameters(), shown.coords)
+        vectors = torch.zeros(len(shown.cells), shown.cells.shape[1], self.dim).to(like)
         for part in adding:
             vectors = part.embed(vectors, shown)  # (B|1, N, D)
         found = along_main_directions(vectors, pos.known) if self.dal == "pca" else self.head(vectors)

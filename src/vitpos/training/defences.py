@@ -19,22 +19,29 @@ Gradients = dict[str, Tensor]  # by the name of the parameter
 class Defence:
     """What is done to a gradient; ``one + other`` does one after the other.
 
-    A protocol is no secret, so that an attacker knows the deviation of the noise, and whether numbers were left out.
+    A protocol is no secret, so that an attacker knows the deviation of the noise, and whether numbers were left out or the
+    whole was scaled. Noise that is scaled afterwards would have a deviation that nobody knows.
     """
 
     apply: Callable[[Gradients, torch.Generator], Gradients]
     noise: float = 0.0
     pruned: bool = False
+    clipped: bool = False
 
     def __call__(self, gradients: Gradients, generator: torch.Generator) -> Gradients:
         """The gradient as it is shared."""
         return self.apply(gradients, generator)
 
     def __add__(self, other: Defence) -> Defence:
+        if self.noise and other.clipped:
+            raise UserError(
+                "a defence clips what has noise in it already, so that its size is anyone's guess; clip first"
+            )
         return Defence(
             lambda gradients, generator: other(self(gradients, generator), generator),
             math.hypot(self.noise, other.noise),
             self.pruned or other.pruned,
+            self.clipped or other.clipped,
         )
 
 
@@ -52,7 +59,7 @@ def clip(*, norm: float = 1.0) -> Defence:
         length = torch.stack([g.norm() for g in gradients.values()]).norm()
         return {name: g * (norm / length).clamp_max(1) for name, g in gradients.items()}
 
-    return Defence(apply)
+    return Defence(apply, clipped=True)
 
 
 def noise(*, scale: float = 0.01) -> Defence:
