@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.test_cli import vitpos
 from vitpos import lab
+from vitpos.attacks.pictures import own
 from vitpos.experiment import Experiment
 from vitpos.report import write_report
 from vitpos.store import Folder, Run
@@ -58,7 +59,7 @@ def test_untrained_weights_are_the_first_ones(out):
 def test_a_run_is_attacked_and_numbers_and_pictures_are_written(out, tmp_path):
     done = vitpos("attack", out, "--with", "projection(images=2)", "april(images=1)", "--out", tmp_path / "found")
     assert done.returncode == 0, done.stderr
-    assert "Not rope: nothing that it trains" in done.stdout and "build vit(april=True)" in done.stdout
+    assert "Not rope: no trained vector is added" in done.stdout and "build vit(april=True)" in done.stdout
     with (tmp_path / "found" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["encoding"] for row in rows} == {"learned"} and {row["evaluation"] for row in rows} == {
@@ -86,7 +87,20 @@ def test_pictures_of_ones_own_are_found_too(out, tmp_path):
     done = vitpos("attack", out, *words)
     assert done.returncode == 0, done.stderr
     with (tmp_path / "found" / "results.csv").open() as file:
-        assert all(float(row["value"]) > 200 for row in csv.DictReader(file) if row["metric"] == "psnr_worst")
+        rows = list(csv.DictReader(file))
+    assert all(float(row["value"]) > 200 for row in rows if row["metric"] == "psnr_worst")
+    assert {(row["experiment"], row["evaluation"]) for row in rows} == {("attack mine.png", "projection(images=1)")}
+    again = vitpos("attack", out, *words)
+    assert again.returncode == 2 and "give a new folder" in again.stderr, "pictures of one and numbers of another"
+
+
+def test_pictures_of_sixteen_bits_are_those_of_eight(out, tmp_path):
+    (cell, make), *_ = lab.trained(out)
+    pixels = torch.randint(256, (28, 28)).numpy()
+    Image.fromarray(pixels.astype("uint8")).save(tmp_path / "8.png")
+    Image.fromarray((257 * pixels).astype("uint16")).save(tmp_path / "16.png")
+    data = own(make(), lab.load(cell.data), [tmp_path / "8.png", tmp_path / "16.png"])
+    assert torch.equal(*data.test.images)
 
 
 def broken_files(place: Path) -> dict[str, Path]:
@@ -103,7 +117,9 @@ def broken_files(place: Path) -> dict[str, Path]:
     ("words", "code", "message"),
     [
         (["foreign.safetensors", "--with", "projection"], 2, "no model of a 'vitpos run' to take gradients of"),
-        (["cut.safetensors", "--with", "projection"], 1, "damaged"),
+        (["cut.safetensors", "--with", "projection"], 2, "damaged, or no weights of a 'vitpos run'"),
+        (["text.png", "--with", "projection"], 2, "damaged, or no weights of a 'vitpos run'"),
+        (["OUT", "--with", "projection(setting='d')"], 2, "takes one of 'a', 'b', 'c', not 'd'"),
         (["empty", "--with", "projection"], 2, "not the folder of an experiment"),
         (["OUT", "--with", "projektion"], 2, "did you mean 'projection'?"),
         (["OUT", "--with", "projection", "--image", "narrow.png"], 2, "has 28x20 pixels, and the model takes 28x28"),

@@ -336,7 +336,7 @@ def test_a_gradient_of_several_pictures_is_refused():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("projection(images=0)", "1 image or more"),
+        ("projection(images=0)", "images=0; take 1 or more"),
         ("projection(ratio=1.5)", "a share from 0 to 1"),
         ("april(setting='b')", "does not have"),
         ("matching(steps=0)", "steps=0"),

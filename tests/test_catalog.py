@@ -20,7 +20,7 @@ from vitpos.listing import CATALOGS
         ("none(std=1.0)", "encoding 'none' has no option 'std'; it takes none"),
         ("learned(std='x')", "encoding 'learned': option 'std' takes float, not 'x'"),
         ("learned(std=True)", "takes float, not True"),
-        ("learned(between='nearest')", "takes Literal['bicubic', 'bilinear'], not 'nearest'"),
+        ("learned(between='nearest')", "takes one of 'bicubic', 'bilinear', not 'nearest'"),
         ("learned(between=bilinear)", "write between='bilinear' with quotes"),
         ("learned(std=1+__import__('os').getpid())", "not a value"),
         ("learned(std=1.0, std=2.0)", "given twice"),

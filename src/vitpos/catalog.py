@@ -11,6 +11,7 @@ import difflib
 import importlib
 import importlib.util
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -142,7 +143,9 @@ class Catalog(dict[str, str]):
                 ) from None
             option = entry.options[keyword.arg]
             if not accepts(option.annotation, value):
-                raise UserError(f"{self.kind} {entry.name!r}: option {keyword.arg!r} takes {option}, not {value!r}")
+                raise UserError(
+                    f"{self.kind} {entry.name!r}: option {keyword.arg!r} takes {_words(option)}, not {value!r}"
+                )
             values[keyword.arg] = settle(option.annotation, value)
         return Term(entry.name, {key: values[key] for key in entry.options if key in values})
 
@@ -227,3 +230,8 @@ def _read(name: str, target: str) -> Entry:
             case ast.Assign(targets=[ast.Name(id=fact)], value=value) if not isinstance(node, ast.FunctionDef):
                 facts[fact] = ast.literal_eval(value)
     return Entry(name, ast.get_docstring(node) or "", options, facts, tuple(body))
+
+
+def _words(option: Option) -> str:
+    """What an option takes, as it is said to a user."""
+    return re.sub(r"Literal\[(.*?)\]", r"one of \1", str(option)).replace(" | None", ", or None")

@@ -149,14 +149,20 @@ def attack(
     out: Annotated[Path, Option(help="the folder for numbers and pictures")],
     pictures: Annotated[
         list[Path] | None,
-        Option("--image", metavar="FILE", help="pictures of your own in place of the test's; repeatable"),
+        Option(
+            "--image",
+            metavar="FILE",
+            help="pictures of your own in place of the test's, each with the label that the model gives it; repeatable",
+        ),
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
 ) -> None:
     """Rebuild pictures from the gradients that trained models share: results.csv and a PNG for each model and attack."""
     from vitpos.attacks import ATTACKS
 
-    wanted = [ATTACKS.canonical(spec) for spec in (*specs, *(more or ()))]
+    every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
+    for term in every if pictures else ():
+        term.options["images"] = len(pictures or ())  # all of them, and no more
     from vitpos import lab
     from vitpos.attacks.pictures import own
     from vitpos.data.base import load
@@ -166,9 +172,12 @@ def attack(
 
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; give a folder")
+    if (out / "results.csv").exists():
+        raise UserError(f"--out {out} holds the results of another command; give a new folder")
     models = lab.trained(source)
     fetch_for([cell for cell, _ in models])
     answers = []
+    wanted = [str(term) for term in every]
     with attacking(len(models) * len(wanted)) as now:
         for cell, make in models:
             model, data = make(), load(cell.data)
@@ -176,7 +185,7 @@ def attack(
             for spec in wanted:
                 with now(cell, spec):
                     answers.append((cell, spec, lab.ask(spec, model, data)))
-                written = write_attacks(out, answers)
+                written = write_attacks(out, answers, pictures or ())
     show_attacks(answers)
     print(f"results: {written}, and pictures beside it", file=sys.stderr)
 
@@ -291,7 +300,8 @@ def main() -> None:
     except (KeyboardInterrupt, Abort):
         code = STOPPED
     if code == STOPPED:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        goes_on = sys.argv[1] in ("run", "evaluate", "data")
+        print("stopped" + "; the same command goes on from here" * goes_on, file=sys.stderr)
     sys.exit(code)
 
 

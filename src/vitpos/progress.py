@@ -206,10 +206,10 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
         reasons: dict[str, list[str]] = {}
         for row, answer in asked if metrics else ():
             if answer.why:
-                reasons.setdefault(answer.why, []).append(row.cell.encoding)
-        for why, encodings in reasons.items():
-            output.print(f"Not {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
-    output.print(shared(rows) + " Definitions: vitpos list attacks.", style="dim")
+                reasons.setdefault(answer.why, []).append(" · ".join(map(row.label, labels(rows))) or row.cell.encoding)
+        for why, names in reasons.items():
+            output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
+    output.print(f"{shared(rows)} Definitions: vitpos list attacks.".strip(), style="dim")
     sizes = [tuple(answer.goal.shape[1:]) for _, _, answer in answers if answer.goal is not None]
     for metric, why in missing(sizes[0]).items() if sizes else ():
         output.print(f"No {metric}: {why}.", style="dim")

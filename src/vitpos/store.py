@@ -137,7 +137,11 @@ class Run:
     @staticmethod
     def told_by(weights: Path) -> tuple[Cell, dict[str, Tensor]]:
         """What was trained, and the trained weights, from a file of weights alone, wherever it was copied to."""
-        tensors, about = Run(weights.parent)._load(weights.name)
+        try:
+            tensors, about = Run(weights.parent)._load(weights.name)
+        except WorkError:
+            what = "is damaged, or no weights of a 'vitpos run'"
+            raise UserError(f"{weights} {what}; give one of its cells, or a weights.safetensors") from None
         if "cell" not in about:
             raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
         return _cell(json.loads(about["cell"])), tensors

@@ -27,7 +27,7 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
     for file in files:
         try:
             with Image.open(file) as opened:
-                picture = opened.convert("L" if channels == 1 else "RGB")
+                picture = _bytes(opened).convert("L" if channels == 1 else "RGB")
                 picture = ImageOps.fit(picture, (width, height)) if fit else picture
                 pixels = np.array(picture).reshape(picture.height, picture.width, -1)
         except (OSError, ValueError, Image.DecompressionBombError) as error:
@@ -42,6 +42,13 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
     with torch.inference_mode():
         labels = model(data.inputs(images.to(next(model.parameters()).device))).argmax(1).cpu()
     return replace(data, test=Split(images, labels.clone()))
+
+
+def _bytes(picture: Image.Image) -> Image.Image:
+    """A picture of 16 bits, which the library would cut off at 255, in 8."""
+    if not picture.mode.startswith("I"):
+        return picture
+    return Image.fromarray((np.asarray(picture).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
 
 
 def comparable(found: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,7 +47,10 @@ def projection(
     what is found is only the smallest answer that fits. psnr_grey: of a flat picture of the data's mean colour, which
     knows nothing. psnr_shown: of the patches that the client did not hide. outside: with the attacker ``residual``,
     share of the directions of a patch's pixels in which the answer is exact all the same.
-    ``setting``, ``ratio``, ``told``, ``defence``: what the client does, as in ``Client``. ``attacker``: ``naive`` takes
+    ``setting`` is that of MJP's Table 5: a, the picture as it is; b, patches under a mask of ``ratio`` are shuffled, and
+    the shuffled picture is to be found; c, the same, and the picture as it was is to be found. ``told``: the model is told
+    which places are unknown, if it has a vector for that. ``defence``: what is done to the gradient before it is shared; if
+    none is named, what was done in training. ``attacker``: ``naive`` takes
     all places for known; ``unknown`` sees which are not, from places without any gradient, if equations are enough to tell
     these, and uses the gradient of the unknown vector as one more equation; ``mask`` is told the mask; ``residual`` sees
     what ``unknown`` sees, and besides, from what the equations leave of the projection's gradient, in which directions
@@ -90,7 +93,9 @@ def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> 
     if told.rank < 2 + (pos.hiding and model.encoding.can_be_told):  # the sum of all, and of the hidden ones
         if not only_adds(model, pos):
             raise Inapplicable("what it adds before the first block depends on the tokens, which hides their gradients")
-        raise Inapplicable("nothing that it trains is added to tokens, and only the sum of their gradients is shared")
+        raise Inapplicable(
+            "no trained vector is added to tokens before the first block, and only the sum of their gradients is shared"
+        )
     return told
 
 

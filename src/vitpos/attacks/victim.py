@@ -59,10 +59,10 @@ class Client:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.images < 1 or not 0 <= self.ratio <= 1:
-            raise UserError(
-                f"an attack got images={self.images}, ratio={self.ratio}; take 1 image or more and a share from 0 to 1"
-            )
+        if self.images < 1:
+            raise UserError(f"an attack got images={self.images}; take 1 or more")
+        if not 0 <= self.ratio <= 1:
+            raise UserError(f"an attack got ratio={self.ratio}; take a share from 0 to 1")
         if self.setting != "a" and not isinstance(self.model, PatchClassifier):
             raise UserError(f"setting {self.setting!r} shuffles patches, which this model does not have; take 'a'")
 

@@ -20,11 +20,21 @@ Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found
 SHOWN = 8  # pictures in a strip
 
 
-def write_attacks(out: Path, answers: Sequence[Attacked]) -> Path:
-    """Writes ``results.csv``, and a PNG of the last of the attacks if it found something."""
+def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = ()) -> Path:
+    """Writes ``results.csv``, and a PNG of the last of the attacks if it found something.
+
+    If pictures were one's ``own``, their names stand where the name of an experiment does.
+    """
     rows: list[tuple[Any, ...]] = []
     for cell, spec, answer in answers:
-        fixed = ("attack", cell.data, cell.model, cell.encoding, cell.seed, spec)
+        fixed = (
+            " ".join(["attack", *(picture.name for picture in own)]),
+            cell.data,
+            cell.model,
+            cell.encoding,
+            cell.seed,
+            spec,
+        )
         rows += [(*fixed, *pair) for pair in answer.numbers.items()]
     cell, spec, answer = answers[-1]
     if answer.found is not None and answer.goal is not None:
