@@ -19,7 +19,8 @@ from vitpos.attacks.equations import Equations
 from vitpos.patches import join, split
 from vitpos.positions import Positions
 
-PULL = 0.1  # towards the smallest answer, against one for smoothness; chosen on eight training images of CIFAR-10
+PULL = 0.1  # towards the smallest answer, against one for smoothness; this and LARGEST chosen on eight training images
+LARGEST = 2.5  # value of a pixel as models read it that is believed; beyond it an equation was too small to divide by
 STEPS = 200
 
 
@@ -44,7 +45,7 @@ def smooth_inside(pixels: Tensor, basis: Tensor, pos: Positions, patch: tuple[in
     The sum of squared steps between neighbouring pixels is made least, borders of hidden patches left out: whoever hides
     patches moves them too, so that they do not fit where they are.
     """
-    outside, inside = pixels - pixels @ basis.mT @ basis, pixels @ basis.mT
+    outside, inside = pixels - pixels @ basis.mT @ basis, pixels.clamp(-LARGEST, LARGEST) @ basis.mT
     places = torch.arange(len(pixels), device=pixels.device)
     region = torch.where(pos.known[0], -1, places)[None, :, None].expand(1, -1, patch[0] * patch[1])
     map = join(region, pos.grid, patch)  # (1, 1, height, width): steps count between pixels of one region
