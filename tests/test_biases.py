@@ -7,7 +7,7 @@ import torch
 
 from vitpos.analysis.biases import bias_effects
 from vitpos.analysis.places import coordinates
-from vitpos.analysis.structure import BEYOND_DISTANCE
+from vitpos.analysis.structure import BEYOND
 from vitpos.errors import UserError
 
 GRID = (7, 10)
@@ -37,7 +37,7 @@ def test_a_bias_of_distance_has_nothing_beyond_it(slope):
     found = of(-slope * far)
     near = DOWN + ALONG == 1
     assert found["nearby"] == pytest.approx(slope * (far[OTHERS & ~near].mean() - 1).item())
-    for name in BEYOND_DISTANCE:
+    for name in BEYOND:
         assert abs(found[f"{name}_beyond_distance"]) < 0.02 * abs(slope) < 0.2 * abs(found[name]) + 0.02, name
 
 
@@ -55,7 +55,7 @@ def test_what_a_head_does_not_see_is_left_out():
     assert found["same_row"] == pytest.approx((head[seen & (DOWN == 0)].mean() - head[seen & (DOWN > 0)].mean()).item())
     assert all(map(math.isfinite, found.values()))
     far = torch.hypot(DOWN, ALONG).masked_fill(~seen, -torch.inf)
-    assert all(abs(of(far)[f"{name}_beyond_distance"]) < 0.03 for name in BEYOND_DISTANCE)
+    assert all(abs(of(far)[f"{name}_beyond_distance"]) < 0.03 for name in BEYOND)
     alone = torch.where(DOWN == 0, 1.0, -torch.inf).double()
     assert math.isnan(of(alone)["same_row"]) and of(alone)["nearby"] == 0
     assert of(alone, 3.0 * (DOWN == 0))["same_row"] == pytest.approx(3), "the mean over heads that have one"

@@ -160,7 +160,7 @@ def test_compare_sets_two_side_by_side(tmp_path):
     assert len(json.loads((tmp_path / "out" / "compare.json").read_text())) == 2
     each = vitpos("compare", one, other, "--out", tmp_path / "out", "--grid", "4x7", "--grid", "7x4")
     assert each.returncode == 0 and "7×4" in each.stdout
-    assert {path.parent.name[:2] for path in (tmp_path / "out").rglob("inspect.json")} == {"00", "01"}
+    assert {path.parent.name[:2] for path in (tmp_path / "out").rglob("inspect.json")} == {"01", "02"}
 
 
 def test_whoever_gives_something_else_is_told_in_one_line(tmp_path):

@@ -14,8 +14,9 @@ from vitpos.analysis.contrasts import contrasts, regions
 from vitpos.analysis.isotropy import DistanceLaw
 from vitpos.analysis.mirrors import Mirrors
 from vitpos.analysis.places import centred, coordinates, vectors
+from vitpos.analysis.regression import baselines
 from vitpos.analysis.similarity import cosine_similarity
-from vitpos.analysis.structure import BEYOND_DISTANCE, STATEMENTS, _shuffled, structure
+from vitpos.analysis.structure import BEYOND, STATEMENTS, _shuffled, structure
 from vitpos.errors import UserError
 from vitpos.patches import permutations
 
@@ -40,7 +41,7 @@ def listed(grid=GRID, width=40):
 def test_a_noisy_plane_is_a_grid_of_neighbours_and_nothing_beyond_distance(seed):
     found = verdicts(plane(sigma=0.5, seed=seed))
     assert found["nearby"] == found["grid"] == "yes"
-    assert {found[name] for name in BEYOND_DISTANCE} == {"no structure"}
+    assert {found[name] for name in BEYOND} == {"no structure"}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -94,7 +95,7 @@ def test_noise_has_no_structure_but_for_the_rate_of_false_alarms():
     found = alarms(lambda seed: noise((5, 7), 12, seed), count, level)
     spread = 3 * math.sqrt(level * (1 - level) / count)
     assert all(rate <= level + spread for rate in found.values()), found
-    assert all(found[name] >= level - spread for name in STATEMENTS if name not in BEYOND_DISTANCE), found
+    assert all(found[name] >= level - spread for name in STATEMENTS if name not in BEYOND), found
     assert set(verdicts(noise(seed=1)).values()) == {"no structure"}
 
 
@@ -103,7 +104,7 @@ def test_mere_nearness_is_not_taken_for_rows_or_rims(length):
     count, level = 40, 0.1
     found = alarms(lambda seed: smooth((7, 9), 32, length, seed), count, level)
     spread = 3 * math.sqrt(level * (1 - level) / count)
-    assert all(found[name] <= level + spread for name in BEYOND_DISTANCE), found
+    assert all(found[name] <= level + spread for name in BEYOND), found
     assert found["nearby"] == found["grid"] == 1
 
 
@@ -122,7 +123,7 @@ def test_contrasts_at_matched_distance_do_not_see_what_is_by_distance():
     apart = torch.cdist(places, places)
     law = DistanceLaw(GRID)
     in_row = (places[:, :1] == places[:, 0]) & (apart > 0)
-    for name in BEYOND_DISTANCE:
+    for name in BEYOND:
         weight = contrasts(GRID)[name]
         matched = law.matched(weight)
         for falling in (1 - apart / 20, torch.exp(-apart.square() / 18), 1 / (1 + apart)):
@@ -151,7 +152,7 @@ def test_mirrors_take_a_matrix_apart_that_they_do_not_change(grid):
 def test_statements_beyond_distance_treat_mirror_images_alike():
     for grid in ((5, 7), (6, 4)):
         place = torch.arange(grid[0] * grid[1]).unflatten(0, grid)
-        for name in BEYOND_DISTANCE:
+        for name in BEYOND:
             for order in (place.flip(0).flatten(), place.flip(1).flatten()):
                 weight = contrasts(grid)[name]
                 assert torch.equal(weight[order][:, order], weight), name
@@ -269,8 +270,7 @@ def test_hopeless_tables_have_findings_or_reasons(name):
     found = checked(HOPELESS[name])
     if name in ("zeros", "all the same"):
         assert found["nearby"].reason == found["same_row"].reason == "all position vectors are the same"
-        lengths = {"zeros": "all position vectors are 0", "all the same": "all position vectors are of one length"}
-        assert found["norm"].reason == lengths[name]
+        assert found["norm"].reason == found["nearby"].reason
     if name in ("a row", "a column"):
         assert "has no such places to compare" in found["same_row"].reason
     if name == "two by two":
@@ -289,3 +289,25 @@ def test_weights_compare_two_means(grid):
     for name, weight in contrasts(grid).items():
         assert torch.equal(weight, weight.mT) and not weight.diagonal().any(), name
         assert weight.clamp(min=0).sum().item() == pytest.approx(1) and abs(weight.sum().item()) < 1e-9, name
+
+
+def stationary(seed, side=8, dim=48):
+    """A smooth table (side, side + 1, dim) cut from a torus, on which no place is the centre or at a rim."""
+    draw = torch.Generator().manual_seed(seed)
+    noise = torch.randn(dim, 24, 24, generator=draw, dtype=torch.float64)
+    waves = torch.fft.fftfreq(24, dtype=torch.float64)
+    low = torch.exp(-80 * (waves[:, None].square() + waves.square()))
+    smooth = torch.fft.ifft2(torch.fft.fft2(noise) * low).real
+    return smooth[:, :side, : side + 1].permute(1, 2, 0)
+
+
+def test_smoothness_alone_is_no_rim_no_corner_and_no_centre():
+    for seed in range(6):
+        found = structure(stationary(seed) + 0.1 * seed, seed=seed)
+        assert found["nearby"].verdict == "yes"
+        assert {found[name].verdict for name in ("rim", "corners", "norm")} == {"no structure"}, seed
+
+
+def test_a_direction_is_no_corner():
+    found = structure(baselines(torch.randn(9, 11, 64))["sin_cos"])
+    assert found["same_row"].verdict == "yes" and found["corners"].verdict == found["rim"].verdict == "no structure"

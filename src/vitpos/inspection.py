@@ -168,7 +168,9 @@ def inspect(
         numbers[name] = look.numbers
         figures |= look.figures
     if len(numbers) == 1 + len(subject.about):
-        numbers["why"] = "nothing about places is stored, and there is no model of one grid to be watched"
+        unknown = subject.model is None and not subject.about.get("grid") and subject.about.get("encodings")
+        nothing = "nothing about places is stored, and there is no model of one grid to be watched"
+        numbers["why"] = "its grid is not known; give --grid, as 14x14" if unknown else nothing
     return Inspection(subject, Look(numbers, figures))
 
 

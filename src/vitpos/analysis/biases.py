@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vitpos.analysis.contrasts import contrasts
 from vitpos.analysis.isotropy import DistanceLaw
-from vitpos.analysis.structure import BEYOND_DISTANCE
+from vitpos.analysis.structure import BEYOND
 from vitpos.errors import UserError
 
 
@@ -45,9 +45,7 @@ def _effects(head: Tensor, weights: dict[str, Tensor], law: DistanceLaw) -> dict
     beyond = head - law.owed(head, seen)
     found = {name: _difference(head, weight * seen) for name, weight in weights.items()}
     return found | {
-        f"{name}_beyond_distance": _difference(beyond, weights[name] * seen)
-        for name in BEYOND_DISTANCE
-        if name in weights
+        f"{name}_beyond_distance": _difference(beyond, weights[name] * seen) for name in BEYOND if name in weights
     }
 
 

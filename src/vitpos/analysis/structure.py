@@ -2,9 +2,10 @@
 
 Likeness is the cosine of vectors less their mean vector: a large common part would bring all cosines near 1. Every
 statement but the last is a difference of mean cosines. That neighbours are alike, and that the list of places has become a
-grid, claims that places matter at all: this is tested by shuffling the places. That rows, columns, corners and edges matter
-claims more than nearness, since two places of a row, or of the centre, are near each other as well: this is measured at
-matched distance, and tested against random tables whose likeness depends on distance alone, and as it does in this one.
+grid, claims that places matter at all: this is tested by shuffling the places. That rows and columns matter claims more
+than nearness, since two places of a row are near each other as well: this is measured at matched distance, and tested
+against random tables whose likeness depends on distance alone, and as it does in this one. That corners, the rim and the
+centre matter claims more than offsets: in the same way, at matched offsets and by tables whose likeness depends on these.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vitpos.analysis.contrasts import contrasts, regions
-from vitpos.analysis.isotropy import DistanceLaw
+from vitpos.analysis.isotropy import DistanceLaw, Law, OffsetLaw
 from vitpos.analysis.places import MANY, centred, taken, thinned, vectors
 from vitpos.analysis.similarity import cosine_similarity
 from vitpos.errors import UserError
@@ -28,12 +29,12 @@ STATEMENTS = {
     "same_row": "places of a row have more alike vectors than their distance explains",
     "same_column": "places of a column have more alike vectors than their distance explains",
     "grid": "vertical neighbours are more alike than pairs that are nearer to each other in the list of places",
-    "rim": "places of the rim are less like the centre's than their distance explains",
-    "corners": "corners are less like the centre than their distance explains",
+    "rim": "places of the rim are less like the centre's than their offsets explain",
+    "corners": "corners are less like the centre than their offsets explain",
     "norm": "vectors are longer in the centre than on the rim",
 }
 SAME = 1e-6  # of a length: what differs by less, as fixed waves in float32 do, does not differ
-BEYOND_DISTANCE = ("same_row", "same_column", "rim", "corners")
+BEYOND = {"same_row": DistanceLaw, "same_column": DistanceLaw, "rim": OffsetLaw, "corners": OffsetLaw}
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def structure(
     less that of pairs less than C apart that are no neighbours; an order in one dimension makes it negative. rim,
     corners: within the rim (the corners) and within the centre, in the mean, less that between the two; the centre is the
     inner half of rows and columns. norm: mean length of the centre's vectors less that of the rim's, over that of all.
-    ``shuffles`` of the places (2,000 unless given, or 500 above 400 places) test nearby, grid and norm; ``tables`` drawn
-    at random (500, or 400) test what is beyond distance: at a level of .01 no verdict hangs on a single draw. Of a table
+    ``shuffles`` of the places (2,000 unless given, or 500 above 400 places) test nearby and grid; ``tables`` drawn at
+    random (500, or 400) test what is beyond nearness: at a level of .01 no verdict hangs on a single draw. Of a table
     of more than 2,000 places every k-th row and column is taken.
     """
     few, steps = thinned(table)
@@ -85,7 +86,7 @@ def structure(
         )
     as_they_are = torch.arange(len(x))[None]
     orders = torch.cat([as_they_are, permutations(shuffles, len(x), seed=seed)])
-    found = _cosines(x, grid, orders, tables, seed) | _norms(x, grid, orders)
+    found = _findings(x, grid, orders, tables, seed)
     lacking = f"a grid of {grid[0]}×{grid[1]} has no such places to compare"
     judged = {
         name: _judged(found.get(name, Finding(said, reason=lacking)), level, len(x))
@@ -94,35 +95,37 @@ def structure(
     return {name: replace(finding, taken=taken(steps)) for name, finding in judged.items()}
 
 
-def _cosines(x: Tensor, grid: tuple[int, int], orders: Tensor, tables: int, seed: int) -> dict[str, Finding]:
+def _findings(x: Tensor, grid: tuple[int, int], orders: Tensor, tables: int, seed: int) -> dict[str, Finding]:
     weights = contrasts(grid)
     rest = centred(x)
     if not rest.any():
-        return {name: Finding(STATEMENTS[name], reason="all position vectors are the same") for name in weights}
+        return {name: Finding(said, reason="all position vectors are the same") for name, said in STATEMENTS.items()}
     cosines, raw = cosine_similarity(rest), cosine_similarity(x)
-    values = _beyond_distance(rest, grid, weights, tables, seed)
-    values |= {name: _shuffled(cosines, weights[name], orders) for name in weights if name not in BEYOND_DISTANCE}
+    values = _beyond_nearness(x, grid, weights, tables, seed)
+    values |= {name: _shuffled(cosines, weights[name], orders) for name in weights if name not in BEYOND}
     found = {}
-    for name, weight in weights.items():
-        own, chance = values[name][0], values[name][1:]
-        usual = chance.mean() if name in BEYOND_DISTANCE else torch.zeros_like(own)
-        found[name] = _finding(name, own, chance, usual, observed=(weight * cosines).sum(), raw=(weight * raw).sum())
+    for name, each in values.items():
+        own, chance = each[0], each[1:]
+        if name == "norm":
+            found[name] = _unlike_lengths(x) or _finding(name, own, chance, chance.mean(), observed=own, raw=own)
+        else:
+            seen, plain = ((weights[name] * one).sum() for one in (cosines, raw))
+            usual = chance.mean() if name in BEYOND else torch.zeros_like(own)
+            found[name] = _finding(name, own, chance, usual, observed=seen, raw=plain)
     return found
 
 
-def _norms(x: Tensor, grid: tuple[int, int], orders: Tensor) -> dict[str, Finding]:
-    rim, _, centre = regions(grid)
+def _unlike_lengths(x: Tensor) -> Finding | None:
+    """Why nothing can be said of lengths, if they are all the same."""
     norms = x.norm(dim=1)
-    if not centre.any():
-        return {}
-    if not norms.any():
-        return {"norm": Finding(STATEMENTS["norm"], reason="all position vectors are 0")}
-    if norms.max() - norms.min() <= SAME * norms.mean():
-        return {"norm": Finding(STATEMENTS["norm"], reason="all position vectors are of one length")}
-    norms = norms[orders] / norms.mean()  # (n, N)
-    values = norms[:, centre].mean(1) - norms[:, rim].mean(1)
-    none = torch.zeros_like(values[0])
-    return {"norm": _finding("norm", values[0], values[1:], none, observed=values[0], raw=values[0])}
+    same = norms.max() - norms.min() <= SAME * norms.mean()
+    return Finding(STATEMENTS["norm"], reason="all position vectors are of one length") if same else None
+
+
+def _centre_less_rim(norms: Tensor, grid: tuple[int, int]) -> Tensor:
+    """(…, N) → (…): mean length in the centre less that on the rim, over that of all."""
+    rim, _, centre = regions(grid)
+    return (norms[..., centre].mean(-1) - norms[..., rim].mean(-1)) / norms.mean(-1)
 
 
 def _shuffled(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
@@ -140,22 +143,30 @@ def _shuffled(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
     return 2 * (sums + common * cosines.triu(1).sum())
 
 
-def _beyond_distance(
-    rest: Tensor, grid: tuple[int, int], weights: dict[str, Tensor], tables: int, seed: int
+def _beyond_nearness(
+    x: Tensor, grid: tuple[int, int], weights: dict[str, Tensor], tables: int, seed: int
 ) -> dict[str, Tensor]:
-    """(1 + n,) for each statement: its difference at matched distance, of the table and of n random ones."""
-    asked = [name for name in BEYOND_DISTANCE if name in weights]
-    if not asked:
-        return {}
-    law = DistanceLaw(grid)
-    matched = torch.stack([law.matched(weights[name]) for name in asked])  # (statements, N, N)
+    """(1 + n,) for each statement: its difference at matched distance or offset, of the table and of n random ones."""
+    found: dict[str, Tensor] = {}
+    for kind in (DistanceLaw, OffsetLaw):
+        asked = {name: weight for name, weight in weights.items() if BEYOND.get(name) is kind}
+        found |= _likeness(kind(grid), centred(x), asked, tables, seed) if asked else {}
+    if regions(grid)[2].any():
+        drawn = OffsetLaw(grid).tables(x, draws=tables, seed=seed, whole=True)
+        lengths = [x.norm(dim=1)[None], *(batch.norm(dim=2).double() for batch in drawn)]
+        found["norm"] = _centre_less_rim(torch.cat(lengths), grid)
+    return found
+
+
+def _likeness(law: Law, rest: Tensor, weights: dict[str, Tensor], tables: int, seed: int) -> dict[str, Tensor]:
+    matched = torch.stack([law.matched(weight) for weight in weights.values()])  # (statements, N, N)
     blocks = [block.flatten(1).mT.float() for block in law.mirrors.blocks(matched)]
     sums = [(cosine_similarity(rest) * matched).sum((1, 2))[None]]
     for batch in law.tables(rest, draws=tables, seed=seed):
         parts = law.mirrors.split(torch.nn.functional.normalize(batch, dim=2))
         each = zip(parts, blocks, strict=True)
         sums.append(torch.stack([(part @ part.mT).flatten(1) @ block for part, block in each]).double().sum(0))
-    return dict(zip(asked, torch.cat(sums).unbind(1), strict=True))
+    return dict(zip(weights, torch.cat(sums).unbind(1), strict=True))
 
 
 def _finding(name: str, own: Tensor, chance: Tensor, usual: Tensor, *, observed: Tensor, raw: Tensor) -> Finding:

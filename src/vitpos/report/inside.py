@@ -53,8 +53,9 @@ def write_inspection(folder: Path, one: Inspection) -> dict[str, bytes]:
 
 
 def slug(number: int, one: Inspection) -> str:
-    """The name of a subject's folder among several."""
-    return f"{number:02}-" + re.sub(r"[^A-Za-z0-9.]+", "-", one.subject.name)[-60:].strip("-")
+    """The name of a subject's folder among several, counted as on the page: an encoding first, or the end of a path."""
+    words = re.sub(r"[^A-Za-z0-9.]+", "-", one.subject.name)
+    return f"{number + 1:02}-" + (words[:60] if " · " in one.subject.name else words[-60:]).strip("-")
 
 
 def write_all(path: Path, seen: Sequence[Inspection]) -> Path:

@@ -12,8 +12,9 @@ from vitpos.inspection import Inspection
 
 Line = tuple[str, str, str]  # heading, what it means, what is said
 TESTED = (
-    "effect: a difference of mean cosines (of lengths, for norms); p: two-sided, by shuffled places, or by random "
-    "tables of the same likeness by distance, of which there are fewer, so that their p is not as small; judged at .01"
+    "effect: a difference of mean cosines, or of lengths over their mean; p: two-sided, for neighbours and lists by "
+    "shuffled places, for rows and columns by random tables of the same likeness by distance, for rim, corners and lengths "
+    "(which are centre-weighted or edge-aware) by ones of the same likeness by offset; judged at .01"
 )
 BASELINES = ("table", "noise", "sin_cos")
 
@@ -46,13 +47,19 @@ def _facts(numbers: dict[str, Any]) -> Iterator[Line]:
         said = "; ".join(f"{name}: {what}" for name, what in numbers["encodings"].items())
         yield (
             "encoding",
-            "what was found; what code computes and no file stores, as most rotations, cannot be seen",
+            "what was found",
             said,
         )
         yield "found in", "whose names the tensors have", numbers["kind"]
+        if numbers["kind"] != "vitpos":
+            yield "cannot be seen", "", "what code computes and no file stores, as most rotations"
     if numbers.get("grid"):
         source = f" ({numbers['grid_source']})" if numbers["grid_source"] else ""
-        yield "grid", "rows and columns of patches, and what says so", "×".join(map(str, numbers["grid"])) + source
+        yield (
+            "grid",
+            "rows and columns of patches, or of a window where attention stays in windows, and what says so",
+            "×".join(map(str, numbers["grid"])) + source,
+        )
     if numbers.get("patch"):
         yield "patch", "height and width, in pixels", "×".join(map(str, numbers["patch"]))
     for key in ("axes", "prefix_tokens", "dim", "depth", "heads", "biases"):
