@@ -213,7 +213,18 @@ def test_its_table_of_the_puzzle_under_attack_is_that_of_the_stored_run():
             evaluation = f"projection({options})".replace("()", "")
             assert float(number) == pytest.approx(figures[*small, encoding.strip("`"), evaluation, "psnr"], abs=0.0501)
     grey = figures[*small, "learned", "projection", "psnr_grey"]
-    assert f"(a flat grey picture has {grey:.1f}): a, the picture" in README
+    text = README.replace("\n", " ")
+    assert f"(a flat grey picture has {grey:.1f}): a, the picture" in text
+    through = "vit(patch=4, dim=192, depth=2, heads=3, april=True)", "1", "learned + mjp"
+    found = [f"{figures[*through, spec, 'psnr']:.1f}" for spec in ("april", "april(setting='b', told=False)")]
+    found += [f"{figures[*through, f'april({options})', 'psnr']:.1f}" for options in asked[1:3]]
+    assert "({}, and {} *not hidden*; {} hidden, {} with the mask known)".format(*found) in text
+    longer = _private("privacy-defences")
+    found = [
+        f"{longer['learned + mjp', f'projection(images=4{options})', 'psnr']:.1f}"
+        for options in ("", ", setting='b', told=False")
+    ]
+    assert "longer training on digits ({} and {} dB)".format(*found) in text
 
 
 def test_what_it_says_of_a_hundred_pictures_and_of_photographs_is_that_of_the_stored_run():
@@ -241,7 +252,7 @@ def test_what_it_says_of_a_hundred_pictures_and_of_photographs_is_that_of_the_st
 def test_its_table_of_defences_is_that_of_the_stored_run():
     figures = _private("privacy-defences", "train.defence")
     descent = "steps=500, tv=0.1, start='projection'"
-    for what, accuracy, by_equations, after in _shown("what is shared | accuracy"):
+    for what, accuracy, by_equations, after, alike in _shown("what is shared | accuracy"):
         encoding, *defence = re.findall("`(.*?)`", what)
         ratio = "ratio=0.9, " if ".9 hidden" in what else ""
         hidden = f"setting='c', {ratio}attacker='residual', " if "hidden" in what else ""
@@ -251,6 +262,22 @@ def test_its_table_of_defences_is_that_of_the_stored_run():
         for number, evaluation in zip((by_equations, after), asked, strict=True):
             stored = figures.get((*key, evaluation, "psnr"))
             assert stored is None if number == "–" else float(number) == pytest.approx(stored, abs=0.0501)
+        assert float(alike) == pytest.approx(figures[*key, asked[1], "ssim"], abs=0.00501)
+    grey = figures["", "learned", f"matching(images=4, {descent})", "psnr_grey"]
+    assert f"(a flat grey picture has {grey:.1f}; four digits, one seed;" in README.replace("\n", " ")
+
+
+def test_its_table_of_leaks_is_that_of_the_stored_run():
+    figures = _private("privacy-matching")
+    asked = ["projection", "projection(attacker='residual')", "matching", "matching(alpha=0.0)"]
+    rows = _shown("encoding | PSNR by equations")
+    for encoding, *shown in rows:
+        for number, evaluation in zip(shown, asked, strict=True):
+            stored = figures.get((encoding.strip("`"), evaluation, "psnr"))
+            assert stored is None if number == "–" else float(number) == pytest.approx(stored, abs=0.0501)
+    assert {encoding.strip("`") for encoding, *_ in rows} == {key[0] for key in figures}
+    grey = figures["learned", "projection", "psnr_grey"]
+    assert f"(a flat grey picture has {grey:.1f}): by equations" in README.replace("\n", " ")
 
 
 def _inside(name: str) -> dict[str, dict]:

@@ -134,10 +134,11 @@ class Descent:
         optimizer = torch.optim.Adam([x], lr=rate)
         best, least, since = x.detach().clone(), float("inf"), 0
         frames: list[Tensor] = []
+        unused = "encoding." if self.alpha == 0 else None  # whose gradients may cost much, as those of exponentials do
         for step in range(steps):
             if step * FRAMES // steps == len(frames):
                 frames.append(x.detach().clone())
-            distance = self.distance(share(self.model, x, self.label, self.positions, again=True))
+            distance = self.distance(share(self.model, x, self.label, self.positions, again=True, but=unused))
             (x.grad,) = torch.autograd.grad(distance + self.prior(x), x)
             if (value := distance.item()) < least:
                 best, least, since = x.detach().clone(), value, 0
@@ -157,7 +158,7 @@ class Descent:
         rest, own = self._parts(gradients)
         (there, own_there), support = self._there, self._shared
         if support:
-            rest, own = rest * support[0], own * support[1]
+            rest, own = rest * support[0], own * support[1][: len(own)]
         value = _apart(rest, there) if self.loss == "cosine" else (rest - there).square().sum()
         return value + self.alpha * _apart(own, own_there) if self.alpha and len(own) else value
 

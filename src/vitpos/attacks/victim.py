@@ -111,12 +111,23 @@ def exact(model: Classifier, precision: Precision = "float64") -> Classifier:
 
 
 def share(
-    model: Classifier, inputs: Tensor, label: Tensor, positions: Positions | None = None, *, again: bool = False
+    model: Classifier,
+    inputs: Tensor,
+    label: Tensor,
+    positions: Positions | None = None,
+    *,
+    again: bool = False,
+    but: str | None = None,
 ) -> Gradients:
-    """The gradient of the loss of one picture, for every parameter; it can be differentiated ``again`` if so asked."""
+    """The gradient of the loss of one picture, for every parameter; it can be differentiated ``again`` if so asked.
+
+    ``but``: those whose names begin so are left out.
+    """
     with torch.enable_grad():
         logits, penalty = model.step(inputs, positions)
         loss = F.cross_entropy(logits, label) + penalty
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        named = {
+            name: p for name, p in model.named_parameters() if p.requires_grad and not (but and name.startswith(but))
+        }
         found = torch.autograd.grad(loss, list(named.values()), create_graph=again, allow_unused=True)
     return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zip(named.items(), found, strict=True)}
