@@ -195,5 +195,11 @@ def _flat(gradients: Iterable[Tensor]) -> Tensor:
 
 
 def _apart(one: Tensor, other: Tensor) -> Tensor:
-    """One less the cosine, as half the squared distance of unit vectors, which is exact where they are alike."""
-    return (one / one.norm().clamp_min(1e-30) - other / other.norm().clamp_min(1e-30)).square().sum() / 2
+    """One less the cosine; of vectors that are nearly alike, half the squared distance at unit length, which is exact."""
+    lengths = one.norm().clamp_min(1e-30), other.norm().clamp_min(1e-30)
+    value = 1 - one @ other / (lengths[0] * lengths[1])
+    if value.item() > 1e-3:
+        return value
+    with torch.no_grad():  # the slope is right as it is
+        exactly = (one / lengths[0] - other / lengths[1]).square_().sum() / 2
+    return value + (exactly - value.detach())
