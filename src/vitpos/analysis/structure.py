@@ -148,11 +148,12 @@ def _beyond_nearness(
 ) -> dict[str, Tensor]:
     """(1 + n,) for each statement: its difference at matched distance or offset, of the table and of n random ones."""
     found: dict[str, Tensor] = {}
-    for kind in (DistanceLaw, OffsetLaw):
-        asked = {name: weight for name, weight in weights.items() if BEYOND.get(name) is kind}
-        found |= _likeness(kind(grid), centred(x), asked, tables, seed) if asked else {}
+    laws: list[Law] = [DistanceLaw(grid), by_offset := OffsetLaw(grid)]
+    for law in laws:
+        asked = {name: weight for name, weight in weights.items() if BEYOND.get(name) is type(law)}
+        found |= _likeness(law, centred(x), asked, tables, seed) if asked else {}
     if regions(grid)[2].any():
-        drawn = OffsetLaw(grid).tables(x, draws=tables, seed=seed, whole=True)
+        drawn = by_offset.tables(x, draws=tables, seed=seed, whole=True)
         lengths = [x.norm(dim=1)[None], *(batch.norm(dim=2).double() for batch in drawn)]
         found["norm"] = _centre_less_rim(torch.cat(lengths), grid)
     return found

@@ -50,13 +50,12 @@ def projection(
     ``setting`` is that of MJP's Table 5: a, the picture as it is; b, patches under a mask of ``ratio`` are shuffled, and
     the shuffled picture is to be found; c, the same, and the picture as it was is to be found. ``told``: the model is told
     which places are unknown, if it has a vector for that. ``defence``: what is done to the gradient before it is shared; if
-    none is named, what was done in training. ``attacker``: ``naive`` takes
-    all places for known; ``unknown`` sees which are not, from places without any gradient, if equations are enough to tell
-    these, and uses the gradient of the unknown vector as one more equation; ``mask`` is told the mask; ``residual`` sees
-    what ``unknown`` sees, and besides, from what the equations leave of the projection's gradient, in which directions
-    they do not tell patches apart: outside of them its answer is exact, as far as noise goes, inside smooth, in setting c
-    across the borders of hidden patches too. All know of the noise that a client adds, and that what it leaves out
-    (``prune``) is below the least that it shares.
+    none is named, what was done in training. ``attacker``: ``naive`` takes all places for known; ``unknown`` sees which are
+    not, from places without any gradient, if equations are enough to tell these, and uses the gradient of the unknown
+    vector as one more equation; ``mask`` is told the mask; ``residual`` sees what ``unknown`` sees, and besides, from what
+    the equations leave of the projection's gradient, in which directions they do not tell patches apart: outside of them
+    its answer is exact, as far as noise goes, inside smooth, in setting c across the borders of hidden patches too. All
+    know of the noise that a client adds, and that what it leaves out (``prune``) is below the least that it shares.
     """
     client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
     double = exact(model)
@@ -79,10 +78,8 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     if attacker == "residual":
         noise = math.hypot(case.noise, left_out(product) if case.pruned else 0)
         basis = unseen(told, product, torch.finfo(case.inputs.dtype).eps, noise)
-        fits = (
-            pos.shown() if case.setting == "c" else pos
-        )  # patches that are to be found where they were fit all others
-        pixels = smooth_inside(pixels, basis, fits, model.patch)
+        # where patches were before they were hidden and moved, all of them fit their neighbours
+        pixels = smooth_inside(pixels, basis, pos.shown() if case.setting == "c" else pos, model.patch)
         about["outside"] = 1 - len(basis) / product.shape[1]
     return Found(join(pixels[None], pos.grid, model.patch), about)
 
