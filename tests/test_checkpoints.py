@@ -285,6 +285,14 @@ def test_the_name_of_a_model_tells_rotary_positions_of_which_nothing_is_stored(t
         assert list(open_checkpoint(tmp_path).encodings) == [encoding]
 
 
+def test_a_table_of_clips_always_has_a_row_for_its_class_token(tmp_path):
+    state = vit() | {"pos_embed": drawn(1, 50, DIM)}
+    with pytest.raises(UserError, match=r"has 49 places after 1 row for CLS \(7x7, 1x49, 49x1\), and"):
+        open_checkpoint(save(tmp_path / "clip.pth", WRAPPERS["OpenAI CLIP"](state)))
+    with pytest.raises(UserError, match=r"49 places .* or 50 places"):
+        open_checkpoint(save(tmp_path / "vit.pth", state))
+
+
 def test_a_configuration_that_does_not_fit_is_not_believed(tmp_path):
     save(tmp_path / "model.safetensors", vit())
     (tmp_path / "config.json").write_text('{"image_size": 224}')
@@ -413,6 +421,7 @@ def of_timm(name, **options):
         ("deit_tiny_distilled_patch16_224", {"depth": 1}, (14, 14), ["learned"], {"naming": "DeiT"}),
         ("vit_small_patch14_reg4_dinov2", {"depth": 1}, (37, 37), ["learned"], {"tokens": ("CLS", *["register"] * 4)}),
         ("eva02_tiny_patch14_224", {"depth": 1}, (16, 16), ["learned"], {"patch": (14, 14)}),
+        ("eva02_base_patch14_224", {"depth": 1}, (16, 16), ["learned", "rope"], {"naming": "EVA-02"}),
         ("vit_base_patch16_rope_224", {"depth": 1}, None, ["none"], {"table": None}),
         ("vit_small_patch16_rope_mixed_ape_224", {"depth": 2}, (14, 14), ["learned", "rope_mixed"], {"heads": 6}),
         ("vit_relpos_small_patch16_224", {"depth": 2}, None, ["cpb"], {"heads": 6}),

@@ -1,11 +1,14 @@
 import pytest
 import torch
+import torch.nn.functional as F
 
 from vitpos.data.base import load
 from vitpos.errors import UserError
+from vitpos.experiment import Experiment
+from vitpos.lab import check
 from vitpos.models import MODELS
 from vitpos.training.defences import defending
-from vitpos.training.fit import fit
+from vitpos.training.fit import fit, parameter_groups
 from vitpos.training.recipe import Recipe
 
 
@@ -57,10 +60,34 @@ def test_what_cannot_be_is_refused(spec):
         defending(spec)
 
 
-def trained(defence):
+def test_a_step_follows_the_mean_of_gradients_of_which_each_was_defended_by_itself():
+    torch.manual_seed(0)
+    model = MODELS.build("vit(patch=(7, 14), dim=16, depth=1, heads=2)", (1, 28, 28), 10, "learned")
+    data = load("mnist(limit=24)")
+    losses = F.cross_entropy(model(data.inputs(data.train.images[:])), data.train.labels, reduction="none")
+    each = [torch.autograd.grad(loss, [*model.parameters()], retain_graph=True) for loss in losses]
+    lengths = torch.stack([torch.cat([g.flatten() for g in one]).norm() for one in each])
+    norm = lengths.median().item()
+    assert lengths.min() < norm < lengths.max()
+    *_, last = fit(model, data, Recipe(epochs=1, batch=24, clip=0.0, defence=f"clip(norm={norm})"), seed=0)
+    scale = (norm / lengths).clamp_max(1)
+    wanted = [torch.einsum("b...,b->...", torch.stack(one), scale) / 24 for one in zip(*each, strict=True)]
+    ours = [id(p) for p in model.parameters()]
+    for index, parameter in enumerate(p for group in parameter_groups(model, 0.0) for p in group["params"]):
+        followed = last.tensors[f"optimizer.{index}.exp_avg"] / 0.1  # Adam's average after one step
+        torch.testing.assert_close(followed, wanted[ours.index(id(parameter))], rtol=1e-3, atol=1e-6)
+
+
+def test_the_noise_of_a_step_is_that_of_a_mean():
+    plain, noisy = (trained(f"clip(norm=1.0){more}", limit=64) for more in ("", " + noise(scale=0.8)"))
+    added = torch.cat([(noisy[n] - plain[n]).flatten() / 0.1 for n in plain if n.endswith("exp_avg")])
+    assert added.std().item() == pytest.approx(0.8 / 64**0.5, rel=0.05)
+
+
+def trained(defence, limit=128):
     torch.manual_seed(0)
     model = MODELS.build("attention(dim=16)", (1, 28, 28), 10, "learned")
-    data = load("mnist(limit=128)")
+    data = load(f"mnist(limit={limit})")
     *_, last = fit(model, data, Recipe(epochs=1, batch=64, clip=0.0, defence=defence), seed=0)
     return last.tensors
 
@@ -75,3 +102,15 @@ def test_training_uses_the_gradient_as_it_is_shared():
     assert (
         (none["model.encoding.table"] - first).abs().max() < 1e-6 < (plain["model.encoding.table"] - first).abs().max()
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "augment", "what"),
+    [("resnet(depths=(1,), width=4)", "", "batch norms mix"), ("attention(dim=16)", "mix", "'mix' mixes")],
+)
+def test_what_mixes_images_is_refused_where_each_is_defended_by_itself(model, augment, what):
+    text = f'data = "mnist(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'
+    origin = {"name": "x", "asked": "", "settings": [], "seeds": None}
+    check(Experiment.make(origin | {"text": text}).cells)
+    with pytest.raises(UserError, match=what):
+        check(Experiment.make(origin | {"text": text + 'train.defence = "clip"'}).cells)

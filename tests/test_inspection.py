@@ -68,6 +68,7 @@ def test_biases_that_a_head_does_not_see_are_left_out_of_numbers_and_drawn():
     look = look_at_offsets(biases, torch.randn(1, 3, 4, 2), {"layer 0": pair})
     assert set(look.figures) == {"biases", "frequencies", "decomposed-rows", "decomposed-columns"}
     numbers = look.numbers["biases"]["layer 0"]
+    numbers |= numbers.pop("noise")
     assert all(
         math.isfinite(x) for values in numbers.values() for x in (values if isinstance(values, list) else [values])
     )
@@ -89,6 +90,15 @@ def test_what_biases_go_by_is_told_apart():
     weights = (4 - down.abs())[:, None] * (7 - right.abs())
     spread = torch.cat([value.expand(int(n)) for value, n in zip(pairs.flatten(), weights.flatten(), strict=True)])
     assert bias_numbers(pairs)["deviation"] == [pytest.approx(spread.double().std(correction=0).item())]
+
+
+def test_biases_without_any_order_are_told_by_what_white_noise_has():
+    noise = torch.randn(400, 7, 13)
+    noise[:, 0, 3:5] = -torch.inf
+    numbers = bias_numbers(noise)
+    for part, share in numbers["noise"].items():
+        assert sum(numbers[part]) / 400 == pytest.approx(share, rel=0.1)
+    assert bias_numbers(torch.randn(3, 7, 13))["noise"]["turned"] == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("encoding", ["none", "learned", "rope", "relative", "sape2", "cope", "cpe", "learned + mjp"])
@@ -207,6 +217,10 @@ def test_cells_that_have_nothing_to_see_do_not_keep_the_others_from_being_seen(t
     every = {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*/inspect.json")}
     assert len(every) == 3 and sum("without patches" in one.get("why", "") for one in every.values()) == 1
     assert sum("work" in one for one in every.values()) == 1
+    (unwatched,) = [name for name, one in every.items() if "from stage to stage" in one.get("unwatched", "")]
+    assert "swin" in unwatched
+    known = vitpos("inspect", tmp_path / "run", "--out", tmp_path / "none", "--grid", "4x4")
+    assert known.returncode == 2 and "leave it out" in known.stderr
     ((_, make),) = [pair for pair in subjects(tmp_path / "run") if "swin" in pair[0]]
     swin = make()
     assert list(swin.biases) == ["layer 1"] and swin.biases["layer 1"].shape == (2, 13, 13) and swin.model is None

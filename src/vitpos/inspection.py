@@ -58,7 +58,7 @@ def subjects(path: Path, grid: Grid | None = None) -> list[tuple[str, Callable[[
 
     Models of ours know their ``grid``; it is for checkpoints that cannot say theirs.
     """
-    if (path / "experiment.json").exists() or (path / "cell.json").exists() or _ours(path):
+    if ours(path):
         return [(_named(cell), partial(_of_cell, cell, make)) for cell, make in lab.trained(path)]
     return [(str(path), lambda: of_checkpoint(open_checkpoint(path, grid=grid)))]
 
@@ -73,8 +73,9 @@ def unfinished(path: Path) -> str:
     return f"{left} of {len(every)} cells" if left else ""
 
 
-def _ours(path: Path) -> bool:
-    return "cell" in told_in(path)
+def ours(path: Path) -> bool:
+    """Whether it is a run, a cell of one or a file of weights of ours."""
+    return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in told_in(path)
 
 
 def _named(cell: Cell) -> str:
@@ -103,6 +104,8 @@ def of_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> S
         "depth": geometry.depth,
         "heads": geometry.heads,
     }
+    if model.by_slot:
+        about["unwatched"] = "its tokens change their grid from stage to stage, and attention stays in windows"
     return Subject(
         name,
         about,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitpos.errors import UserError
-from vitpos.inspection import inspect_each, subjects, unfinished
+from vitpos.inspection import inspect_each, ours, subjects, unfinished
 from vitpos.interop.grids import Grid
 from vitpos.progress import show_columns, watching
 from vitpos.report.inside import slug, write_all, write_inspection, write_page
@@ -31,6 +31,8 @@ def look(
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; give a folder")
     every = []
+    if any(grid for _, grid in sources) and all(ours(source) for source, _ in sources):
+        raise UserError(f"--grid is for checkpoints that cannot say theirs, and {sources[0][0]} can; leave it out")
     for source, grid in sources:
         found = subjects(source, grid)
         if single and len(found) > 1:

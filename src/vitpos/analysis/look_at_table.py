@@ -20,6 +20,7 @@ from vitpos.analysis.structure import structure
 
 COMPONENTS = 30  # of a spectrum that are drawn
 PLACES = 1600  # of which every map is drawn
+SAID = {"noise": "white noise", "sin_cos": "fixed waves"}  # of the tables that others are compared with
 
 
 def look_at_table(table: Tensor, *, slow: bool = False, seed: int = 0) -> Look:
@@ -94,7 +95,7 @@ def _spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> dict[str, Drawn]:
     found = {}
     for name, what in (("variance", "variance"), ("accumulated", "sum of singular values")):
         curves = {
-            who: [(float(number), share, 0.0) for number, share in enumerate(values[:COMPONENTS], 1)]
+            SAID.get(who, who): [(float(number), share, 0.0) for number, share in enumerate(values[:COMPONENTS], 1)]
             for who, both in spectra.items()
             if (values := getattr(both["centred"], name))
         }

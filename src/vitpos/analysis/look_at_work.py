@@ -58,7 +58,7 @@ def look_at_work(
 
 def _by_layer(where: Where) -> Figure:
     parts = {"logits, shuffled": where.shuffled, "logits, pictures": where.pictures}
-    series = {"place from tokens, R²": [(float(n), probe.r2, 0.0) for n, probe in enumerate(where.probes)]}
+    series = {"place from tokens, R²": [(float(n), probe.r2, probe.spread) for n, probe in enumerate(where.probes)]}
     for name, part in parts.items():
         series[name] = [(n + 1.0, share, 0.0) for n, share in enumerate(part.share.nanmean(1).tolist())]
     colours = dict(zip(series, draw.COLOURS, strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,10 +26,12 @@ class Probe:
 
     r2: share of the variance of row and column that it explains, the mean of both; 1 is all of it, 0 is chance, and
     below 0 is worse. error: mean absolute error of row and column, in patches, the mean of both; chance: the error of
-    whoever always says the middle of the grid. An axis of one place does not count.
+    whoever always says the middle of the grid. An axis of one place does not count. spread: the standard error of r2, by
+    what it is in each of the images, NaN if there is one; fitted to other images it would differ as well.
     """
 
     r2: float
+    spread: float
     error: float
     chance: float
 
@@ -56,33 +59,34 @@ def probe_places(
     turn = torch.arange(count) % PARTS
     layers = range(seen.geometry.depth + 1)
     fitted, held = ([_Moments(places, seen.geometry.dim) for _ in layers] for _ in range(2))
-    sums = torch.zeros(len(layers), 2, 2, dtype=torch.float64, device=places.device)  # of squares and sizes, by axis
+    means: list[list[Tensor]] = [[] for _ in layers]  # of squares and sizes in each image, by axis: (B, 2, 2)
 
-    def listen(part: Tensor, hear: Callable[[int, Tensor], None]) -> int:
+    def listen(part: Tensor, hear: Callable[[int, Tensor], None]) -> None:
         which = part.nonzero()[:, 0]
         for images in pictures(seen, data, limit=limit, seed=seed, shuffled=shuffled, which=which):
             look_inside(seen, images, tokens=hear)
-        return len(which)
 
     def test(layer: int, x: Tensor) -> None:
         slope, start = lines[layer]
         wrong = x.double() @ slope + start - places  # (B, N, 2)
-        sums[layer] += torch.stack([wrong.square().sum((0, 1)), wrong.abs().sum((0, 1))])
+        means[layer].append(torch.stack([wrong.square().mean(1), wrong.abs().mean(1)], 1))
 
     with torch.inference_mode():
         listen(turn < PARTS - 2, lambda layer, x: fitted[layer].add(x))
         listen(turn == PARTS - 2, lambda layer, x: held[layer].add(x))
         lines = [_best_line(*pair) for pair in zip(fitted, held, strict=True)]
-        tested = listen(turn == PARTS - 1, test)
-    return [_probe(squares, sizes, places) for squares, sizes in sums / (tested * len(places))]
+        listen(turn == PARTS - 1, test)
+    return [_probe(torch.cat(each), places) for each in means]
 
 
-def _probe(squares: Tensor, sizes: Tensor, places: Tensor) -> Probe:
-    """From the mean squared and the mean absolute error of each axis."""
+def _probe(errors: Tensor, places: Tensor) -> Probe:
+    """From the mean squared and the mean absolute error of each image and axis (images, 2, 2)."""
+    squares, sizes = errors.unbind(1)
     apart = places - places.mean(0)
     axes = apart.square().mean(0) > 0
-    r2 = 1 - squares[axes] / apart.square().mean(0)[axes]
-    return Probe(r2.mean().item(), sizes[axes].mean().item(), apart.abs().mean(0)[axes].mean().item())
+    r2 = (1 - squares[:, axes] / apart.square().mean(0)[axes]).mean(1)
+    spread = r2.std().item() / len(r2) ** 0.5 if len(r2) > 1 else math.nan
+    return Probe(r2.mean().item(), spread, sizes[:, axes].mean().item(), apart.abs().mean(0)[axes].mean().item())
 
 
 Line = tuple[Tensor, Tensor]  # slope (D, 2) and start (2,)

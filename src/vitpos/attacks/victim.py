@@ -16,7 +16,7 @@ from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import block_mask, generator_of, rearrange, scramble
 from vitpos.positions import Positions
-from vitpos.training.defences import Gradients, defending
+from vitpos.training.defences import Gradients, defending, gradients_of
 
 Setting = Literal["a", "b", "c"]
 Precision = Literal["float64", "float32"]
@@ -119,15 +119,7 @@ def share(
     again: bool = False,
     but: str | None = None,
 ) -> Gradients:
-    """The gradient of the loss of one picture, for every parameter; it can be differentiated ``again`` if so asked.
-
-    ``but``: those whose names begin so are left out.
-    """
+    """The gradient of the loss of one picture, as :func:`~vitpos.training.defences.gradients_of` has it."""
     with torch.enable_grad():
         logits, penalty = model.step(inputs, positions)
-        loss = F.cross_entropy(logits, label) + penalty
-        named = {
-            name: p for name, p in model.named_parameters() if p.requires_grad and not (but and name.startswith(but))
-        }
-        found = torch.autograd.grad(loss, list(named.values()), create_graph=again, allow_unused=True)
-    return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zip(named.items(), found, strict=True)}
+        return gradients_of(F.cross_entropy(logits, label) + penalty, model, again=again, but=but)

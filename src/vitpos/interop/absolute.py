@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -102,7 +103,10 @@ def _flat(trunk: Trunk, rows: Tensor, known: Sequence[Clue], asked: Grid | None,
 
 
 def _counts(trunk: Trunk, rows: int) -> dict[int, str]:
-    """How many places the rows can be, with none, some or all tokens in front having a row, in words."""
+    """How many places the rows can be, with none, some or all tokens in front having a row, in words.
+
+    In CLIP's tables all have one.
+    """
     tokens = trunk.tokens() or ([("a token in front", 1)] if trunk.projection is None else [])
     names = ["", *accumulate((kind for kind, _ in tokens), lambda a, b: f"{a} and {b}")]
     fronts = accumulate((count for _, count in tokens), initial=0)
@@ -111,6 +115,8 @@ def _counts(trunk: Trunk, rows: int) -> dict[int, str]:
         for front, name in zip(fronts, names, strict=True)
         if front < rows
     }
+    if found and re.search("(?i)clip", trunk.naming):
+        found = dict([found.popitem()])
     return dict(sorted(found.items(), key=lambda item: -_squareness(item[0])))
 
 

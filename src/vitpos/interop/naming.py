@@ -55,6 +55,7 @@ FAMILIES: dict[
         "DINOv3": (r"storage_tokens$|rope_embed\.periods$",),
         "DINOv2": (r"(^|\.)(register_tokens|mask_token)$", r"\.ls1\.gamma$"),
         "DeiT": (r"dist_token$",),
+        "EVA-02": (r"\.attn\.q_proj\.bias$", r"\.mlp\.fc1_g\.weight$"),
         "BEiT": (r"\.q_bias$", r"relative_position_bias_table$"),
         "Swin": (r"layers\.\d+\.blocks\.\d+\.attn\.(relative_position_bias_table|cpb_mlp)",),
         "SAM or ViTDet": (r"(?<!\d\.)blocks\.\d+\.attn\.rel_pos_h$",),

@@ -16,7 +16,7 @@ from vitpos.interop.naming import Trunk
 from vitpos.interop.relative import numbers
 from vitpos.interop.words import shown
 
-NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"rope(?!.*mixed)|eva02|pe_(core|lang|spatial)"}
+NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"(?i)rope(?!.*mixed)|eva-?02|pe_(core|lang|spatial)"}
 
 NEAR = 0.01  # the largest difference that is rounding
 SHORTEST = 1e-4  # a period far below the step between two patches
@@ -61,7 +61,7 @@ def _by_name(trunk: Trunk, about: Mapping[str, Any]) -> Rotations | None:
     names = [trunk.naming, *(shown(about.get(key, "")) for key in ("model_type", "architecture"))]
     for encoding, pattern in NAMES.items():
         if name := next((name for name in names if re.search(pattern, name)), None):
-            return Rotations(encoding, f"rotary by the name of the model, {name}; nothing of it is stored")
+            return Rotations(encoding, f"rotary, as {name} has it; nothing of it is stored")
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,22 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
     cell, spec, answer = answers[-1]
     if answer.found is not None and answer.goal is not None:
         found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
-        strips = {"to be found": goal, "found": found, "difference": abs(found.astype(int) - goal).astype("uint8")}
+        strips = {
+            "to be found": goal,
+            f"found: {decibels(answer.numbers)}": found,
+            "difference": abs(found.astype(int) - goal).astype("uint8"),
+        }
         if answer.frames is not None:
             strips["how the first was found"] = drawn(answer.frames[0])
         words = f"{len(answers) - 1:02} {cell.encoding} seed{cell.seed} {spec}"
         name = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
         write_bytes(out / f"{name}.png", draw.png(draw.strips(strips)))
     return write_rows(out / "results.csv", rows)
+
+
+def decibels(numbers: Mapping[str, float]) -> str:
+    """How near an attack came, in words."""
+    return f"mean PSNR {numbers['psnr']:.1f} dB"
 
 
 def drawn(pictures: Tensor) -> np.ndarray:

@@ -66,6 +66,8 @@ def _facts(numbers: dict[str, Any]) -> Iterator[Line]:
         value = numbers.get(key)
         if value not in (None, "", []):
             yield key.replace("_", " "), "", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if "unwatched" in numbers:
+        yield "not watched at work", "no probes, no attention", numbers["unwatched"]
     if "why" in numbers:
         yield "nothing to see", "", numbers["why"]
 
@@ -105,7 +107,7 @@ def _of_table(table: dict[str, Any]) -> Iterator[Line]:
 def _verdict(finding: dict[str, Any]) -> str:
     if not finding["verdict"]:
         return str(finding["reason"])
-    verdict = "not shown at .01" if finding["verdict"] == "no structure" else finding["verdict"]
+    verdict = "no structure shown at .01" if finding["verdict"] == "no structure" else finding["verdict"]
     return f"{verdict} (effect {finding['effect']:.3g}, p {finding['p']:.2g})"
 
 
@@ -123,9 +125,11 @@ def _of_offsets(offsets: dict[str, Any]) -> Iterator[Line]:
             "turned": "changes its sign when query and key change places",
         }
         for part, meaning in parts.items():
-            heading = f"share of biases {part.replace('_', ' ')}, by layer"
+            heading = f"share of biases {part.replace('_', ' ')}, by layer (white noise)"
             text = _several(_mean(one[part]) for one in biases.values())
-            yield heading, f"of the variance of biases over pairs of places, what {meaning}; mean over heads", text
+            noise = _several([_mean([one["noise"][part] for one in biases.values()])])
+            meaning = f"of the variance of biases over pairs of places, what {meaning}; mean over heads"
+            yield heading, f"{meaning}; of tables of noise in brackets, mean over layers", f"{text} ({noise})"
     if waves := offsets.get("frequencies"):
         sizes = [math.hypot(*pair) for heads in waves for pairs in heads for pair in pairs]
         yield (
@@ -141,6 +145,7 @@ def _of_work(work: dict[str, Any]) -> Iterator[Line]:
             "place from tokens, R² by layer",
             "of a linear regression on images whose patches are shuffled one by one; 0 is chance; the input first",
         ),
+        "probe_spread": ("its standard error", "over the images that it was tested on, a fifth of all"),
         "position_share": (
             "position in logits, by layer (shuffled)",
             "share of the variance of attention logits that a pair of places has in all images alike; patches shuffled",

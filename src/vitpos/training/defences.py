@@ -1,4 +1,4 @@
-"""What a client can do to a gradient before it is shared: clip it, add noise, leave the small part out."""
+"""What a client can do to the gradient of a picture before it is shared: clip it, add noise, leave the small part out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitpos.errors import UserError
 from vitpos.training import DEFENCES
@@ -15,9 +15,21 @@ from vitpos.training import DEFENCES
 Gradients = dict[str, Tensor]  # by the name of the parameter
 
 
+def gradients_of(loss: Tensor, model: nn.Module, *, again: bool = False, but: str | None = None) -> Gradients:
+    """For every parameter, zero where the loss does not reach; they can be differentiated ``again`` if so asked.
+
+    ``but``: those whose names begin so are left out.
+    """
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad and not (but and name.startswith(but))}
+    found = torch.autograd.grad(loss, list(named.values()), create_graph=again, allow_unused=True)
+    return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zip(named.items(), found, strict=True)}
+
+
 @dataclass(frozen=True)
 class Defence:
-    """What is done to a gradient; ``one + other`` does one after the other.
+    """What is done to the gradient of one picture; ``one + other`` does one after the other.
+
+    In a training every picture is a client: each shares its gradient so, and a step follows the mean of a batch.
 
     A protocol is no secret, so that an attacker knows the deviation of the noise, and whether numbers were left out or the
     whole was scaled. Noise that is scaled afterwards would have a deviation that nobody knows.
@@ -65,8 +77,9 @@ def clip(*, norm: float = 1.0) -> Defence:
 def noise(*, scale: float = 0.01) -> Defence:
     """Normal noise of deviation ``scale`` added to every number.
 
-    After ``clip`` it is what DP-SGD does (Abadi et al., CCS 2016) to a batch of one; of a larger batch DP-SGD clips every
-    picture's gradient by itself, and ours that of the batch, which guarantees nothing of a single picture.
+    After ``clip`` it is DP-SGD (Abadi et al., CCS 2016) with clients who trust nobody: there a server adds noise to the sum
+    of the clipped gradients of a batch of B pictures, here each client adds its own, so that the noise of the mean is
+    ``scale``/√B, and none of them is seen without it.
     """
     if scale < 0:
         raise UserError(f"defence 'noise' got scale={scale}; choose 0 or more")

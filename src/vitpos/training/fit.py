@@ -15,7 +15,7 @@ from vitpos.data.base import Dataset
 from vitpos.errors import WorkError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.training.augment import augmenting
-from vitpos.training.defences import defending
+from vitpos.training.defences import defending, gradients_of
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
 
@@ -72,6 +72,8 @@ def fit(
             augment.advance(progress)
             optimizer.zero_grad()
             pieces = max(1, min(recipe.pieces, len(images) // 2))  # of two images or more, as batch norms need
+            if recipe.defence:
+                pieces = len(images)  # each image is a client
             for first in range(pieces):
                 piece = slice(first, None, pieces)  # in turns, so that the copies of an image part
                 inputs, targets = augment.batch(data, images[piece].to(device), labels[piece].to(device))
@@ -79,14 +81,17 @@ def fit(
                 loss = F.cross_entropy(logits, targets, label_smoothing=recipe.smoothing) + penalty
                 if not math.isfinite(value := loss.item()):
                     raise _diverged(f"the loss became {value}", epoch, step, batches)
-                (loss * (len(inputs) / len(images))).backward()
+                share = len(inputs) / len(images)
+                if recipe.defence:
+                    for name, gradient in defend(gradients_of(loss, model), noise).items():
+                        parameter = model.get_parameter(name)
+                        before = 0 if parameter.grad is None else parameter.grad
+                        parameter.grad = gradient * share + before
+                else:
+                    (loss * share).backward()
                 total += value * len(inputs)
                 answers = targets.argmax(1) if augment.mixes else targets
                 right += int((logits.detach().argmax(1) == answers).sum())
-            if recipe.defence:
-                shared = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-                for name, gradient in defend(shared, noise).items():
-                    model.get_parameter(name).grad = gradient
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()
