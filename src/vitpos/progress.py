@@ -35,6 +35,7 @@ from vitpos.store import Folder
 from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 
 T = TypeVar("T")
+NARROWEST = 26  # characters of a column of text that can be read
 LONG = 20  # kinds of cells whose rehearsal is worth a word
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
@@ -176,13 +177,17 @@ def watching(count: int) -> Iterator[Callable[[str, Callable[[], T]], T]]:
 
 
 def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> None:
-    """Prints what is said of several things, side by side."""
-    grid = Grid(pad_edge=False)
-    for name in ("", *names):
-        grid.add_column(Text(name), overflow="fold")
-    for key, values in rows:
-        grid.add_row(Text(key), *map(Text, values))
-    output.print(grid)
+    """Prints what is said of several things, side by side, as many at a time as can be read."""
+    fitting = max(1, output.width // NARROWEST - 1)
+    for first in range(0, len(names), fitting):
+        some = slice(first, first + fitting)
+        grid = Grid(pad_edge=False)
+        for name in ("", *names[some]):
+            grid.add_column(Text(name), overflow="fold")
+        for key, values in rows:
+            if any(value != "–" for value in values[some]):
+                grid.add_row(Text(key), *map(Text, values[some]))
+        output.print(grid)
 
 
 def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
