@@ -15,6 +15,7 @@ from vitpos import lab
 from vitpos.attacks.pictures import own
 from vitpos.experiment import Experiment
 from vitpos.report import write_report
+from vitpos.report.recovered import attacks
 from vitpos.store import Folder, Run
 
 TEXT = """
@@ -48,6 +49,20 @@ def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(o
     assert runs["rope"].pictures("matching(images=1, steps=3)")[0]["frames"].shape == (1, 9, 1, 28, 28)
     page = write_report([out], out / "report.html").read_text()
     assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
+
+
+def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_yet(out, tmp_path):
+    def names(run):
+        drawn = [figure for title, _, figure in attacks(Folder.open(run)) if title.startswith("Attack proj")]
+        return [axes.get_title(loc="left") for figure in drawn for axes in figure.axes]
+
+    assert names(out) == ["to be found", "learned: mean PSNR 320.0 dB"]
+    shutil.copytree(out, tmp_path / "cut")
+    (file,) = (path for path in (tmp_path / "cut").glob("cells/*/scores.json") if "learned" in str(path))
+    scores = json.loads(file.read_text())
+    scores["projection(images=2)"].pop("psnr")
+    file.write_text(json.dumps(scores))
+    assert names(tmp_path / "cut") == ["to be found", "learned: not measured yet"]
 
 
 def test_untrained_weights_are_the_first_ones(out):

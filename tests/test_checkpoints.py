@@ -283,6 +283,9 @@ def test_the_name_of_a_model_tells_rotary_positions_of_which_nothing_is_stored(t
     for name, encoding in {"vit_base_patch16_rope_224": "rope", "vit_small_patch16_dinov3": "rope_dino"}.items():
         (tmp_path / "config.json").write_text(json.dumps({"architecture": name}))
         assert list(open_checkpoint(tmp_path).encodings) == [encoding]
+    for name in ("europe_vit_base", "eva02_enormous_patch14_clip_224"):
+        (tmp_path / "config.json").write_text(json.dumps({"architecture": name}))
+        assert list(open_checkpoint(tmp_path).encodings) == ["none"]
 
 
 def test_a_table_of_clips_always_has_a_row_for_its_class_token(tmp_path):

@@ -60,22 +60,40 @@ def test_what_cannot_be_is_refused(spec):
         defending(spec)
 
 
-def test_a_step_follows_the_mean_of_gradients_of_which_each_was_defended_by_itself():
+@pytest.mark.parametrize("encoding", ["learned", "learned + mjp(ratio=0.0)"])  # a penalty alone
+def test_a_step_follows_the_mean_of_gradients_of_which_each_was_defended_by_itself(encoding):
     torch.manual_seed(0)
-    model = MODELS.build("vit(patch=(7, 14), dim=16, depth=1, heads=2)", (1, 28, 28), 10, "learned")
+    model = MODELS.build("vit(patch=(7, 14), dim=16, depth=1, heads=2)", (1, 28, 28), 10, encoding)
     data = load("mnist(limit=24)")
-    losses = F.cross_entropy(model(data.inputs(data.train.images[:])), data.train.labels, reduction="none")
-    each = [torch.autograd.grad(loss, [*model.parameters()], retain_graph=True) for loss in losses]
+    logits, penalty = model.step(data.inputs(data.train.images[:]))
+    losses = F.cross_entropy(logits, data.train.labels, reduction="none") + penalty
+    known = [*model.parameters()]
+    each = [torch.autograd.grad(loss, known, retain_graph=True) for loss in losses]
     lengths = torch.stack([torch.cat([g.flatten() for g in one]).norm() for one in each])
     norm = lengths.median().item()
     assert lengths.min() < norm < lengths.max()
     *_, last = fit(model, data, Recipe(epochs=1, batch=24, clip=0.0, defence=f"clip(norm={norm})"), seed=0)
     scale = (norm / lengths).clamp_max(1)
     wanted = [torch.einsum("b...,b->...", torch.stack(one), scale) / 24 for one in zip(*each, strict=True)]
-    ours = [id(p) for p in model.parameters()]
+    ours = [id(p) for p in known]
     for index, parameter in enumerate(p for group in parameter_groups(model, 0.0) for p in group["params"]):
         followed = last.tensors[f"optimizer.{index}.exp_avg"] / 0.1  # Adam's average after one step
         torch.testing.assert_close(followed, wanted[ours.index(id(parameter))], rtol=1e-3, atol=1e-6)
+
+
+def test_a_defended_training_goes_on_as_if_it_had_not_been_broken():
+    data = load("mnist(limit=48)")
+    recipe = Recipe(epochs=3, batch=16, defence="clip(norm=1.0) + noise(scale=0.1) + prune(share=0.3)")
+
+    def states(resume=None):
+        torch.manual_seed(0)
+        model = MODELS.build("attention(dim=16)", data.shape, 10, "learned + mjp")
+        for state in fit(model, data, recipe, resume=resume):
+            yield state.epoch, {name: tensor.clone() for name, tensor in state.tensors.items()}
+
+    whole = list(states())
+    rest = list(states(resume=whole[1]))
+    assert all(torch.equal(tensor, rest[-1][1][name]) for name, tensor in whole[-1][1].items())
 
 
 def test_the_noise_of_a_step_is_that_of_a_mean():
@@ -114,3 +132,12 @@ def test_what_mixes_images_is_refused_where_each_is_defended_by_itself(model, au
     check(Experiment.make(origin | {"text": text}).cells)
     with pytest.raises(UserError, match=what):
         check(Experiment.make(origin | {"text": text + 'train.defence = "clip"'}).cells)
+    data = load("mnist(limit=64)")
+    built = MODELS.build(model, data.shape, 10, "none")
+    with pytest.raises(UserError, match=what):
+        next(fit(built, data, Recipe(augment=augment, defence="clip")))
+
+
+def test_pieces_are_refused_where_images_are_taken_one_by_one():
+    with pytest.raises(UserError, match="leave out pieces"):
+        Recipe(pieces=2, defence="clip")

@@ -374,7 +374,7 @@ def test_a_probe_is_the_textbooks_ridge_regression():
     r2 = 1 - wrong.square().mean(0) / (flat(y, tested) - centre).square().mean(0)
     assert found.r2 == pytest.approx(r2.mean().item()) and found.error == pytest.approx(wrong.abs().mean().item())
     each = 1 - (wrong.unflatten(0, (10, -1)).square().mean(1) / (y[0] - centre).square().mean(0)).mean(1)
-    assert found.spread == pytest.approx(each.std().item() / 10**0.5)
+    assert found.standard_error == pytest.approx(each.std().item() / 10**0.5)
 
 
 def test_an_axis_of_one_place_does_not_count():

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from safetensors.torch import save_file
 
 from tests.test_cli import vitpos
+from vitpos import progress
 from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
 from vitpos.analysis.regression import baselines
@@ -97,8 +99,26 @@ def test_biases_without_any_order_are_told_by_what_white_noise_has():
     noise[:, 0, 3:5] = -torch.inf
     numbers = bias_numbers(noise)
     for part, share in numbers["noise"].items():
-        assert sum(numbers[part]) / 400 == pytest.approx(share, rel=0.1)
-    assert bias_numbers(torch.randn(3, 7, 13))["noise"]["turned"] == pytest.approx(0.5, abs=0.03)
+        assert sum(numbers[part]) / 400 == pytest.approx(share, rel=0.05)
+    even = bias_numbers(torch.randn(1, 7, 7))["noise"]
+    assert even["by_row"] == pytest.approx(even["by_column"])
+    assert even["by_row"] < even["by_distance"] < even["turned"] < 0.5
+
+
+def test_a_head_that_sees_one_pair_both_ways_has_no_more_turned_than_there_is():
+    biases = torch.full((1, 7, 13), -torch.inf)
+    biases[0, 4:] = 0.0
+    biases[0, 3, 5], biases[0, 3, 7] = -9.0, 9.0
+    assert 0 < bias_numbers(biases)["turned"][0] <= 1
+
+
+def test_many_models_are_shown_in_blocks_that_fit(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "output", Console(width=80))
+    names = [f"model {number}" for number in range(5)]
+    progress.show_columns(names, [("all", list("abcde")), ("some", ["–", "–", "–", "–", "x"])])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in names) and max(map(len, printed.splitlines())) <= 80
+    assert printed.count("all") == 3 and printed.count("some") == 1
 
 
 @pytest.mark.parametrize("encoding", ["none", "learned", "rope", "relative", "sape2", "cope", "cpe", "learned + mjp"])
@@ -217,7 +237,7 @@ def test_cells_that_have_nothing_to_see_do_not_keep_the_others_from_being_seen(t
     every = {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "out").glob("*/inspect.json")}
     assert len(every) == 3 and sum("without patches" in one.get("why", "") for one in every.values()) == 1
     assert sum("work" in one for one in every.values()) == 1
-    (unwatched,) = [name for name, one in every.items() if "from stage to stage" in one.get("unwatched", "")]
+    (unwatched,) = [name for name, one in every.items() if "stays in windows" in one.get("unwatched", "")]
     assert "swin" in unwatched
     known = vitpos("inspect", tmp_path / "run", "--out", tmp_path / "none", "--grid", "4x4")
     assert known.returncode == 2 and "leave it out" in known.stderr

@@ -296,7 +296,7 @@ def test_where_it_says_that_position_lives_was_seen():
         for shown, key in ((probes, "probe_r2"), (shares, "position_share")):
             assert [float(number) for number in shown.split(",")] == pytest.approx(work[key], abs=0.00501)
     assert len(rows) == len(seen) and max(map(abs, seen["none"]["work"]["probe_r2"])) < 0.01
-    spread = max(max(one["work"]["probe_spread"]) for one in seen.values())
+    spread = max(max(one["work"]["probe_standard_error"]) for one in seen.values())
     assert f"standard errors over the images tested up to {spread:.3f}" in README
     by_layer = [statistics.fmean(heads) for heads in seen["sape2"]["work"]["bias_by_content"]["correlation"]]
     assert ", ".join(f"−{-value:.2f}" for value in by_layer) in README.replace("\n", " ")

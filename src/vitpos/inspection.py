@@ -105,7 +105,7 @@ def of_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> S
         "heads": geometry.heads,
     }
     if model.by_slot:
-        about["unwatched"] = "its tokens change their grid from stage to stage, and attention stays in windows"
+        about["unwatched"] = "attention stays in windows, which probes and maps of a whole grid do not fit"
     return Subject(
         name,
         about,

@@ -23,8 +23,7 @@ from vitpos.questions import QUESTIONS
 from vitpos.store import Folder, Run
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending
-from vitpos.training.fit import fit
-from vitpos.training.recipe import Recipe
+from vitpos.training.fit import fit, refuse
 from vitpos.workers import Event, alone, cores, spread
 
 
@@ -180,7 +179,8 @@ def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
         data = load(cell.data)
         model = build(cell, data)
         few = replace(data, train=data.train.first(2), test=data.test.first(2))
-        _refuse(cell.train, any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()))
+        refuse(model, cell.train)
+        defending(cell.train.defence)
         augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
         gives = {spec: ask(_brief(spec), model, few).numbers for spec in cell.evaluate}
     except UserError as error:
@@ -191,17 +191,6 @@ def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
             if given and column.metric not in given and not _numbered(column.metric, given):
                 known = suggest(column.metric, given)
                 raise UserError(f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}")
-
-
-def _refuse(train: Recipe, norms: bool) -> None:
-    """Refuses a training that needs more than one image where it has one at a time."""
-    if train.batch == 1 and norms:
-        raise UserError("batch norms need more than one image; set train.batch to 2 or more")
-    defending(train.defence)
-    mixes = augmenting(train.augment).mixes
-    if train.defence and (norms or mixes):
-        what = f"train.augment {train.augment!r} mixes images" if mixes else "its batch norms mix images"
-        raise UserError(f"{what}, and train.defence takes the gradient of each by itself; leave out one of the two")
 
 
 def _numbered(metric: str, given: Iterable[str]) -> bool:

@@ -31,8 +31,9 @@ def look(
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; give a folder")
     every = []
-    if any(grid for _, grid in sources) and all(ours(source) for source, _ in sources):
-        raise UserError(f"--grid is for checkpoints that cannot say theirs, and {sources[0][0]} can; leave it out")
+    known = [source for source, grid in sources if grid and ours(source)]
+    if known and (len(known) == len(sources) or len({grid for _, grid in sources}) > 1):
+        raise UserError(f"--grid is for checkpoints that cannot say theirs, and {known[0]} can; leave it out")
     for source, grid in sources:
         found = subjects(source, grid)
         if single and len(found) > 1:

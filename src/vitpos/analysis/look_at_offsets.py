@@ -11,10 +11,8 @@ from torch import Tensor
 from vitpos.analysis import portraits
 from vitpos.analysis.look import Drawn, Look
 from vitpos.analysis.similarity import cosine_similarity
-from vitpos.patches import generator_of
 
 Decomposed = Mapping[str, tuple[Tensor, Tensor]]
-NOISE = 64  # tables of white noise that give what is to be expected of one, or somewhat more
 
 
 def look_at_offsets(
@@ -26,8 +24,8 @@ def look_at_offsets(
     Of each table of biases, for each head, over pairs of places: deviation, in logits; by_distance, by_row, by_column: the
     share of the variance, 0 to 1, that goes by the distance, by the distance in rows alone and by that in columns alone;
     turned: the share that changes its sign when query and key change places. Offsets that a head does not see are left
-    out. noise: the same shares of tables of white noise, on average. diversity: 1 less the mean correlation between two
-    heads.
+    out. noise: the same parts of a table of white noise over its variance, each on average. diversity: 1 less the mean
+    correlation between two heads.
     """
     numbers: dict[str, Any] = {}
     found: dict[str, Drawn] = {}
@@ -55,46 +53,33 @@ def look_at_offsets(
 def bias_numbers(table: Tensor) -> dict[str, Any]:
     """The numbers of one table of biases (H, 2R − 1, 2C − 1), as ``look_at_offsets`` defines them."""
     table = table.double()
-    centred, weights = _weighted(table)
-    drawn = torch.randn(-(-NOISE // len(table)) * len(table), *table.shape[1:], generator=generator_of(0)).to(table)
-    unseen = table.isfinite().logical_not().repeat(len(drawn) // len(table), 1, 1)
-    noise = {
-        name: float(share.mean()) for name, share in _shares(*_weighted(drawn.masked_fill(unseen, -torch.inf))).items()
-    }
-    deviation = _mean(centred.square(), weights).flatten().sqrt()
-    shares = {name: share.tolist() for name, share in _shares(centred, weights).items()}
-    return {"deviation": deviation.tolist(), **shares, "noise": noise, "diversity": _diversity(centred, weights)}
-
-
-def _weighted(table: Tensor) -> tuple[Tensor, Tensor]:
-    """Biases less their mean over pairs of places, zero where a head does not see, and how many pairs each stands for."""
     rows, columns = ((side + 1) // 2 for side in table.shape[1:])
-    down, right = _offsets(table)
-    weights = (rows - down.abs())[:, None] * (columns - right.abs()) * table.isfinite()  # (H, 2R − 1, 2C − 1)
-    values = table.where(table.isfinite(), torch.zeros(()).to(table))
-    return (values - _mean(values, weights)) * table.isfinite(), weights
-
-
-def _offsets(table: Tensor) -> tuple[Tensor, Tensor]:
-    """Down (2R − 1,) and to the right (2C − 1,)."""
-    down, right = (torch.arange(side, dtype=torch.float64) - side // 2 for side in table.shape[1:])
-    return down, right
-
-
-def _shares(centred: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Of the variance of each head (H,), what goes by distance, row, column and direction."""
-    down, right = _offsets(centred)
+    down, right = (torch.arange(1 - side, side, dtype=torch.float64) for side in (rows, columns))
+    pairs = (rows - down.abs())[:, None] * (columns - right.abs())  # how many pairs of places have an offset
+    weights = pairs * table.isfinite()  # (H, 2R − 1, 2C − 1)
+    values = table.where(table.isfinite(), torch.zeros(()).double())
+    centred = values - _mean(values, weights)
+    variance = _mean(centred.square(), weights).flatten()
     distance = (down[:, None].square() + right.square()).flatten()
     groups = {
         "by_distance": distance.unique(return_inverse=True)[1],
         "by_row": down.abs().long()[:, None].expand(-1, len(right)).flatten(),
         "by_column": right.abs().long().expand(len(down), -1).flatten(),
     }
-    parts = {name: _explained(centred, weights, group) for name, group in groups.items()}
-    odd = (centred - centred.flip(1, 2)) / 2
-    parts["turned"] = _mean(odd.square(), weights * weights.flip(1, 2).sign()).flatten()
-    variance = _mean(centred.square(), weights).flatten().clamp_min(1e-30)
-    return {name: part / variance for name, part in parts.items()}
+    whole = weights.sum((1, 2), keepdim=True).clamp_min(1)
+    parts = {name: _explained(centred * weights, weights, group) for name, group in groups.items()}
+    seen = weights.flip(1, 2).sign()  # whether it is seen with query and key changed
+    parts["turned"] = (((values - values.flip(1, 2)) / 2).square() * weights * seen / whole).sum((1, 2))
+    once = (weights / whole).square().sum((1, 2))  # the variance of a mean of noise of variance 1
+    noise = {name: _of_noise(weights, group) - once for name, group in groups.items()}
+    apart = (down[:, None] != 0) | (right != 0)
+    noise["turned"] = (weights * seen * apart / whole).sum((1, 2)) / 2
+    return {
+        "deviation": variance.sqrt().tolist(),
+        **{name: (part / variance.clamp_min(1e-30)).tolist() for name, part in parts.items()},
+        "noise": {name: float((part / (1 - once).clamp_min(1e-30)).mean()) for name, part in noise.items()},
+        "diversity": _diversity(centred, weights),
+    }
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
@@ -102,11 +87,21 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
     return (values * weights).sum((1, 2), keepdim=True) / weights.sum((1, 2), keepdim=True).clamp_min(1)
 
 
-def _explained(centred: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    """(H,): the variance of the means of groups (offsets,)."""
-    count = int(groups.max()) + 1
-    sums, sizes = (x.new_zeros(len(x), count).index_add_(1, groups, x.flatten(1)) for x in (centred * weights, weights))
+def _explained(weighted: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    """(H,): the variance of the means of groups (offsets,), from values times weights."""
+    sums, sizes = _by_group(weighted, groups), _by_group(weights, groups)
     return (sums.square() / sizes.clamp_min(1)).sum(1) / sizes.sum(1).clamp_min(1)
+
+
+def _of_noise(weights: Tensor, groups: Tensor) -> Tensor:
+    """(H,): the mean square of the means of groups that noise of variance 1 has on average."""
+    squares, sizes = _by_group(weights.square(), groups), _by_group(weights, groups)
+    return (squares / sizes.clamp_min(1)).sum(1) / sizes.sum(1).clamp_min(1)
+
+
+def _by_group(values: Tensor, groups: Tensor) -> Tensor:
+    """(H, groups): sums."""
+    return values.new_zeros(len(values), int(groups.max()) + 1).index_add_(1, groups, values.flatten(1))
 
 
 def _diversity(centred: Tensor, weights: Tensor) -> float | None:

@@ -42,7 +42,8 @@ def look_at_work(
     found = {
         "where": Drawn(
             _by_layer(where),
-            "How well the place can be told from tokens, and how much of the logits goes by places, layer by layer.",
+            "How well the place can be told from tokens (band: its standard error over images), and how much of the logits "
+            "goes by places, layer by layer.",
         ),
         "attention-distance": Drawn(
             _reach(where.reach, where.uniform), "Mean distance of what is looked at, by head (grey) and on average."
@@ -58,7 +59,9 @@ def look_at_work(
 
 def _by_layer(where: Where) -> Figure:
     parts = {"logits, shuffled": where.shuffled, "logits, pictures": where.pictures}
-    series = {"place from tokens, R²": [(float(n), probe.r2, probe.spread) for n, probe in enumerate(where.probes)]}
+    series = {
+        "place from tokens, R²": [(float(n), probe.r2, probe.standard_error) for n, probe in enumerate(where.probes)]
+    }
     for name, part in parts.items():
         series[name] = [(n + 1.0, share, 0.0) for n, share in enumerate(part.share.nanmean(1).tolist())]
     colours = dict(zip(series, draw.COLOURS, strict=False))

@@ -26,12 +26,12 @@ class Probe:
 
     r2: share of the variance of row and column that it explains, the mean of both; 1 is all of it, 0 is chance, and
     below 0 is worse. error: mean absolute error of row and column, in patches, the mean of both; chance: the error of
-    whoever always says the middle of the grid. An axis of one place does not count. spread: the standard error of r2, by
+    whoever always says the middle of the grid. An axis of one place does not count. standard_error: of r2, by
     what it is in each of the images, NaN if there is one; fitted to other images it would differ as well.
     """
 
     r2: float
-    spread: float
+    standard_error: float
     error: float
     chance: float
 
@@ -85,8 +85,8 @@ def _probe(errors: Tensor, places: Tensor) -> Probe:
     apart = places - places.mean(0)
     axes = apart.square().mean(0) > 0
     r2 = (1 - squares[:, axes] / apart.square().mean(0)[axes]).mean(1)
-    spread = r2.std().item() / len(r2) ** 0.5 if len(r2) > 1 else math.nan
-    return Probe(r2.mean().item(), spread, sizes[:, axes].mean().item(), apart.abs().mean(0)[axes].mean().item())
+    about = r2.std().item() / len(r2) ** 0.5 if len(r2) > 1 else math.nan
+    return Probe(r2.mean().item(), about, sizes[:, axes].mean().item(), apart.abs().mean(0)[axes].mean().item())
 
 
 Line = tuple[Tensor, Tensor]  # slope (D, 2) and start (2,)

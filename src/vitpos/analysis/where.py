@@ -42,7 +42,7 @@ class Where:
 
         probe_r2: share of the variance of row and column, 0 (chance) to 1, that a linear regression finds in the tokens
         that enter the first layer and in those that each layer leaves, when patches are shuffled in every image;
-        probe_spread: the standard error of it over the images that it was tested on, a fifth of all;
+        probe_standard_error: the standard error of it over the images that it was tested on, a fifth of all;
         probe_error: its mean absolute error, in patches; probe_chance: the error of whoever always says the middle.
         position_share: share of the variance of the logits, 0 to 1, that goes by the places of a pair, when patches are
         shuffled in every image; position_share_pictures: the same in pictures as they are, where it also has what the
@@ -54,7 +54,7 @@ class Where:
         """
         numbers: dict[str, float | list[float]] = {
             "probe_r2": [probe.r2 for probe in self.probes],
-            "probe_spread": [probe.spread for probe in self.probes],
+            "probe_standard_error": [probe.standard_error for probe in self.probes],
             "probe_error": [probe.error for probe in self.probes],
             "probe_chance": self.probes[0].chance,
             "position_share": self.shuffled.share.nanmean(1).tolist(),

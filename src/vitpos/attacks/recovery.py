@@ -76,7 +76,7 @@ def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
     seen, goal = (as_pictures(client.data, x) for x in ((f.inputs for f in found), (c.goal for c in cases)))
     each = {name: values.clamp(max=CEILING).tolist() for name, values in measure(seen, goal).items()}
     numbers = {name: statistics.fmean(values) for name, values in each.items()}
-    numbers["psnr_worst"] = min(each["psnr"])
+    numbers["psnr_worst"], numbers["psnr_best"] = min(each["psnr"]), max(each["psnr"])
     flat = as_pictures(client.data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour
     numbers["psnr_grey"] = float(psnr(flat, goal).mean())
     share = torch.cat([_shown(case) for case in cases]).to(seen)  # (n, 1, height, width)

@@ -16,7 +16,7 @@ from vitpos.interop.naming import Trunk
 from vitpos.interop.relative import numbers
 from vitpos.interop.words import shown
 
-NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"(?i)rope(?!.*mixed)|eva-?02|pe_(core|lang|spatial)"}
+NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"(?i)(^|[_-])rope(?!.*mixed)|eva-?02(?!_enormous)|pe_(core|lang|spatial)"}
 
 NEAR = 0.01  # the largest difference that is rounding
 SHORTEST = 1e-4  # a period far below the step between two patches

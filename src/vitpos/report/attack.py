@@ -54,7 +54,7 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
 
 def decibels(numbers: Mapping[str, float]) -> str:
     """How near an attack came, in words."""
-    return f"mean PSNR {numbers['psnr']:.1f} dB"
+    return f"mean PSNR {numbers['psnr']:.1f} dB" if "psnr" in numbers else "not measured yet"
 
 
 def drawn(pictures: Tensor) -> np.ndarray:

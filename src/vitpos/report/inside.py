@@ -83,20 +83,31 @@ def write_page(path: Path, seen: Seen) -> Path:
 def together(seen: Sequence[Inspection]) -> Iterator[tuple[str, Figure]]:
     """What several subjects have as curves, drawn on the same axes."""
     wanted = {
-        "How well the place can be told from tokens, by layer (0: input)": ("work", "probe_r2", 0, "R²"),
-        "How much of the logits goes by places, by layer (shuffled)": ("work", "position_share", 1, "share"),
-        "How far attention reaches, by layer": ("work", "attention_distance", 1, "pixels"),
+        "How well the place can be told from tokens, by layer (0: input; bands: standard errors over images)": (
+            "probe_r2",
+            "probe_standard_error",
+            0,
+            "R²",
+        ),
+        "How much of the logits goes by places, by layer (shuffled)": ("position_share", "", 1, "share"),
+        "How far attention reaches, by layer": ("attention_distance", "", 1, "pixels"),
     }
     names = [f"{number}: {one.subject.name.split(' · ')[0]}" for number, one in enumerate(seen, 1)]
     colours = dict(zip(names, draw.COLOURS, strict=False))
-    for caption, (look, key, first, unit) in wanted.items():
+    for caption, (key, band, first, unit) in wanted.items():
         curves = {
-            name: [(float(n), value, 0.0) for n, value in enumerate(one.look.numbers[look][key], first)]
+            name: _curve(one.look.numbers["work"], key, band, first)
             for name, one in zip(names, seen, strict=True)
-            if look in one.look.numbers
+            if "work" in one.look.numbers
         }
         if len(curves) > 1:
             yield caption, draw.lines({"": curves}, x="layer", y=unit, colours=colours)[0]
+
+
+def _curve(work: Mapping[str, Any], key: str, band: str, first: int) -> list[tuple[float, float, float]]:
+    """Layers from the ``first`` on with a number of each, and the width of the band around it if it has one."""
+    widths = work[band] if band else [0.0] * len(work[key])
+    return [(float(n), *both) for n, both in enumerate(zip(work[key], widths, strict=True), first)]
 
 
 def _caption(name: str, caption: str, seen: Seen) -> list[str]:

@@ -30,7 +30,7 @@ def attacks(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
                 if "found" in tensors:
                     found, goal = (drawn(tensors[which][:SHOWN]) for which in ("found", "goal"))
                     strips.setdefault("to be found", goal)
-                    strips[f"{name}: {decibels(run.scores[spec])}"] = np.concatenate(
+                    strips[f"{name}: {decibels(run.scores.get(spec, {}))}"] = np.concatenate(
                         [found, np.abs(found.astype(int) - goal).astype(np.uint8)]
                     )
             note = "In each row what was found, then how far it is from what was to be found." if strips else ""

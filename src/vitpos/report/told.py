@@ -127,9 +127,9 @@ def _of_offsets(offsets: dict[str, Any]) -> Iterator[Line]:
         for part, meaning in parts.items():
             heading = f"share of biases {part.replace('_', ' ')}, by layer (white noise)"
             text = _several(_mean(one[part]) for one in biases.values())
-            noise = _several([_mean([one["noise"][part] for one in biases.values()])])
+            noise = ", ".join(dict.fromkeys(_short(one["noise"][part]) for one in biases.values()))
             meaning = f"of the variance of biases over pairs of places, what {meaning}; mean over heads"
-            yield heading, f"{meaning}; of tables of noise in brackets, mean over layers", f"{text} ({noise})"
+            yield heading, f"{meaning}; in brackets what a table of noise has on average", f"{text} ({noise})"
     if waves := offsets.get("frequencies"):
         sizes = [math.hypot(*pair) for heads in waves for pairs in heads for pair in pairs]
         yield (
@@ -145,7 +145,7 @@ def _of_work(work: dict[str, Any]) -> Iterator[Line]:
             "place from tokens, R² by layer",
             "of a linear regression on images whose patches are shuffled one by one; 0 is chance; the input first",
         ),
-        "probe_spread": ("its standard error", "over the images that it was tested on, a fifth of all"),
+        "probe_standard_error": ("its standard error", "over the images that it was tested on, a fifth of all"),
         "position_share": (
             "position in logits, by layer (shuffled)",
             "share of the variance of attention logits that a pair of places has in all images alike; patches shuffled",

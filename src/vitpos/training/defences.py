@@ -16,7 +16,7 @@ Gradients = dict[str, Tensor]  # by the name of the parameter
 
 
 def gradients_of(loss: Tensor, model: nn.Module, *, again: bool = False, but: str | None = None) -> Gradients:
-    """For every parameter, zero where the loss does not reach; they can be differentiated ``again`` if so asked.
+    """The gradient of a loss for every parameter, zero where it does not reach; to be differentiated ``again`` if so asked.
 
     ``but``: those whose names begin so are left out.
     """
@@ -29,7 +29,8 @@ def gradients_of(loss: Tensor, model: nn.Module, *, again: bool = False, but: st
 class Defence:
     """What is done to the gradient of one picture; ``one + other`` does one after the other.
 
-    In a training every picture is a client: each shares its gradient so, and a step follows the mean of a batch.
+    In a training every picture is a client: each shares its gradient so, and a step follows the mean of a batch. What an
+    encoding or an augment draws for a batch is then drawn for each picture; copies of one by ``repeats`` are clients too.
 
     A protocol is no secret, so that an attacker knows the deviation of the noise, and whether numbers were left out or the
     whole was scaled. Noise that is scaled afterwards would have a deviation that nobody knows.
@@ -77,16 +78,18 @@ def clip(*, norm: float = 1.0) -> Defence:
 def noise(*, scale: float = 0.01) -> Defence:
     """Normal noise of deviation ``scale`` added to every number.
 
-    After ``clip`` it is DP-SGD (Abadi et al., CCS 2016) with clients who trust nobody: there a server adds noise to the sum
-    of the clipped gradients of a batch of B pictures, here each client adds its own, so that the noise of the mean is
-    ``scale``/√B, and none of them is seen without it.
+    After ``clip`` it is what DP-SGD does (Abadi et al., CCS 2016) with clients who trust nobody: there a server adds noise
+    to the sum of the clipped gradients of a batch of B pictures, here each client adds its own, so that none is seen
+    without it and the noise of the mean is ``scale``/√B. What DP-SGD calls the noise multiplier is ``scale``/``norm`` for
+    one gradient and √B times that for the batch. No ε is computed: guarantees begin at multipliers near 1, and what less
+    noise is worth, an attack tells.
     """
     if scale < 0:
         raise UserError(f"defence 'noise' got scale={scale}; choose 0 or more")
 
     def apply(gradients: Gradients, generator: torch.Generator) -> Gradients:
         return {
-            name: g + scale * torch.randn(g.shape, generator=generator, dtype=torch.float64).to(g)
+            name: g + scale * torch.randn(g.shape, generator=generator, dtype=g.dtype).to(g.device)
             for name, g in gradients.items()
         }
 

@@ -12,12 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.data.base import Dataset
-from vitpos.errors import WorkError
+from vitpos.errors import UserError, WorkError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending, gradients_of
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
+
+NOISE = 1 << 40  # what the seed of a client's noise has more than that of an epoch's order
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def fit(
     epoch and tensors) gives bit for bit what an unbroken training gives. A loss or weight that is not finite raises
     WorkError; the last state yielded is then the last good one.
     """
+    refuse(model, recipe)
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe.decay), lr=recipe.lr, fused=True)
     done = 0
     if resume:
@@ -57,7 +60,7 @@ def fit(
         model.train()  # whoever looked at the last state may have left it in evaluation
         torch.manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(count)
-        noise = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        noise = torch.Generator().manual_seed(NOISE + seed * 1_000_003 + epoch)
         if recipe.repeats > 1:
             order = order[: -(-count // recipe.repeats)].repeat_interleave(recipe.repeats)[:count]
         indices = _without_a_rest_of_one(order.split(recipe.batch))
@@ -85,8 +88,9 @@ def fit(
                 if recipe.defence:
                     for name, gradient in defend(gradients_of(loss, model), noise).items():
                         parameter = model.get_parameter(name)
-                        before = 0 if parameter.grad is None else parameter.grad
-                        parameter.grad = gradient * share + before
+                        if parameter.grad is None:
+                            parameter.grad = torch.zeros_like(parameter)
+                        parameter.grad.add_(gradient, alpha=share)
                 else:
                     (loss * share).backward()
                 total += value * len(inputs)
@@ -107,6 +111,18 @@ def fit(
             "images_per_second": count / seconds,
         }
         yield State(epoch + 1, snapshot(model, optimizer), record)
+
+
+def refuse(model: nn.Module, recipe: Recipe) -> None:
+    """Refuses a training that takes images one at a time where something needs several."""
+    norms = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+    if recipe.batch == 1 and norms:
+        raise UserError("batch norms need more than one image; set train.batch to 2 or more")
+    alone = "train.defence takes the gradient of each image by itself"
+    if recipe.defence and norms:
+        raise UserError(f"{alone}, and batch norms mix images; take a model without them, or no train.defence")
+    if recipe.defence and augmenting(recipe.augment).mixes:
+        raise UserError(f"{alone}, and train.augment {recipe.augment!r} mixes images; leave out one of the two")
 
 
 def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:

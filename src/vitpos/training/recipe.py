@@ -23,9 +23,7 @@ class Recipe:
     start: float = 0.0  # learning rate at the beginning of the warm-up
     end: float = 0.0  # learning rate at the end of the cosine
     pieces: int = 1  # parts of a batch that are worked on one after the other, as on so many devices; one step for all
-    defence: str = (
-        ""  # what is done to the gradient of each image before the mean is taken, as a spec; nothing if empty
-    )
+    defence: str = ""  # what is done to the gradient of each image before it is used, as a spec; nothing if empty
     repeats: int = 1  # times that an image is drawn in an epoch, of which each then sees so many fewer
 
     def __post_init__(self) -> None:
@@ -44,6 +42,10 @@ class Recipe:
         ):
             if not fine:
                 raise UserError(f"train.{name} is {getattr(self, name)}; {remedy}")
+        if self.defence and self.pieces > 1:
+            raise UserError(
+                f"train.pieces is {self.pieces}, and train.defence takes images one by one; leave out pieces"
+            )
         if self.augment:
             object.__setattr__(self, "augment", AUGMENTS.canonical(self.augment))
         if self.defence:
