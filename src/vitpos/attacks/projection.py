@@ -43,10 +43,10 @@ def projection(
     mse, psnr, ssim, lpips, fourier: of the pictures found, from 0 to 1, against those to be found; means over ``images``.
     psnr_worst, psnr_best: of the pictures found worst and best (320 dB where no bit is different). equations: how many of
     the places the shared gradients tell apart; places: the condition of the weights by which they do (1 for a table).
-    rank, condition (median): of the a_i, as far as the precision goes. guess: share of the pictures for which equations or rank are too few, so that
-    what is found is only the smallest answer that fits. psnr_grey: of a flat picture of the data's mean colour, which
-    knows nothing. psnr_shown: of the patches that the client did not hide. outside: with the attacker ``residual``,
-    share of the directions of a patch's pixels in which the answer is exact all the same.
+    rank, condition (median): of the a_i, as far as the precision goes. guess: share of the pictures for which equations
+    or rank are too few, so that what is found is only the smallest answer that fits. psnr_grey: of a flat picture of the
+    data's mean colour, which knows nothing. psnr_shown: of the patches that the client did not hide. outside: with the
+    attacker ``residual``, share of the directions of a patch's pixels in which the answer is exact all the same.
     ``setting`` is that of MJP's Table 5: a, the picture as it is; b, patches under a mask of ``ratio`` are shuffled, and
     the shuffled picture is to be found; c, the same, and the picture as it was is to be found. ``told``: the model is told
     which places are unknown, if it has a vector for that. ``defence``: what is done to the gradient before it is shared; if
