@@ -240,15 +240,17 @@ def tiles(
 
 
 def plane(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figure:
-    """A point for each name."""
-    figure = Figure(figsize=(8, 5))
+    """A point for each name, which stands to the right of all."""
+    high = max(3.5, 0.15 * len(points))  # room for the names, in inches
+    figure = Figure(figsize=(6, high))
     axes = figure.subplots()
-    for number, (name, (across, up)) in enumerate(points.items()):
-        axes.plot(across, up, "o", ms=5, color=COLOURS[number % len(COLOURS)])
-        axes.annotate(name, (across, up), (5, 3), textcoords="offset points", fontsize=8)
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(points)}
+    for name, (across, up) in points.items():
+        axes.plot(across, up, "o", ms=5, color=colours[name])
     axes.set(xlabel=x, ylabel=y)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.margins(x=0.25, y=0.1)
+    axes.margins(0.08)
+    _name_lines(axes, {name: [(*point, 0.0)] for name, point in points.items()}, colours, gap=0.15 / high)
     return figure
 
 
