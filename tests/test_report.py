@@ -1,11 +1,13 @@
 """What a page and its tables make of stored scores: known numbers, put into the folders that a run leaves behind."""
 
+import itertools
 import math
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vitpos import lab
 from vitpos.analysis import figures as draw
@@ -367,3 +369,13 @@ def test_a_page_shows_what_it_can_where_some_data_is_gone(tmp_path, monkeypatch)
             Run.create(folder.path / "cells" / cell.key, cell).finish(model, LOG)
     page = page_of(folder)
     assert "fashion is not here; fetch it with" in page and page.count('alt="Position similarity"') == 1
+
+
+def test_the_names_of_points_in_a_plane_stand_beside_it_and_do_not_overlap():
+    points = {f"point {number}": (80.0 + number / 100, 0.001 * number) for number in range(12)}
+    figure = draw.plane(points, x="accuracy", y="found")
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in figure.axes[0].texts]
+    assert len(boxes) == 12 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    right = figure.axes[0].get_window_extent(renderer).x1
+    assert all(right < box.x0 < right + 200 and abs(box.y0) < 2000 for box in boxes)

@@ -145,7 +145,7 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = {}
     told = [name for name in labels(rows) if name != "encoding"]
     for row in rows:
-        words = (f"{name} {row.label(name)}".removeprefix("model ").removeprefix("train.") for name in told)
+        words = (f"{name} {row.label(name) or 'none'}".removeprefix("model ").removeprefix("train.") for name in told)
         groups.setdefault(", ".join(words), []).append(row)
     return groups
 

@@ -250,6 +250,7 @@ def plane(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figur
     axes.set(xlabel=x, ylabel=y)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(0.08)
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # where names go depends on them
     _name_lines(axes, {name: [(*point, 0.0)] for name, point in points.items()}, colours, gap=0.15 / high)
     return figure
 
