@@ -1,6 +1,7 @@
 """`vitpos attack`, and attacks as part of an experiment: real processes, real files."""
 
 import csv
+import io
 import json
 import shutil
 import struct
@@ -9,11 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 from tests.test_cli import vitpos
-from vitpos import lab
+from vitpos import lab, progress
 from vitpos.attacks.pictures import own
+from vitpos.attacks.recovery import Recovery
 from vitpos.experiment import Experiment
+from vitpos.inspection import subjects
 from vitpos.report import write_report
 from vitpos.report.recovered import attacks
 from vitpos.store import Folder, Run
@@ -57,14 +61,15 @@ def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_y
         return [axes.get_title(loc="left") for figure in drawn for axes in figure.axes]
 
     (run,) = (run for cell, run in Folder.open(out).runs if cell.encoding == "learned")
-    decibels = run.scores["projection(images=2)"]["psnr"]
-    assert names(out) == ["to be found", f"learned: mean PSNR {decibels:.1f} dB"]
+    known = run.scores["projection(images=2)"]
+    near = f"PSNR {known['psnr']:.1f} dB (grey {known['psnr_grey']:.1f}), SSIM 1.00"
+    assert names(out) == ["to be found", f"learned, mean of 2: {near}"]
     shutil.copytree(out, tmp_path / "cut")
     (file,) = (path for path in (tmp_path / "cut").glob("cells/*/scores.json") if "learned" in str(path))
     scores = json.loads(file.read_text())
     scores["projection(images=2)"].pop("psnr")
     file.write_text(json.dumps(scores))
-    assert names(tmp_path / "cut") == ["to be found", "learned: not measured yet"]
+    assert names(tmp_path / "cut") == ["to be found", "learned, not measured yet"]
 
 
 def test_untrained_weights_are_the_first_ones(out):
@@ -154,3 +159,28 @@ def test_a_file_of_weights_tells_what_it_is(out):
     (cell, run), *_ = Folder.open(out).runs
     told, weights = Run.told_by(run.path / "weights.safetensors")
     assert told == run.cell and told.key == cell.key and set(weights) == set(run.weights())
+
+
+def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_named(tmp_path):
+    (tmp_path / "two.toml").write_text(
+        "data = 'mnist(limit=64)'\nmodel = 'vit(patch=(7, 14), dim=16, depth=1, heads=2)'\nencoding = 'learned'\n"
+        "[train]\nepochs = 0\ndefence = ['', 'prune(share=0.5)']\n"
+    )
+    lab.run(Experiment.read(str(tmp_path / "two.toml")), tmp_path / "run", workers=1)
+    done = vitpos("attack", tmp_path / "run", "--with", "projection(images=1)", "--out", tmp_path / "found")
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "found" / "results.csv").open() as file:
+        assert {row["train.defence"] for row in csv.DictReader(file)} == {"", "prune(share=0.5)"}
+    assert {path.name[11:34] for path in (tmp_path / "found").glob("*.png")} == {
+        "train.defence-none-seed",
+        "train.defence-prune-sha",
+    }
+    seen = [name.split(" · ")[0] for name, _ in subjects(tmp_path / "run")]
+    assert sorted(seen) == ["learned, train.defence=none", "learned, train.defence=prune(share=0.5)"]
+    narrow = Console(width=80, file=(printed := io.StringIO()))
+    cells = [cell for cell, _ in lab.trained(tmp_path / "run")]
+    numbers = {f"metric_{number}": 123.4 for number in range(12)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "output", narrow)
+        progress.show_attacks([(cell, "projection", Recovery(numbers)) for cell in cells])
+    assert all(name in printed.getvalue() for name in numbers) and printed.getvalue().count("123.4") == 24

@@ -260,6 +260,15 @@ def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_lef
     assert wise < 1.5 * case.inputs.norm() and wise < 0.8 * simple
 
 
+def test_noise_on_what_was_pruned_does_not_make_an_attacker_forget_the_pruning():
+    def rank(defence):
+        spec = f"projection(images=3, defence='{defence}')"
+        return ATTACKS.build(spec, victim("learned"), pictures()).numbers["rank"]
+
+    pruned, after = rank("prune(share=0.7)"), rank("prune(share=0.7) + noise(scale=1e-09)")
+    assert after == pytest.approx(pruned, abs=0.5) and pruned < rank("noise(scale=1e-09)")
+
+
 @pytest.mark.parametrize("encoding", ["learned + mjp", "learned + mjp(dal='linear')", "fourier(hidden=128) + mjp"])
 def test_clipping_alone_hides_nothing(encoding):
     model = exact(victim(encoding))

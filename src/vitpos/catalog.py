@@ -137,7 +137,8 @@ class Catalog(dict[str, str]):
                 value = ast.literal_eval(keyword.value)
             except (ValueError, TypeError):
                 text = ast.unparse(keyword.value)
-                hint = f"write {keyword.arg}={text!r} with quotes" if text.isidentifier() else "write a plain value"
+                named = text.isidentifier() and text not in ("inf", "nan")
+                hint = f"write {keyword.arg}={text!r} with quotes" if named else "write a plain, finite value"
                 raise UserError(
                     f"{self.kind} {entry.name!r}: option {keyword.arg!r} got {text}, which is not a value; {hint}"
                 ) from None

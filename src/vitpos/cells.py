@@ -39,6 +39,11 @@ class Cell:
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
 
     @property
+    def told(self) -> str:
+        """Its encoding, and the ``train`` values that tell it from others: what stands for it among them."""
+        return self.encoding + "".join(f", {key}={value if value != '' else 'none'}" for key, value in self.swept)
+
+    @property
     def row(self) -> tuple[Any, ...]:
         """What its seeds are averaged under."""
         return (self.data, self.model, self.encoding, *(value for _, value in self.swept))

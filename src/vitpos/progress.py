@@ -36,6 +36,7 @@ from vitpos.summary import Figure, Row, compared, complete, labels, measured, se
 
 T = TypeVar("T")
 NARROWEST = 26  # characters of a column of text that can be read
+WIDEST = 13  # of a column of numbers and its name
 LONG = 20  # kinds of cells whose rehearsal is worth a word
 errors = Console(stderr=True, highlight=False, markup=False)
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
@@ -130,8 +131,7 @@ class Speed(ProgressColumn):
 
 def describe(cell: Cell) -> str:
     """A cell in one line."""
-    swept = "".join(f", {key}={value}" for key, value in cell.swept)
-    return f"{cell.data} · {cell.model} · {cell.encoding}{swept} · seed {cell.seed}"
+    return f"{cell.data} · {cell.model} · {cell.told} · seed {cell.seed}"
 
 
 @contextmanager
@@ -197,24 +197,28 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
     for spec in dict.fromkeys(spec for _, spec, _ in answers):
         asked = [(Row(cell, ()), answer) for cell, attack, answer in answers if attack == spec]
         metrics = list(dict.fromkeys(name for _, answer in asked for name in answer.numbers))
-        grid = Grid(title=Text(spec, "bold"), title_justify="left", pad_edge=False)
-        for label in [*labels(rows), *(["seed"] if several else [])]:
-            grid.add_column(label, overflow="fold")
-        for name in metrics or [""]:
-            grid.add_column(name, justify="right" if metrics else "left")
-        for row, answer in asked:
-            about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
-            numbers = [f"{answer.numbers[n]:.4g}" if n in answer.numbers else "–" for n in metrics]
-            grid.add_row(*map(Text, about), *(numbers or [answer.why]))
+        words = [*labels(rows), *(["seed"] if several else [])]
+        fitting = max(3, (output.width - NARROWEST * len(words)) // WIDEST)
         output.print()
-        output.print(grid)
+        for first in range(0, max(1, len(metrics)), fitting):
+            some = metrics[first : first + fitting]
+            grid = Grid(title=Text("" if first else spec, "bold"), title_justify="left", pad_edge=False)
+            for label in words:
+                grid.add_column(label, overflow="fold")
+            for name in some or [""]:
+                grid.add_column(name, justify="right" if metrics else "left")
+            for row, answer in asked:
+                about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
+                numbers = [f"{answer.numbers[n]:.4g}" if n in answer.numbers else "–" for n in some]
+                grid.add_row(*map(Text, about), *(numbers or [answer.why]))
+            output.print(grid)
         reasons: dict[str, list[str]] = {}
         for row, answer in asked if metrics else ():
             if answer.why:
                 reasons.setdefault(answer.why, []).append(" · ".join(map(row.label, labels(rows))) or row.cell.encoding)
         for why, names in reasons.items():
             output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
-    output.print(f"{shared(rows)} Definitions: vitpos list attacks.".strip(), style="dim")
+    output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
     sizes = [tuple(answer.goal.shape[1:]) for _, _, answer in answers if answer.goal is not None]
     for metric, why in missing(sizes[0]).items() if sizes else ():
         output.print(f"No {metric}: {why}.", style="dim")
@@ -235,9 +239,9 @@ def show_table(folder: Folder, table: Table) -> None:
     about = [text for text in (shared(rows), table.note) if text]
     if any(column.percent for column in table.columns):
         seeds = seeds_of(rows)
-        about.append(
-            "In percent" + (f", mean ± standard deviation over {seeds} seeds." if seeds > 1 else ", one seed.")
-        )
+        which = [column.label for column in table.columns if column.percent]
+        whole = "In percent" if len(which) == len(table.columns) else f"In percent: {', '.join(which)}"
+        about.append(whole + (f"; mean ± standard deviation over {seeds} seeds." if seeds > 1 else "; one seed."))
     if note := compared(table, rows):
         about.append(note.strip())
     if any(figure.reference_text for row in rows for figure in row.figures):

@@ -242,9 +242,9 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
-def write_rows(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
-    """A file like ``results.csv``, without swept columns."""
-    return write_bytes(path, _csv(list(RESULT_COLUMNS), [list(row) for row in rows]).encode())
+def write_rows(path: Path, rows: Sequence[Sequence[Any]], swept: Sequence[str] = ()) -> Path:
+    """A file like ``results.csv``, with the columns that were ``swept`` at the end."""
+    return write_bytes(path, _csv([*RESULT_COLUMNS, *swept], [list(row) for row in rows]).encode())
 
 
 def write_text(path: Path, text: str) -> Path:

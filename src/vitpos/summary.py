@@ -125,7 +125,8 @@ class Row:
         """What the row is, under one of the table's :func:`labels`."""
         cell = self.cell
         known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding}
-        return str(known[name] if name in known else getattr(cell.train, name.removeprefix("train.")))
+        value = known[name] if name in known else getattr(cell.train, name.removeprefix("train."))
+        return "none" if value == "" else str(value)
 
 
 def seeds_of(rows: Sequence[Row]) -> int:
@@ -145,7 +146,7 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = {}
     told = [name for name in labels(rows) if name != "encoding"]
     for row in rows:
-        words = (f"{name} {row.label(name) or 'none'}".removeprefix("model ").removeprefix("train.") for name in told)
+        words = (f"{name} {row.label(name)}".removeprefix("model ").removeprefix("train.") for name in told)
         groups.setdefault(", ".join(words), []).append(row)
     return groups
 

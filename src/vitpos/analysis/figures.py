@@ -110,6 +110,7 @@ def lines(
         axes.set_xlabel(x, fontsize=8)
         axes.set_ylabel(y, fontsize=8)
         axes.tick_params(labelsize=8)
+        axes.ticklabel_format(axis="y", useOffset=False)
         axes.spines[["top", "right"]].set_visible(False)
         at = sorted({point[0] for points in series.values() for point in points})
         if log:

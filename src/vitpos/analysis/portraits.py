@@ -45,6 +45,7 @@ def maps(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = True, s
             axes.axvspan(
                 place * step - 1.5, place * step - 0.5 if place < len(stack) else count * step, color="white", lw=0
             )
+        axes.set_xlim(-0.5, count * step - 1.5)
         for place in range(count if numbered and not number else 0):
             axes.text((place + 0.5) * step - 1, -1, str(place + 1), ha="center", va="bottom", fontsize=8)
     bar = figure.colorbar(image, cax=figure.add_axes(((1.3 + wide) / (wide + 2.3), 0.25, 0.1 / (wide + 2.3), 0.5)))

@@ -76,7 +76,7 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     pixels, rank, condition = solve(told.solve(), product, case, deviation(model, case, pos))
     about = told.judged(rank, condition)
     if attacker == "residual":
-        noise = math.hypot(case.noise, left_out(product) if case.pruned else 0)
+        noise = math.hypot(case.noise, left_out(product, case.noise) if case.pruned else 0)
         basis = unseen(told, product, torch.finfo(case.inputs.dtype).eps, noise)
         # where patches were before they were hidden and moved, all of them fit their neighbours
         pixels = smooth_inside(pixels, basis, pos.shown() if case.setting == "c" else pos, model.patch)
@@ -132,7 +132,7 @@ def solve(at_tokens: Tensor, product: Tensor, case: Case, noise: float = 0.0) ->
     real = values > values[0] * max(torch.finfo(case.inputs.dtype).eps, rounding)
     real &= values > noise * sum(side**0.5 for side in at_tokens.shape)  # the largest that noise alone has
     if case.pruned:  # pixels are of the size of 1, and what was left out of the product is not to be larger
-        real &= values > left_out(product)
+        real &= values > left_out(product, case.noise)
     real[0] = True
     inverse = torch.where(real, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ product))
@@ -145,7 +145,8 @@ def deviation(model: PatchClassifier, case: Case, pos: Positions) -> float:
     Where a table does not say it outright it grows on its way to the tokens, unevenly; cutting by its mean growth, or
     before that way, finds no more.
     """
-    return math.hypot(case.noise, left_out(equations(model, doubled(case), pos).seen) if case.pruned else 0)
+    seen = equations(model, doubled(case), pos).seen
+    return math.hypot(case.noise, left_out(seen, case.noise) if case.pruned else 0)
 
 
 def doubled(case: Case) -> Gradients:
@@ -153,8 +154,11 @@ def doubled(case: Case) -> Gradients:
     return {name: g.double() for name, g in case.gradients.items()}
 
 
-def left_out(shared: Tensor) -> float:
-    """The deviation of what pruning takes away: the share of zeros, as if even from 0 to the least that was shared."""
-    zero = shared == 0
+def left_out(shared: Tensor, noise: float = 0.0) -> float:
+    """The deviation of what pruning takes away: the share of zeros, as if even from 0 to the least that was shared.
+
+    With ``noise`` on it, a zero is what noise of this deviation alone may be.
+    """
+    zero = shared.abs() <= 4 * noise
     least = shared.abs().masked_fill(zero, torch.inf).min()
     return float((zero.double().mean() / 3).sqrt() * least) if zero.any() and not zero.all() else 0.0

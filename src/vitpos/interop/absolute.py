@@ -46,7 +46,7 @@ def find_added(trunk: Trunk, known: Sequence[Clue], asked: Grid | None, dim: int
     name = trunk.first(TABLES)
     if name is None:
         return None
-    what, tensor = f"{path}: {name}", _vectors_last(trunk.tensors[name], dim)
+    what, tensor = f"{path}: {shown(trunk.root)}{name}", _vectors_last(trunk.tensors[name], dim)
     if tensor.ndim not in (2, 3) or not tensor.numel():
         shape = shown(tuple(trunk.tensors[name].shape))
         raise UserError(f"{what} is {shape}, no table of position vectors (1, places, width); is the file damaged?")

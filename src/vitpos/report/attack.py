@@ -26,6 +26,7 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
     If pictures were one's ``own``, their names stand where the name of an experiment does.
     """
     rows: list[tuple[Any, ...]] = []
+    swept = list(dict.fromkeys(key for cell, _, _ in answers for key, _ in cell.swept))
     for cell, spec, answer in answers:
         fixed = (
             " ".join(["attack", *(picture.name for picture in own)]),
@@ -35,26 +36,30 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
             cell.seed,
             spec,
         )
-        rows += [(*fixed, *pair) for pair in answer.numbers.items()]
+        values = [dict(cell.swept).get(key, "") for key in swept]
+        rows += [(*fixed, *pair, *values) for pair in answer.numbers.items()]
     cell, spec, answer = answers[-1]
     if answer.found is not None and answer.goal is not None:
         found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
         strips = {
-            "to be found": goal,
-            f"found: {decibels(answer.numbers)}": found,
+            f"to be found, {cell.told}": goal,
+            f"found by {spec}, {nearness(answer.numbers, len(answer.found))}": found,
             "difference": abs(found.astype(int) - goal).astype("uint8"),
         }
         if answer.frames is not None:
             strips["how the first was found"] = drawn(answer.frames[0])
-        words = f"{len(answers) - 1:02} {cell.encoding} seed{cell.seed} {spec}"
+        words = f"{len(answers) - 1:02} {cell.told} seed{cell.seed} {spec}"
         name = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
         write_bytes(out / f"{name}.png", draw.png(draw.strips(strips)))
-    return write_rows(out / "results.csv", rows)
+    return write_rows(out / "results.csv", rows, swept)
 
 
-def decibels(numbers: Mapping[str, float]) -> str:
-    """How near an attack came, in words."""
-    return f"mean PSNR {numbers['psnr']:.1f} dB" if "psnr" in numbers else "not measured yet"
+def nearness(numbers: Mapping[str, float], pictures: int) -> str:
+    """How near an attack on so many pictures came, in words."""
+    if not {"psnr", "psnr_grey"} <= set(numbers):
+        return "not measured yet"
+    alike = f", SSIM {numbers['ssim']:.2f}" if "ssim" in numbers else ""
+    return f"mean of {pictures}: PSNR {numbers['psnr']:.1f} dB (grey {numbers['psnr_grey']:.1f}){alike}"
 
 
 def drawn(pictures: Tensor) -> np.ndarray:

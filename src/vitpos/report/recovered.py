@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from vitpos.analysis import figures as draw
 from vitpos.attacks import ATTACKS
 from vitpos.questions import QUESTIONS
-from vitpos.report.attack import decibels, drawn
+from vitpos.report.attack import drawn, nearness
 from vitpos.report.groups import first_runs
 from vitpos.store import Folder
 
@@ -30,7 +30,8 @@ def attacks(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
                 if "found" in tensors:
                     found, goal = (drawn(tensors[which][:SHOWN]) for which in ("found", "goal"))
                     strips.setdefault("to be found", goal)
-                    strips[f"{name}: {decibels(run.scores.get(spec, {}))}"] = np.concatenate(
+                    near = nearness(run.scores.get(spec, {}), len(tensors["found"]))
+                    strips[f"{name}, {near}"] = np.concatenate(
                         [found, np.abs(found.astype(int) - goal).astype(np.uint8)]
                     )
             note = "In each row what was found, then how far it is from what was to be found." if strips else ""

@@ -187,5 +187,4 @@ def _curves(folder: Folder) -> Iterator[Section]:
 
 
 def _model(cell: Cell) -> str:
-    swept = "".join(f", {key}={value}" for key, value in cell.swept)
-    return f"{cell.model} · {cell.encoding}{swept}"
+    return f"{cell.model} · {cell.told}"

@@ -16,6 +16,7 @@ TESTED = (
     "shuffled places, for rows and columns by random tables of the same likeness by distance, for rim, corners and lengths "
     "(which are centre-weighted or edge-aware) by ones of the same likeness by offset; judged at .01"
 )
+FEW = 100  # images of which numbers vary from draw to draw
 BASELINES = ("table", "noise", "sin_cos")
 
 
@@ -148,7 +149,8 @@ def _of_work(work: dict[str, Any]) -> Iterator[Line]:
         "probe_standard_error": ("its standard error", "over the images that it was tested on, a fifth of all"),
         "position_share": (
             "position in logits, by layer (shuffled)",
-            "share of the variance of attention logits that a pair of places has in all images alike; patches shuffled",
+            "share of the variance of attention logits that a pair of places has in all images alike, less what chance "
+            "gives, so that it can be below 0; patches shuffled",
         ),
         "position_share_pictures": (
             "position in logits, by layer (pictures)",
@@ -161,6 +163,8 @@ def _of_work(work: dict[str, Any]) -> Iterator[Line]:
             "the same in each image, then averaged",
         ),
     }
+    few = " (few: shares and probes of fewer than 100 vary much)" if work["images"] < FEW else ""
+    yield "test images watched", "of which a fifth tests the probe", f"{work['images']}{few}"
     for key, (heading, meaning) in lines.items():
         if key in work:
             yield heading, meaning, _several(work[key])
