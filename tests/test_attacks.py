@@ -30,6 +30,7 @@ LEAKS = [  # what is added to tokens and trained place by place
     "learned(every_layer=True)",
     "learned(prefix=True)",
     "fourier(hidden=64)",
+    "coordinates(act='relu')",
     "learned + rope",
     "learned + cpe",
     "learned + sape2",

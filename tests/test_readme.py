@@ -252,6 +252,19 @@ def test_what_it_says_of_a_hundred_pictures_and_of_photographs_is_that_of_the_st
     assert float(worst(hundred[1], "april(images=100)")) >= 120
 
 
+def test_what_it_says_of_networks_from_places_to_vectors_is_that_of_the_stored_run():
+    figures = _private("privacy-closed-form", "model", "train.epochs")
+    small = "vit(patch=4, dim=192, depth=2, heads=3)", "0"
+    found = [
+        f"{figures[*small, encoding, 'projection', 'psnr']:.1f}"
+        for encoding in ("fourier", "fourier(hidden=128)", "coordinates", "coordinates(act='relu')")
+    ]
+    apart = f"{figures[*small, 'fourier', 'projection', 'equations']:.0f}"
+    text = README.replace("\n", " ")
+    assert f"`fourier` tells {apart} apart ({found[0]} dB), with 128 units all ({found[1]});" in text
+    assert f"few functions of a place ({found[2]}), and with ReLU units well ({found[3]};" in text
+
+
 def test_its_table_of_defences_is_that_of_the_stored_run():
     figures = _private("privacy-defences", "train.defence")
     descent = "steps=500, tv=0.1, start='projection'"
