@@ -394,10 +394,12 @@ def test_numbers_that_were_left_out_are_not_compared():
     model, data = small()
     (case,) = Client(exact(model), data, 1).cases()
     (pruned,) = Client(exact(model), data, 1, defence="prune(share=0.9)").cases()
-    for known, found in ((True, 0.0), (False, 0.01)):
-        descent = Descent(exact(model), pruned.gradients, case.label, None, "l2", 1.0, 0.0, 0.0, known)
-        assert (float(descent.distance(case.gradients)) > 1e-9) == (found > 0)
-    assert pruned.pruned and not case.pruned
+    (noisy,) = Client(exact(model), data, 1, defence="prune(share=0.9) + noise(scale=1e-09)").cases()
+    for shared in (pruned, noisy):
+        for floor, found in ((shared.floor, 0.0), (None, 0.01)):
+            descent = Descent(exact(model), shared.gradients, case.label, None, "l2", 1.0, 0.0, 0.0, floor)
+            assert (float(descent.distance(case.gradients)) > 1e-9) == (found > 0)
+    assert pruned.floor == 0 < noisy.floor and case.floor is None
 
 
 @pytest.mark.parametrize(

@@ -161,33 +161,9 @@ def attack(
     from vitpos.attacks import ATTACKS
 
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
-    for term in every if pictures else ():
-        term.options["images"] = len(pictures or ())  # all of them, and no more
-    from vitpos import lab
-    from vitpos.attacks.pictures import own
-    from vitpos.data.base import load
-    from vitpos.fetching import fetch_for
-    from vitpos.progress import attacking, show_attacks
-    from vitpos.report.attack import write_attacks
+    from vitpos.attacking import attack_all
 
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; give a folder")
-    if (out / "results.csv").exists():
-        raise UserError(f"--out {out} holds the results of another command; give a new folder")
-    models = lab.trained(source)
-    fetch_for([cell for cell, _ in models])
-    answers = []
-    wanted = [str(term) for term in every]
-    with attacking(len(models) * len(wanted)) as now:
-        for cell, make in models:
-            model, data = make(), load(cell.data)
-            data = own(model, data, pictures) if pictures else data
-            for spec in wanted:
-                with now(cell, spec):
-                    answers.append((cell, spec, lab.ask(spec, model, data)))
-                written = write_attacks(out, answers, pictures or ())
-    show_attacks(answers)
-    print(f"results: {written}, and pictures beside it", file=sys.stderr)
+    attack_all(source, every, out, pictures or ())
 
 
 @app.command()

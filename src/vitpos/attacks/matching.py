@@ -85,7 +85,7 @@ def matching(
         pos = assumed(double, case, attacker) if isinstance(double, PatchClassifier) else None
         goal = {name: g.to(like) for name, g in case.gradients.items()}
         answer = case.label if label == "known" else inferred(goal)
-        descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam, case.pruned)
+        descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam, case.floor)
         generator = generator_of(seed)
         answers = _closed(double, case, attacker) if start == "projection" else []
         firsts = answers or [torch.randn(case.inputs.shape, generator=generator) for _ in range(restarts)]
@@ -126,7 +126,7 @@ class Descent:
     alpha: float | None
     tv: float
     seam: float
-    pruned: bool = False  # whether only those numbers count that were shared
+    floor: float | None = None  # numbers of the goal up to this size were left out, and do not count
 
     def run(self, first: Tensor, ends: tuple[Tensor, Tensor], steps: int, rate: float, patience: int) -> Found:
         """The picture (1, C, height, width) of the least distance on the way."""
@@ -169,11 +169,14 @@ class Descent:
 
     @cached_property
     def _there(self) -> tuple[Tensor, Tensor]:
-        return self._parts(self.goal)
+        rest, own = self._parts(self.goal)
+        if self.floor is None:
+            return rest, own
+        return rest.where(rest.abs() > self.floor, 0), own.where(own.abs() > self.floor, 0)
 
     @cached_property
     def _shared(self) -> tuple[Tensor, Tensor] | None:
-        return (self._there[0] != 0, self._there[1] != 0) if self.pruned else None
+        return None if self.floor is None else (self._there[0] != 0, self._there[1] != 0)
 
     def prior(self, x: Tensor) -> Tensor | float:
         """What is unlike a picture: rough surfaces, and steps where patches meet."""

@@ -76,7 +76,7 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     pixels, rank, condition = solve(told.solve(), product, case, deviation(model, case, pos))
     about = told.judged(rank, condition)
     if attacker == "residual":
-        noise = math.hypot(case.noise, left_out(product, case.noise) if case.pruned else 0)
+        noise = math.hypot(case.noise, left_out(product, case.floor))
         basis = unseen(told, product, torch.finfo(case.inputs.dtype).eps, noise)
         # where patches were before they were hidden and moved, all of them fit their neighbours
         pixels = smooth_inside(pixels, basis, pos.shown() if case.setting == "c" else pos, model.patch)
@@ -131,8 +131,7 @@ def solve(at_tokens: Tensor, product: Tensor, case: Case, noise: float = 0.0) ->
     rounding = max(at_tokens.shape) * torch.finfo(values.dtype).eps
     real = values > values[0] * max(torch.finfo(case.inputs.dtype).eps, rounding)
     real &= values > noise * sum(side**0.5 for side in at_tokens.shape)  # the largest that noise alone has
-    if case.pruned:  # pixels are of the size of 1, and what was left out of the product is not to be larger
-        real &= values > left_out(product, case.noise)
+    real &= values > left_out(product, case.floor)  # pixels are of the size of 1, what is not known no larger
     real[0] = True
     inverse = torch.where(real, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ product))
@@ -145,8 +144,9 @@ def deviation(model: PatchClassifier, case: Case, pos: Positions) -> float:
     Where a table does not say it outright it grows on its way to the tokens, unevenly; cutting by its mean growth, or
     before that way, finds no more.
     """
-    seen = equations(model, doubled(case), pos).seen
-    return math.hypot(case.noise, left_out(seen, case.noise) if case.pruned else 0)
+    if case.floor is None:
+        return case.noise
+    return math.hypot(case.noise, left_out(equations(model, doubled(case), pos).seen, case.floor))
 
 
 def doubled(case: Case) -> Gradients:
@@ -154,11 +154,13 @@ def doubled(case: Case) -> Gradients:
     return {name: g.double() for name, g in case.gradients.items()}
 
 
-def left_out(shared: Tensor, noise: float = 0.0) -> float:
-    """The deviation of what pruning takes away: the share of zeros, as if even from 0 to the least that was shared.
+def left_out(shared: Tensor, floor: float | None) -> float:
+    """The deviation of what pruning takes away: the share of what is below a ``floor``, as if even up to the least above it.
 
-    With ``noise`` on it, a zero is what noise of this deviation alone may be.
+    Without a floor nothing was taken away.
     """
-    zero = shared.abs() <= 4 * noise
+    if floor is None:
+        return 0.0
+    zero = shared.abs() <= floor
     least = shared.abs().masked_fill(zero, torch.inf).min()
     return float((zero.double().mean() / 3).sqrt() * least) if zero.any() and not zero.all() else 0.0

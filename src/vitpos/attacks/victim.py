@@ -36,6 +36,11 @@ class Case:
     pruned: bool = False  # whether numbers were left out
     clipped: bool = False  # whether it may have been scaled
 
+    @property
+    def floor(self) -> float | None:
+        """The size up to which a number is one that was left out, with its noise if there is any; None: none was."""
+        return 4 * self.noise if self.pruned else None
+
 
 @dataclass(frozen=True)
 class Client:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitpos.errors import UserError
 from vitpos.interop.grids import Clue, Grid, factorisations, settle, written
-from vitpos.interop.naming import TABLES, Trunk
+from vitpos.interop.naming import SEATED, TABLES, Trunk
 from vitpos.interop.relative import numbers
 from vitpos.interop.sincos import Waves, find_waves
 from vitpos.interop.words import shown
@@ -105,7 +105,7 @@ def _flat(trunk: Trunk, rows: Tensor, known: Sequence[Clue], asked: Grid | None,
 def _counts(trunk: Trunk, rows: int) -> dict[int, str]:
     """How many places the rows can be, with none, some or all tokens in front having a row, in words.
 
-    In CLIP's tables all have one.
+    In some namings all have one.
     """
     tokens = trunk.tokens() or ([("a token in front", 1)] if trunk.projection is None else [])
     names = ["", *accumulate((kind for kind, _ in tokens), lambda a, b: f"{a} and {b}")]
@@ -115,7 +115,7 @@ def _counts(trunk: Trunk, rows: int) -> dict[int, str]:
         for front, name in zip(fronts, names, strict=True)
         if front < rows
     }
-    if found and re.search("(?i)clip", trunk.naming):
+    if found and re.search(SEATED, trunk.naming):
         found = dict([found.popitem()])
     return dict(sorted(found.items(), key=lambda item: -_squareness(item[0])))
 

@@ -45,6 +45,7 @@ TOKENS = {  # tokens in front of the patches, in their order
     "distillation": ("dist_token", "distillation_token"),
     "register": ("reg_token", "register_tokens", "storage_tokens"),
 }
+SEATED = r"(?i)clip"  # namings whose tables have a row for every token in front
 WITHIN = ("", "embeddings.", "embeds.")  # where in the trunk tokens are kept
 
 FAMILIES: dict[

@@ -25,17 +25,11 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
 
     If pictures were one's ``own``, their names stand where the name of an experiment does.
     """
-    rows: list[tuple[Any, ...]] = []
+    name = " ".join(["attack", *(picture.name for picture in own)])
     swept = list(dict.fromkeys(key for cell, _, _ in answers for key, _ in cell.swept))
+    rows: list[tuple[Any, ...]] = []
     for cell, spec, answer in answers:
-        fixed = (
-            " ".join(["attack", *(picture.name for picture in own)]),
-            cell.data,
-            cell.model,
-            cell.encoding,
-            cell.seed,
-            spec,
-        )
+        fixed = name, cell.data, cell.model, cell.encoding, cell.seed, spec
         values = [dict(cell.swept).get(key, "") for key in swept]
         rows += [(*fixed, *pair, *values) for pair in answer.numbers.items()]
     cell, spec, answer = answers[-1]
@@ -44,13 +38,13 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
         strips = {
             f"to be found, {cell.told}": goal,
             f"found by {spec}, {nearness(answer.numbers, len(answer.found))}": found,
-            "difference": abs(found.astype(int) - goal).astype("uint8"),
+            "difference": difference(found, goal),
         }
         if answer.frames is not None:
             strips["how the first was found"] = drawn(answer.frames[0])
         words = f"{len(answers) - 1:02} {cell.told} seed{cell.seed} {spec}"
-        name = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
-        write_bytes(out / f"{name}.png", draw.png(draw.strips(strips)))
+        file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
+        write_bytes(out / f"{file}.png", draw.png(draw.strips(strips)))
     return write_rows(out / "results.csv", rows, swept)
 
 
@@ -66,3 +60,8 @@ def drawn(pictures: Tensor) -> np.ndarray:
     """Pictures (n, C, height, width), bytes or numbers from 0 to 1, as they are drawn: bytes, channels last."""
     every = pictures if pictures.dtype == torch.uint8 else pictures.mul(255).round().byte()
     return every.permute(0, 2, 3, 1).numpy()
+
+
+def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How far pictures of bytes are apart, as one of them."""
+    return np.abs(one.astype(int) - other).astype(np.uint8)

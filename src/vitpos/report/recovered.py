@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from vitpos.analysis import figures as draw
 from vitpos.attacks import ATTACKS
 from vitpos.questions import QUESTIONS
-from vitpos.report.attack import drawn, nearness
+from vitpos.report.attack import difference, drawn, nearness
 from vitpos.report.groups import first_runs
 from vitpos.store import Folder
 
@@ -31,9 +31,7 @@ def attacks(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
                     found, goal = (drawn(tensors[which][:SHOWN]) for which in ("found", "goal"))
                     strips.setdefault("to be found", goal)
                     near = nearness(run.scores.get(spec, {}), len(tensors["found"]))
-                    strips[f"{name}, {near}"] = np.concatenate(
-                        [found, np.abs(found.astype(int) - goal).astype(np.uint8)]
-                    )
+                    strips[f"{name}, {near}"] = np.concatenate([found, difference(found, goal)])
             note = "In each row what was found, then how far it is from what was to be found." if strips else ""
             said = [f"Not {', '.join(names)}: {why}." for why, names in reasons.items()]
             if strips or said:

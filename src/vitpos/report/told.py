@@ -163,7 +163,7 @@ def _of_work(work: dict[str, Any]) -> Iterator[Line]:
             "the same in each image, then averaged",
         ),
     }
-    few = " (few: shares and probes of fewer than 100 vary much)" if work["images"] < FEW else ""
+    few = f" (few: shares and probes of fewer than {FEW} vary much)" if work["images"] < FEW else ""
     yield "test images watched", "of which a fifth tests the probe", f"{work['images']}{few}"
     for key, (heading, meaning) in lines.items():
         if key in work:
