@@ -17,7 +17,7 @@ from vitpos.report.attack import write_attacks
 
 
 def attack_all(source: Path, attacks: Sequence[Term], out: Path, pictures: Sequence[Path] = ()) -> None:
-    """Attacks all models of a run, a cell or a file of weights; if one has ``pictures`` of one's own, these and no others."""
+    """Attacks all models of a run, a cell or a file of weights; ``pictures`` of one's own in place of the test's."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; give a folder")
     if (out / "results.csv").exists():

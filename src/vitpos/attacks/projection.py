@@ -155,7 +155,7 @@ def doubled(case: Case) -> Gradients:
 
 
 def left_out(shared: Tensor, floor: float | None) -> float:
-    """The deviation of what pruning takes away: the share of what is below a ``floor``, as if even up to the least above it.
+    """The deviation of what pruning takes away: the share of what is below a ``floor``, as if even up to the least above.
 
     Without a floor nothing was taken away.
     """
