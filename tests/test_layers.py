@@ -14,7 +14,7 @@ LAYERS = [  # each may import from itself and from those before it
     {"training", "interop"},
     {"evaluations", "attacks", "analysis"},
     {"cells", "experiment", "store", "workers", "lab", "inspection", "claims", "summary", "questions"},
-    {"report", "explorer", "listing", "progress", "fetching", "looking"},
+    {"report", "explorer", "listing", "progress", "fetching", "looking", "attacking"},
     {"cli", "__main__", "__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
