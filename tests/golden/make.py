@@ -7,14 +7,18 @@ that lists the numbers and gives the reason. ``names.py`` is to be empty then, o
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
-from tests.golden import adapter, logits, names, stored, training_steps
+from tests.golden import adapter, logits, names, stored, tiny, training_steps
 from tests.golden.cases import CASES
 
 
@@ -42,11 +46,44 @@ def make_training_steps() -> None:
     stored.TRAINING_STEPS.write_text(json.dumps(made, indent=0) + "\n")
 
 
+def make_tiny() -> None:
+    """``tiny_results.csv`` and ``tiny_inspect.json``."""
+    with TemporaryDirectory() as folder:
+        run = tiny.run_tiny(Path(folder))
+        with (run / "results.csv").open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["metric"] not in tiny.MEASURED]
+        made = {
+            encoding: tiny.flat(json.loads((run / f"{number}.json").read_text()))
+            for number, encoding in enumerate(tiny.INSPECTED)
+        }
+    _write_rows(stored.TINY_RESULTS, rows)
+    stored.TINY_INSPECT.write_text(json.dumps(made, indent=0) + "\n")
+
+
+def make_mnist_jigsaw() -> None:
+    """``mnist_jigsaw.csv``: seed 0 of the results that the project publishes."""
+    with (adapter.ROOT / "results" / "mnist-jigsaw.csv").open(newline="") as file:
+        _write_rows(stored.MNIST_JIGSAW, [row for row in csv.DictReader(file) if row["seed"] == "0"])
+
+
+def _write_rows(path: Path, rows: Sequence[dict[str, str]]) -> None:
+    columns = ("data", "model", "encoding", "seed", "evaluation", "metric", "value")
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main() -> None:
-    """Makes all files, or those named: models, training_steps."""
+    """Makes all files, or those named: models, training_steps, tiny, mnist_jigsaw."""
     assert not any((*names.SPECS.values(), names.PARAMETERS, names.METRICS)), "stored values have the old names"
     torch.set_num_threads(1)
-    makers = {"models": make_models, "training_steps": make_training_steps}
+    makers = {
+        "models": make_models,
+        "training_steps": make_training_steps,
+        "tiny": make_tiny,
+        "mnist_jigsaw": make_mnist_jigsaw,
+    }
     for name in sys.argv[1:] or makers:
         makers[name]()
 
