@@ -18,7 +18,7 @@ from vitpos.data.base import Dataset, Split
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.models import MODELS
-from vitpos.models.attend import twice_differentiable
+from vitpos.models.attention import double_backward_attention
 from vitpos.patches import join, rearrange, split
 from vitpos.positions import Positions
 
@@ -482,5 +482,5 @@ def test_the_gradient_of_the_distance_is_that_of_differences():
     def total(x):
         return descent.distance(share(model, x, label, again=True)) + descent.prior(x)
 
-    with twice_differentiable():
+    with double_backward_attention():
         assert torch.autograd.gradcheck(total, x, atol=1e-6)

@@ -7,7 +7,7 @@ from safetensors.torch import load, save
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding, widen
 from vitpos.models import MODELS
-from vitpos.models.attend import twice_differentiable
+from vitpos.models.attention import double_backward_attention
 from vitpos.models.vit import ViT
 from vitpos.patches import split
 from vitpos.positions import Positions
@@ -275,7 +275,7 @@ def test_gradients_reach_every_parameter(spec):
 @every
 def test_a_gradient_can_be_differentiated_again(spec):
     model, images = model_of(BESIDE.get(spec, spec)).train(), pictures().requires_grad_()
-    with twice_differentiable():
+    with double_backward_attention():
         logits, penalty = model.step(images)
         loss = logits.square().sum() + penalty
         gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)

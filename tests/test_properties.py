@@ -12,7 +12,7 @@ from vitpos.encodings.sape2 import AddDistances
 from vitpos.encodings.steps import lookup
 from vitpos.encodings.tables import resample
 from vitpos.models import MODELS
-from vitpos.models.attend import attend, twice_differentiable
+from vitpos.models.attention import attention, double_backward_attention
 from vitpos.positions import Positions
 
 GRID, N = (4, 6), 24
@@ -268,7 +268,7 @@ def test_the_sum_of_a_bias_and_a_rotation_is_their_sum():
     pos = Positions.of(GRID)
     relative, rope, _ = both.parts
     turned = rope.rotate(q, k, pos, 0)
-    expected = attend(*turned, v, relative.bias(q, k, pos, 0))
-    assert torch.allclose(attend(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
-    with twice_differentiable():
-        assert torch.allclose(attend(*turned, v, relative.bias(q, k, pos, 0)), expected)
+    expected = attention(*turned, v, relative.bias(q, k, pos, 0))
+    assert torch.allclose(attention(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
+    with double_backward_attention():
+        assert torch.allclose(attention(*turned, v, relative.bias(q, k, pos, 0)), expected)

@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
+from vitpos.encodings.tables import unit_coords
 from vitpos.positions import Positions
 
 
@@ -18,22 +19,16 @@ class Coordinates(PositionEncoding):
     the condition of 64 places is 1e13, of ``relu`` 1e3, and that is what decides how much a shared gradient gives away.
     """
 
-    source = "a coordinate network; no one source"
+    paper = "a coordinate network; no one source"
     traits = ("trained",)
 
     def __init__(self, geometry: Geometry, *, hidden: int = 128, act: Literal["gelu", "relu"] = "gelu"):
         super().__init__()
-        positive("coordinates", hidden=hidden)
+        check_positive("coordinates", hidden=hidden)
         self.grid = geometry.grid
         units = {"gelu": nn.GELU, "relu": nn.ReLU}[act]()
         self.network = nn.Sequential(nn.Linear(2, hidden), units, nn.Linear(hidden, geometry.dim))
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the vector of its place."""
-        return x + where_known(self.network(unit(pos, self.grid, x.dtype)), pos)
-
-
-def unit(pos: Positions, grid: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """(B|1, N, 2): coordinates from −1 to 1 over the training grid, border to border."""
-    coords = pos.coords.to(dtype)
-    return (coords + 0.5) * 2 / coords.new_tensor(grid) - 1
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the network's output for each position: (B|1, N, D)."""
+        return None if layer else self.network(unit_coords(pos, self.grid, dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.steps import lookup
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -22,7 +22,7 @@ class CoPE(PositionEncoding):
     the tokens.
     """
 
-    source = "Golovneva et al., arXiv 2024"
+    paper = "Golovneva et al., arXiv 2024"
     traits = ("grid-blind", "by-cell", "contextual", "trained")
 
     def __init__(self, geometry: Geometry, *, steps: int = 16, causal: bool = False):
@@ -36,7 +36,7 @@ class CoPE(PositionEncoding):
         """(B, H, N, N)."""
         [(_, counts)] = self.counts(q, k, pos, layer)
         q = q[:, :, -pos.cells.shape[1] :]
-        return where_pairs(lookup(q @ self.table[layer].mT, counts), pos)
+        return lookup(q @ self.table[layer].mT, counts)
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
         """Along the one order that there is: gates and counts (B, H, N, N) of each patch."""
@@ -45,7 +45,8 @@ class CoPE(PositionEncoding):
         gates = torch.sigmoid((q * q.shape[-1] ** -0.5) @ k.mT)  # (B, H, N, N)
         if self.causal:
             gates = gates.masked_fill((pos.cells[:, None, :] > pos.cells[:, :, None])[:, None], 0)
-        gates = where_pairs(gates, pos)
+        if pos.hiding:
+            gates = torch.where(pos.pairs(), gates, 0)
         return [(gates, _sum_from(gates, pos))]
 
 

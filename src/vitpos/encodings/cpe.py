@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -21,7 +21,7 @@ class CPE(PositionEncoding):
     the border it is blind to shifts.
     """
 
-    source = "Chu et al. (CPVT), ICLR 2023"
+    paper = "Chu et al. (CPVT), ICLR 2023"
     traits = ("by-cell", "contextual", "trained")
 
     def __init__(
@@ -40,15 +40,20 @@ class CPE(PositionEncoding):
             {str(block): nn.Conv2d(geometry.dim, geometry.dim, 3, groups=geometry.dim) for block in chosen}
         )
 
-    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+    def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
         """Adds to each token what its neighbours say."""
         if str(layer) not in self.convolutions:
             return x
         cells = pos.cells[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)
-        known = where_known(x, pos)
+        known = _zero_hidden(x, pos)
         flat = (
             known if pos.raster else x.new_zeros(len(x), pos.grid[0] * pos.grid[1], x.shape[2]).scatter(1, cells, known)
         )
         picture = flat.mT.unflatten(2, pos.grid)  # (B, D, R, C)
         moved = self.convolutions[str(layer)](F.pad(picture, (1, 1, 1, 1), self.mode)).flatten(2).mT
-        return x + where_known(moved if pos.raster else moved.gather(1, cells), pos)
+        return x + _zero_hidden(moved if pos.raster else moved.gather(1, cells), pos)
+
+
+def _zero_hidden(x: Tensor, pos: Positions) -> Tensor:
+    """Returns tokens (B, N, D) with zeros where the position is hidden."""
+    return x.where(pos.known[..., None], 0) if pos.hiding else x

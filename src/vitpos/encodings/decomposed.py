@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.steps import between, read
 from vitpos.encodings.tables import resample
 from vitpos.positions import Positions
@@ -20,7 +21,7 @@ class Decomposed(PositionEncoding):
     the products are interpolated, beyond the tables their border repeats.
     """
 
-    source = "Li et al. (MViTv2), CVPR 2022"
+    paper = "Li et al. (MViTv2), CVPR 2022"
     traits = ("relative", "trained", "stored")
 
     def __init__(self, geometry: Geometry):
@@ -36,10 +37,12 @@ class Decomposed(PositionEncoding):
         q = q[:, :, -pos.cells.shape[1] :]
         tables = self.rows[layer], self.columns[layer]
         sizes = len(tables[0]), len(tables[1])
-        key = ("decomposed", self.span, sizes, q.dtype)
-        steps = pos.table(key, lambda: [self._steps(pos, axis, sizes[axis], q.dtype) for axis in (0, 1)])
+        steps = [
+            self.cached(pos, f"axis {axis} of {sizes}", partial(self._steps, pos, axis, sizes[axis], q.dtype), q.dtype)
+            for axis in (0, 1)
+        ]
         row, column = (read(q @ table.mT, *where) for table, where in zip(tables, steps, strict=True))
-        return where_pairs(row + column, pos)
+        return row + column
 
     def _steps(self, pos: Positions, axis: int, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Which entries of an axis' table the pairs (B|1, 1, N, N) read, and how far between; alone where all are whole."""

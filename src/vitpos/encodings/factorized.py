@@ -7,7 +7,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.tables import across, read, resample, taps
 from vitpos.positions import Positions
 
@@ -20,7 +20,7 @@ class Factorized(PositionEncoding):
     last the last. Between entries vectors are interpolated, beyond them the last repeats.
     """
 
-    source = "Dehghani et al. (NaViT), NeurIPS 2023"
+    paper = "Dehghani et al. (NaViT), NeurIPS 2023"
     traits = ("trained", "stored")
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, fractional: bool = False):
@@ -29,11 +29,13 @@ class Factorized(PositionEncoding):
         self.rows = nn.Parameter(torch.randn(geometry.grid[0], geometry.dim) * std)
         self.columns = nn.Parameter(torch.randn(geometry.grid[1], geometry.dim) * std)
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds the row's and the column's vector."""
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the row's vector plus the column's: (B|1, N, D)."""
+        if layer:
+            return None
         sizes = len(self.rows), len(self.columns)
-        where = pos.table(("factorized", self.span, sizes, self.fractional), lambda: self._taps(pos, sizes))
-        return x + where_known(read(self.rows, where[0]) + read(self.columns, where[1]), pos)
+        rows, columns = self.cached(pos, f"taps of {sizes}", lambda: self._taps(pos, sizes))
+        return read(self.rows, rows) + read(self.columns, columns)
 
     def _taps(self, pos: Positions, sizes: tuple[int, int]) -> tuple[tuple[Tensor, Tensor | None], ...]:
         coords = across(pos.coords, self.span, sizes)

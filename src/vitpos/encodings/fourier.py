@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
-from vitpos.encodings.coordinates import unit
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
+from vitpos.encodings.tables import unit_coords
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -21,12 +21,12 @@ class Fourier(PositionEncoding):
     maps it to the tokens.
     """
 
-    source = "Tancik et al., NeurIPS 2020; Li et al., NeurIPS 2021"
+    paper = "Tancik et al., NeurIPS 2020; Li et al., NeurIPS 2021"
     traits = ("trained",)
 
     def __init__(self, geometry: Geometry, *, sigma: float = 1.0, learnable: bool = True, hidden: int = 32):
         super().__init__()
-        positive("fourier", sigma=sigma, hidden=hidden)
+        check_positive("fourier", sigma=sigma, hidden=hidden)
         if geometry.dim % 2:
             raise UserError(f"encoding 'fourier' needs an even width, not {geometry.dim}; change the model's dim")
         if not learnable and hidden != 32:
@@ -43,10 +43,12 @@ class Fourier(PositionEncoding):
         else:
             self.register_buffer("directions", directions)
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the features of its place."""
-        angles = 2 * math.pi * unit(pos, self.grid, x.dtype) @ self.directions.to(x.dtype)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the Fourier features of each position: (B|1, N, D)."""
+        if layer:
+            return None
+        angles = 2 * math.pi * unit_coords(pos, self.grid, dtype) @ self.directions.to(dtype)
         features = torch.cat([angles.cos(), angles.sin()], -1)  # (B|1, N, D)
         if self.network is not None:
             features = self.network(features / features.shape[-1] ** 0.5)
-        return x + where_known(features, pos)
+        return features

@@ -23,7 +23,7 @@ class IRPE(PositionEncoding):
     Tables start at zero.
     """
 
-    source = "Wu et al., ICCV 2021"
+    paper = "Wu et al., ICCV 2021"
     traits = ("relative", "trained", "prefix")
 
     def __init__(
@@ -47,16 +47,14 @@ class IRPE(PositionEncoding):
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B|1, H, T, T)."""
         prefix = q.shape[2] - pos.cells.shape[1]
-        index = pos.table(("irpe", self.ratio, prefix), lambda: self._buckets(pos, prefix))  # (B|1, 1, T, T)
+        index = self.cached(
+            pos, f"buckets with {prefix} prefix tokens", lambda: self._buckets(pos, prefix)
+        )  # (B|1, 1, T, T)
         table = self.table[layer]
         if self.contextual:
             values = (q * q.shape[-1] ** -0.5) @ table.mT  # (B, H, T, buckets)
-            values = values.gather(3, index.expand(len(q), q.shape[1], -1, -1))
-        else:
-            values = table[:, index[:, 0]].transpose(0, 1)
-        if not pos.hiding:
-            return values
-        return torch.where(F.pad(pos.pairs(), (prefix, 0, prefix, 0), value=True), values, 0)
+            return values.gather(3, index.expand(len(q), q.shape[1], -1, -1))
+        return table[:, index[:, 0]].transpose(0, 1)
 
     def _buckets(self, pos: Positions, prefix: int) -> Tensor:
         rows, columns = (self._bucket(pos.offsets()[..., axis]) + self.reach for axis in (0, 1))

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, needs_prefix, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
 from vitpos.encodings.tables import across, read, resample, taps
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -25,7 +25,7 @@ class Learned(PositionEncoding):
     decay pull at the table too, which none of the papers wants but one release does.
     """
 
-    source = "Dosovitskiy et al., ICLR 2021"
+    paper = "Dosovitskiy et al., ICLR 2021"
     traits = ("trained", "stored")
 
     def __init__(
@@ -39,41 +39,31 @@ class Learned(PositionEncoding):
         decay: bool = False,
     ):
         super().__init__()
-        self.between, self.every_layer, self.decays, self.span = between, every_layer, decay, geometry.grid
+        self.between, self.every_layer, self.weight_decay, self.span = between, every_layer, decay, geometry.grid
         layers = geometry.depth if every_layer else 1
         self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
         if std < 0:
             raise UserError(f"encoding 'learned' got std={std}; choose 0 or more")
         if prefix:
-            needs_prefix("learned", "prefix=True", geometry)
+            check_has_prefix("learned", "prefix=True", geometry)
         self.rows = nn.Parameter(torch.randn(geometry.prefix, geometry.dim) * std) if prefix else None
 
-    def lead(self, tokens: Tensor) -> Tensor:
-        """Adds to the prefix tokens their own vectors."""
-        return tokens if self.rows is None else tokens + self.rows
+    def prefix_vectors(self) -> Tensor | None:
+        """Returns the vectors (P, D) of the prefix tokens, if it has them."""
+        return self.rows
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the vector of its place."""
-        return x if self.every_layer else self._add(x, pos, 0)
-
-    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Adds to each token the layer's vector of its place."""
-        return self._add(x, pos, layer) if self.every_layer else x
-
-    def acts(self, hook: str) -> bool:
-        """At the input or before each block, not at both."""
-        return super().acts(hook) and hook != ("embed" if self.every_layer else "refresh")
-
-    def _add(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        rows, columns = self.table.shape[1:3]
-        vectors = self.table[layer].flatten(0, 1)  # (places, D)
-        if pos.raster and pos.grid == self.span == (rows, columns):
-            return x + where_known(vectors[None], pos)
-        key = ("taps", self.span, rows, columns, self.between)
-        at = pos.table(
-            key, lambda: taps(across(pos.coords, self.span, (rows, columns)), (rows, columns), how=self.between)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the vector of each position, interpolated between the entries of the table: (B|1, N, D)."""
+        if layer and not self.every_layer:
+            return None
+        shape = self.table.shape[1], self.table.shape[2]
+        table = self.table[layer].flatten(0, 1)  # (R·C, D)
+        if pos.raster and pos.grid == self.span == shape:
+            return table[None]
+        weights = self.cached(
+            pos, f"taps of {shape}", lambda: taps(across(pos.coords, self.span, shape), shape, how=self.between)
         )
-        return x + where_known(read(vectors, at), pos)
+        return read(table, weights)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Learned:
         """The same encoding with its table resampled for good."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.rotary import Rotary, Turn
+from vitpos.encodings.rotary import Rotary, Rotation
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -22,7 +22,7 @@ class LieRE(Rotary):
     RoPE-Mixed; larger blocks' generators need not commute, and then a product depends on more than the offset.
     """
 
-    source = "Ostmeier et al., ICML 2025"
+    paper = "Ostmeier et al., ICML 2025"
     traits = ("trained",)
 
     def __init__(
@@ -47,7 +47,7 @@ class LieRE(Rotary):
         shape = (geometry.depth, geometry.heads, width // block, 2, entries)  # row before column
         self.generators = nn.Parameter(torch.rand(shape) * 2 * math.pi)
 
-    def waves(self) -> Tensor | None:
+    def frequencies(self) -> Tensor | None:
         """What each layer and head learned, with blocks of 2; larger blocks turn in more than planes."""
         if self.block > 2:
             return None
@@ -55,7 +55,7 @@ class LieRE(Rotary):
         generators = self.generators.detach()[..., 0]  # (depth, H, d/2, 2)
         return -generators / generators.new_tensor(spans)
 
-    def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """Multiplies each block by its rotation, computed in float32 or better."""
         coords = self.coords(pos, dtype)
         spans = [max(side - 1, 1) for side in self.geometry.grid]

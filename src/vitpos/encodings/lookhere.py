@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.positions import Positions
 
 
@@ -23,7 +23,7 @@ class LookHere(PositionEncoding):
     heads, and this gives its counts (4 + 2, 8 + 4, 8 + 8).
     """
 
-    source = "Fuller et al., NeurIPS 2024"
+    paper = "Fuller et al., NeurIPS 2024"
     traits = ("relative",)
 
     def __init__(self, geometry: Geometry, *, view: Literal[180, 90, 45] = 90):
@@ -32,25 +32,23 @@ class LookHere(PositionEncoding):
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B|1, H, N, N)."""
-        return pos.table(
-            ("lookhere", self.heads, self.depth, self.view, layer, q.dtype),
-            lambda: self._fields(pos, layer).to(q.dtype),
-        )
+        decay = 1.5 - layer / max(self.depth - 1, 1)
+        return (self.cached(pos, "fields", lambda: self._fields(pos)) * decay).to(q.dtype)
 
-    def _fields(self, pos: Positions, layer: int) -> Tensor:
+    def _fields(self, pos: Positions) -> Tensor:
+        """Returns −m_h·distance (B|1, H, N, N) inside the field of view of each head, −∞ outside."""
         offsets = -pos.offsets()  # from the query's place to the key's
         distance = offsets.norm(dim=-1)
         directed = 8 if self.heads == 16 else math.ceil(2 * self.heads / 3)
         views = 8 if self.view == 45 else 4
-        decay = 1.5 - layer / max(self.depth - 1, 1)
         fields = []
         for head in range(self.heads):
             if head < directed:
                 slope, visible = 2.0 ** -(head // views + 1), self._sees(offsets, distance, head % views / views)
             else:
                 slope, visible = 4.0 ** -((head - directed) % 4 + 1), torch.ones_like(distance, dtype=torch.bool)
-            fields.append(torch.where(visible, -decay * slope * distance, -math.inf))
-        return where_pairs(torch.stack(fields, 1), pos)
+            fields.append(torch.where(visible, -slope * distance, -math.inf))
+        return torch.stack(fields, 1)
 
     def _sees(self, offsets: Tensor, distance: Tensor, turn: float) -> Tensor:
         """Whether an offset lies within half a view of a direction, a share of a full turn; oneself always does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from itertools import pairwise
 from typing import Literal
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, parts
+from vitpos.encodings.base import Geometry, PositionEncoding, total
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -38,7 +39,7 @@ class MJP(PositionEncoding):
     them decay, which changes more than the method does: ``learned(std=1.0, decay=True) + mjp(std=1.0, decay=True)``.
     """
 
-    source = "Ren et al., CVPR 2023"
+    paper = "Ren et al., CVPR 2023"
     traits = ("permutation-blind", "grid-blind", "relative", "trained")
 
     def __init__(
@@ -69,27 +70,22 @@ class MJP(PositionEncoding):
             )
         self.puzzle = Puzzle("encoding 'mjp'", ratio, per, probability, warmup, blocks, derange)
         self.puzzle.check(geometry.grid)
-        self.jigsaw, self.weight, self.fade, self.decays = jigsaw, weight, fade, decay
+        self.jigsaw, self.weight, self.fade, self.weight_decay = jigsaw, weight, fade, decay
         self.progress = 1.0
         dim = geometry.dim
         self.unknown = nn.Parameter(torch.randn(dim) * std) if unknown and ratio else None  # nothing trains it at 0
         self.index = Learned(geometry, std=0.0) if index else None
-        self.dal, self.dim = dal, dim
+        self.dal = dal
         widths = {"linear": [dim, 2], "nonlinear": [dim] * layers + [2]}.get(dal or "", [])
         steps = [nn.Linear(a, b) for a, b in pairwise(widths)]
         self.head = nn.Sequential(*(x for step in steps for x in (step, nn.ReLU())))[:-1]
 
-    @property
-    def can_be_told(self) -> bool:
-        """Whether it has the unknown vector."""
-        return self.unknown is not None
-
-    def advance(self, progress: float) -> None:
-        """Masks begin and the penalty changes with how far training is."""
+    def set_progress(self, progress: float) -> None:
+        """Sets how far training is: masks start and the weight of the penalty changes with it."""
         self.progress = progress
 
-    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Shuffles and hides, in training."""
+    def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """In training, shuffles the tokens under a mask and hides their positions."""
         mask = self.puzzle.mask(pos.grid, len(x), self.progress, x.device) if self.training else None
         if mask is None:
             return x, pos
@@ -101,23 +97,28 @@ class MJP(PositionEncoding):
             x = x[:, order[0]] if len(order) == 1 else x.gather(1, order[..., None].expand_as(x))
         return x, pos if self.unknown is None else pos.hide(mask)
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds the unknown vector where a place is hidden, and the vector of the slot."""
-        if self.unknown is not None and pos.hiding:
-            x = x + torch.where(pos.known[..., None], 0, self.unknown)
-        return x if self.index is None else self.index.embed(x, pos.shown())
+    def unknown_vector(self) -> Tensor | None:
+        """Returns the learned vector (D,) of tokens whose position is hidden."""
+        return self.unknown
 
-    def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
-        """How far the head's rows and columns are from the true ones, where places are not hidden."""
+    def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Adds the vector of the slot at the input, whether the position is hidden or not."""
+        if self.index is None or layer:
+            return x
+        slots = self.index.vectors(pos.shown(), 0, x.dtype)
+        assert slots is not None
+        return x + slots
+
+    def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
+        """Returns the weighted error of the row and column that the head predicts from the vectors of known positions."""
         idle = sum(0.0 * parameter.sum() for parameter in self.parameters())  # all take part in every step
-        adding = [part for part in parts(whole) if part is not self and part.acts("embed")]
-        if self.dal is None or not adding or self._weight() == 0:
+        if self.dal is None or self._weight() == 0:
             return idle
         shown = pos.shown()
-        like = next(whole.parameters(), shown.coords)
-        vectors = torch.zeros(len(shown.cells), shown.cells.shape[1], self.dim).to(like)
-        for part in adding:
-            vectors = part.embed(vectors, shown)  # (B|1, N, D)
+        dtype = next((p.dtype for part in (*others, self) for p in part.parameters()), shown.coords.dtype)
+        vectors = total(part.vectors(shown, 0, dtype) for part in others)  # (B|1, N, D)
+        if vectors is None:
+            return idle
         found = along_main_directions(vectors, pos.known) if self.dal == "pca" else self.head(vectors)
         wrong = (found - shown.coords).abs().mean(-1).expand_as(pos.known)  # (B|1, N)
         return idle + self._weight() * (wrong * pos.known).sum() / pos.known.sum().clamp_min(1)

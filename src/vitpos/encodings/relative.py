@@ -7,7 +7,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, needs_prefix, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
 from vitpos.encodings.tables import Taps, read, resample, taps
 from vitpos.positions import Positions
 
@@ -20,7 +20,7 @@ class Relative(PositionEncoding):
     head for pairs from, to and among prefix tokens.
     """
 
-    source = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"
+    paper = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"
     traits = ("relative", "trained", "stored")
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, cls: bool = False):
@@ -29,16 +29,15 @@ class Relative(PositionEncoding):
         spans = [2 * side - 1 for side in geometry.grid]
         self.table = nn.Parameter(torch.randn(geometry.depth, *spans, geometry.heads) * std)  # (depth, 2R−1, 2C−1, H)
         if cls:
-            needs_prefix("relative", "cls=True", geometry)
+            check_has_prefix("relative", "cls=True", geometry)
         self.cls = nn.Parameter(torch.randn(geometry.depth, 3, geometry.heads) * std) if cls else None
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B|1, H, N, N), or (B|1, H, T, T) with entries for prefix tokens."""
         rows, columns = self.table.shape[1:3]
-        key = ("offset taps", self.span, rows, columns)
-        where = pos.table(key, lambda: self._taps(pos, (rows, columns)))
+        where = self.cached(pos, f"taps of {(rows, columns)}", lambda: self._taps(pos, (rows, columns)))
         values = read(self.table[layer].flatten(0, 1), where)  # (B|1, N, N, H)
-        values = where_pairs(values.permute(0, 3, 1, 2), pos)
+        values = values.permute(0, 3, 1, 2)
         prefix = q.shape[2] - values.shape[-1]
         if self.cls is None or not prefix:
             return values

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, positive
-from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
+from vitpos.encodings.base import Geometry, check_positive
+from vitpos.encodings.rotary import Rotary, Rotation, head_width, pair_factors, rotate_pairs
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -23,7 +24,7 @@ class Rope(Rotary):
     base·s^(d/(d − 4)), which leaves the fastest pair as it is and slows the slowest down s-fold.
     """
 
-    source = "Su et al., 2021; Heo et al., ECCV 2024"
+    paper = "Su et al., 2021; Heo et al., ECCV 2024"
     traits = ("relative",)
 
     def __init__(
@@ -36,35 +37,35 @@ class Rope(Rotary):
     ):
         super().__init__(geometry, prefix)
         width = head_width("rope", geometry)
-        positive("rope", base=base, ntk=ntk)
+        check_positive("rope", base=base, ntk=ntk)
         if width == 4 and ntk != 1:
             raise UserError(f"encoding 'rope' got ntk={ntk} for heads of width 4, which turn at one pace; leave it out")
         self.width, self.base = width, base * _stretch(width, ntk)
 
-    def slowed(self, factor: float) -> Rope:
+    def ntk_scaled(self, factor: float) -> Rope:
         """The same with its base stretched, as ``ntk`` does."""
         new = deepcopy(self)
         new.base = self.base * _stretch(self.width, max(factor, 1.0))
         return new
 
-    def waves(self) -> Tensor:
+    def frequencies(self) -> Tensor:
         """Columns alone, then rows alone, the same in all layers and heads."""
         size = self.base ** (-torch.arange(self.width // 4) / (self.width // 4))
         still = torch.zeros_like(size)
         both = torch.stack([torch.cat([still, size]), torch.cat([size, still])], -1)
         return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """One table of angles for all layers and heads."""
-        key = ("rope", self.width, self.base, tuple(self.middle), dtype)
-        return pos.table(key, lambda: self._turn(pos, dtype)) if self.place is None else self._turn(pos, dtype)
+        make = partial(self._factors, pos, dtype)
+        return partial(rotate_pairs, self.cached(pos, "factors", make, dtype) if self.place is None else make())
 
-    def _turn(self, pos: Positions, dtype: torch.dtype) -> Turn:
+    def _factors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         coords = self.coords(pos, dtype).flip(-1)  # column before row
         count = self.width // 4
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
         angles = coords[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
-        return turn_pairs(angles.flatten(2)[:, None], dtype)
+        return pair_factors(angles.flatten(2)[:, None], dtype)
 
 
 def _stretch(width: int, ntk: float) -> float:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, positive
-from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
+from vitpos.encodings.base import Geometry, check_positive
+from vitpos.encodings.rotary import Rotary, Rotation, head_width, pair_factors, rotate_pairs
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -24,7 +25,7 @@ class RopeDino(Rotary):
     axis, or both together, by a factor between 1/x and x, uniform in its logarithm.
     """
 
-    source = "Siméoni et al. (DINOv3), arXiv 2025"
+    paper = "Siméoni et al. (DINOv3), arXiv 2025"
     traits = ("relative",)
 
     def __init__(
@@ -38,7 +39,7 @@ class RopeDino(Rotary):
         prefix: Literal["origin", "content", "place", "centre"] = "centre",
     ):
         super().__init__(geometry, prefix)
-        positive("rope_dino", base=base)
+        check_positive("rope_dino", base=base)
         width = head_width("rope_dino", geometry)
         if shift < 0 or jitter < 1 or rescale < 1:
             raise UserError(
@@ -48,7 +49,7 @@ class RopeDino(Rotary):
         self.width, self.base = width, base
         self.shift, self.jitter, self.rescale = shift, jitter, rescale
 
-    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+    def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """In training, the same places with tables of this pass alone, so that its one draw serves all layers."""
         return x, replace(pos) if self._drawing else pos
 
@@ -56,29 +57,30 @@ class RopeDino(Rotary):
     def _drawing(self) -> bool:
         return self.training and not (self.shift == 0 and self.jitter == self.rescale == 1)
 
-    def waves(self) -> Tensor:
+    def frequencies(self) -> Tensor:
         """Rows alone, then columns alone, the same in all layers and heads; patches are those of the training grid."""
         size = 2 * math.pi * self.base ** (-torch.arange(self.width // 4) / (self.width // 4))
-        return waves_on(size, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
+        return frequencies_on_grid(size, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """One table of angles for all layers and heads."""
-        key = ("rope_dino", self.width, self.base, tuple(self.middle), self.geometry.grid, dtype, self._drawing)
-        return pos.table(key, lambda: self._turn(pos, dtype)) if self.place is None else self._turn(pos, dtype)
+        make = partial(self._factors, pos, dtype)
+        name = "sampled factors" if self._drawing else "factors"
+        return partial(rotate_pairs, self.cached(pos, name, make, dtype) if self.place is None else make())
 
-    def _turn(self, pos: Positions, dtype: torch.dtype) -> Turn:
+    def _factors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         unit = self.coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
         if self._drawing:
-            draw = pos.table("rope_dino draw", lambda: torch.rand(5, device=unit.device) * 2 - 1)
+            draw = self.cached(pos, "draw", lambda: torch.rand(5, device=unit.device) * 2 - 1)
             unit = unit + self.shift * draw[3:]
             unit = unit * torch.exp(draw[:2] * math.log(self.jitter) + draw[2] * math.log(self.rescale))
         count = self.width // 4
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
         angles = 2 * math.pi * unit[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
-        return turn_pairs(angles.flatten(2)[:, None], dtype)
+        return pair_factors(angles.flatten(2)[:, None], dtype)
 
 
-def waves_on(size: Tensor, grid: tuple[int, int]) -> Tensor:
+def frequencies_on_grid(size: Tensor, grid: tuple[int, int]) -> Tensor:
     """(2·d/4, 2): radians per row and per column of frequencies (d/4,) of coordinates from −1 to 1; rows alone first."""
     still = torch.zeros_like(size)
     rows, columns = (2 / side * size for side in grid)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -21,7 +21,7 @@ class Sinusoidal(PositionEncoding):
     square also swaps the sides: that is not kept. On small grids a temperature of 10 to 100 spreads the waves better.
     """
 
-    source = "Chen et al. (MoCo-v3), ICCV 2021; He et al. (MAE), CVPR 2022"
+    paper = "Chen et al. (MoCo-v3), ICCV 2021; He et al. (MAE), CVPR 2022"
 
     def __init__(
         self,
@@ -31,17 +31,16 @@ class Sinusoidal(PositionEncoding):
         layout: Literal["timm", "moco"] = "timm",
     ):
         super().__init__()
-        positive("sinusoidal", temperature=temperature)
+        check_positive("sinusoidal", temperature=temperature)
         if geometry.dim % 4:
             raise UserError(
                 f"encoding 'sinusoidal' needs a width that 4 divides, not {geometry.dim}; change the model's dim"
             )
         self.dim, self.temperature, self.layout = geometry.dim, temperature, layout
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the waves at its place."""
-        key = ("sinusoidal", self.dim, self.temperature, self.layout, x.dtype)
-        return x + where_known(pos.table(key, lambda: self._waves(pos.coords, x.dtype)), pos)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the sines and cosines of each token's row and column: (B|1, N, D)."""
+        return None if layer else self.cached(pos, "vectors", lambda: self._waves(pos.coords, dtype), dtype)
 
     def _waves(self, coords: Tensor, dtype: torch.dtype) -> Tensor:
         """(B|1, N, 2) → (B|1, N, D), the angles in float32 or better."""

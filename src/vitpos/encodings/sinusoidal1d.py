@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
@@ -17,20 +17,19 @@ class Sinusoidal1d(PositionEncoding):
     of other columns the same index lies elsewhere, which is why the class declares itself grid-blind.
     """
 
-    source = "Vaswani et al., NeurIPS 2017"
+    paper = "Vaswani et al., NeurIPS 2017"
     traits = ("grid-blind", "by-cell")
 
     def __init__(self, geometry: Geometry, *, temperature: float = 10000.0):
         super().__init__()
-        positive("sinusoidal1d", temperature=temperature)
+        check_positive("sinusoidal1d", temperature=temperature)
         if geometry.dim % 2:
             raise UserError(f"encoding 'sinusoidal1d' needs an even width, not {geometry.dim}; change the model's dim")
         self.dim, self.temperature = geometry.dim, temperature
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the waves at its index."""
-        key = ("sinusoidal1d", self.dim, self.temperature, x.dtype)
-        return x + where_known(pos.table(key, lambda: self._waves(pos.cells, x.dtype)), pos)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the sines and cosines of each token's index: (B|1, N, D)."""
+        return None if layer else self.cached(pos, "vectors", lambda: self._waves(pos.cells, dtype), dtype)
 
     def _waves(self, cells: Tensor, dtype: torch.dtype) -> Tensor:
         """(B|1, N) → (B|1, N, D)."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import UserError
+from vitpos.positions import Positions
 
 Taps = tuple[Tensor, Tensor | None]  # cells to read (…, K) and their weights; no weights where K is 1 and all are whole
 
@@ -105,3 +106,9 @@ def parse_how(how: str) -> tuple[str, bool, bool]:
     if mode == "area" and "antialias" in more:
         raise UserError("resampling by 'area' needs no -antialias: it averages already")
     return mode, "antialias" in more, "norm" in more
+
+
+def unit_coords(pos: Positions, grid: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """Returns coordinates (B|1, N, 2) scaled so that the training grid covers −1 to 1 on each axis, edge to edge."""
+    coords = pos.coords.to(dtype)
+    return (coords + 0.5) * 2 / coords.new_tensor(grid) - 1

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.data.shapes import stretched
+from vitpos.encodings.protocols import ntk_scaled
 from vitpos.encodings.tables import parse_how
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
@@ -140,7 +141,7 @@ def _prepared(
     positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
-        model.encoding = model.encoding.slowed(max(new / old for new, old in zip(grid, model.span, strict=True)))
+        model.encoding = ntk_scaled(model.encoding, max(new / old for new, old in zip(grid, model.span, strict=True)))
     if protocol == "resize":
         return model, partial(stretched, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # patches before; below 0: cut off

@@ -5,7 +5,7 @@ from vitpos.catalog import Catalog
 MODELS = Catalog(
     "model",
     {
-        "attention": "vitpos.models.attention:Attention",
+        "attention": "vitpos.models.minimal:Attention",
         "vit": "vitpos.models.vit:ViT",
         "swin": "vitpos.models.swin:Swin",
         "cnn": "vitpos.models.cnn:CNN",

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.protocols import resized
 from vitpos.errors import UserError
+from vitpos.models.attention import embed
 from vitpos.patches import grid_of, pair, split
 from vitpos.positions import Positions
 
@@ -78,7 +80,7 @@ class PatchClassifier(Classifier):
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Self:
         """The same model for another grid: tables are resampled for good, everything else is fitted into the span."""
         new = deepcopy(self)
-        new.encoding = self.encoding.resized(grid, how=how)
+        new.encoding = resized(new.encoding, grid, how=how)
         new.geometry = replace(self.geometry, grid=grid)
         return new
 
@@ -106,8 +108,8 @@ class PatchClassifier(Classifier):
                 f"positions on a {told} grid do not fit pictures of {cut} patches in a model with windows; "
                 "give them on the grid of the picture"
             )
-        x, pos = self.encoding.arrange(x, pos)
-        return self.encoding.embed(x, pos), pos
+        x, pos = self.encoding.augment(x, pos)
+        return embed(self.encoding, x, pos, 0), pos
 
     def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
@@ -129,7 +131,7 @@ class PatchClassifier(Classifier):
     def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
         """Logits and the encoding's penalty for this batch's places."""
         x, pos = self.tokens(images, positions)
-        return self.head(self.read(x)), self.encoding.penalty(pos, self.encoding)
+        return self.head(self.read(x)), self.encoding.penalty(pos)
 
 
 def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:

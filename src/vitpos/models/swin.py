@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -10,16 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, PositionEncoding, parts
+from vitpos.encodings.base import ATTENTION_HOOKS, Geometry, PositionEncoding
+from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import UserError
+from vitpos.models.attention import QKNorm, embed
 from vitpos.models.base import Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
 from vitpos.patches import pair
 from vitpos.positions import Positions
-
-INSIDE = ("refresh", "prepare", "bias", "score", "rotate")  # hooks of an encoding that only windows can serve
-OUTSIDE = ("penalty", "advance")  # hooks that only the patch grid can serve
 
 
 class Swin(PatchClassifier):
@@ -52,10 +53,13 @@ class Swin(PatchClassifier):
         mlp: float = 4.0,
         drop_path: float = 0.2,
         init: Literal["normal", "xavier"] = "normal",
+        qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
         _check(dim, depths, heads, pair(window), mlp, drop_path)
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
-        _refuse(encoding, self.encoding, INSIDE, "acts inside windows; give it to them: swin(windows={!r})")
+        _refuse(
+            encoding, self.encoding, self._acts_in_blocks, "acts inside windows; give it to them: swin(windows={!r})"
+        )
         self.patch_norm = nn.LayerNorm(dim)
         rates = torch.linspace(0, drop_path, sum(depths), device="cpu").tolist()
         ends = accumulate(depths, initial=0)
@@ -65,11 +69,21 @@ class Swin(PatchClassifier):
             size = Windows.of(grid, pair(window), shifted=False).size
             inside = Geometry(dim * 2**index, heads[index], end - start, size)
             told = build_encoding(windows, inside, stream=2 + index)
-            _refuse(windows, told, OUTSIDE, "acts on the whole grid; give it to the model's encoding: 'learned + {}'")
-            self.stages.append(Stage(inside, told, mlp, rates[start:end], init, merge=index > 0))
+            _refuse(windows, told, _trains, "acts on the whole grid; give it to the model's encoding: 'learned + {}'")
+            self.stages.append(Stage(inside, told, mlp, rates[start:end], init, merge=index > 0, qk_norm=qk_norm))
         self.norm = nn.LayerNorm(inside.dim)
         self.head = nn.Linear(inside.dim, classes)
         initialise(self.head, init)
+
+    def _acts_in_blocks(self, part: PositionEncoding) -> bool:
+        """Whether an encoding acts inside attention or before any block but the first."""
+        pos, x = Positions.of(self.geometry.grid), torch.zeros(1, math.prod(self.geometry.grid), self.geometry.dim)
+        layers = range(1, self.geometry.depth)
+        return (
+            not part.hooks.isdisjoint(ATTENTION_HOOKS)
+            or any(part.vectors(pos, layer, x.dtype) is not None for layer in layers)
+            or any(part.update(x, pos, layer) is not x for layer in layers)
+        )
 
     def patch_tokens(self, images: Tensor) -> Tensor:
         """(B, N, D): the patches projected and normed, before anything is said of their places."""
@@ -95,12 +109,13 @@ class Stage(nn.Module):
         init: Init,
         *,
         merge: bool,
+        qk_norm: QKNorm,
     ):
         super().__init__()
         self.window, self.geometry, self.encoding = inside.grid, inside, encoding
         self.merge = Merge(inside.dim // 2) if merge else None
         self.blocks = nn.ModuleList(
-            WindowBlock(inside, int(inside.dim * mlp), rate, shifted=layer % 2 == 1)
+            WindowBlock(inside, int(inside.dim * mlp), rate, shifted=layer % 2 == 1, qk_norm=qk_norm)
             for layer, rate in enumerate(drop_paths)
         )
         for module in (self.merge, self.blocks):
@@ -113,9 +128,9 @@ class Stage(nn.Module):
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
         cut = windows.cut(x)
-        arranged, pos = self.encoding.arrange(cut, Positions.of(windows.size, device=x.device))
-        placed = self.encoding.embed(arranged, pos)
-        x = x if placed is cut else windows.join(placed)
+        tokens, pos = self.encoding.augment(cut, Positions.of(windows.size, device=x.device))
+        tokens = embed(self.encoding, tokens, pos, 0)
+        x = x if tokens is cut else windows.join(tokens)
         for layer, block in enumerate(self.blocks):
             x = block(x, self.encoding, pos, layer)
         return x
@@ -124,17 +139,18 @@ class Stage(nn.Module):
 class WindowBlock(Block):
     """Attention inside windows and feed-forward, each after a norm and beside a residual."""
 
-    def __init__(self, inside: Geometry, hidden: int, drop_path: float, *, shifted: bool):
-        super().__init__(inside.dim, inside.heads, hidden, drop_path, eps=1e-5)
+    def __init__(self, inside: Geometry, hidden: int, drop_path: float, *, shifted: bool, qk_norm: QKNorm):
+        super().__init__(inside.dim, inside.heads, hidden, drop_path, eps=1e-5, qk_norm=qk_norm)
         self.window, self.shifted = inside.grid, shifted
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """(B, R, C, D) → (B, R, C, D); ``pos`` are the places inside a window."""
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=self.shifted)
-        cut = windows.cut(x)
-        fresh = encoding.refresh(cut, pos, layer)
-        x = x if fresh is cut else windows.join(fresh)
-        y = self.attention(self.norm1(fresh), encoding, pos, layer, windows.mask(x))
+        cut = tokens = windows.cut(x)
+        if layer:
+            tokens = embed(encoding, cut, pos, layer)
+            x = x if tokens is cut else windows.join(tokens)
+        y = self.attention(self.norm1(tokens), encoding, pos, layer, windows.mask(x))
         x = x + self.drop(windows.join(y))
         return x + self.drop(self.mlp(self.norm2(x)))
 
@@ -180,8 +196,13 @@ def _check(
         )
 
 
-def _refuse(spec: str, encoding: PositionEncoding, hooks: tuple[str, ...], remedy: str) -> None:
-    """Refuses the terms of an encoding that act at hooks which are not served where it was given."""
-    for term, part in zip(ENCODINGS.parse(spec), parts(encoding), strict=True):
-        if any(part.acts(hook) for hook in hooks):
+def _refuse(spec: str, encoding: PositionEncoding, acts: Callable[[PositionEncoding], bool], remedy: str) -> None:
+    """Raises if a term of an encoding acts where Swin cannot serve it."""
+    for term, part in zip(ENCODINGS.parse(spec), encoding.parts, strict=True):
+        if acts(part):
             raise UserError(f"model 'swin' got {spec!r}, of which {str(term)!r} {remedy.format(str(term))}")
+
+
+def _trains(part: PositionEncoding) -> bool:
+    """Whether an encoding has a penalty or follows the progress of training."""
+    return "penalty" in part.hooks or isinstance(part, FollowsTraining)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
-from vitpos.models.attend import SelfAttention
+from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
 from vitpos.models.base import PatchClassifier, Shape, initialise
 from vitpos.positions import Positions
 
@@ -39,6 +39,7 @@ class ViT(PatchClassifier):
         drop_path: float = 0.0,
         init: Literal["normal", "xavier"] = "normal",
         april: bool = False,
+        qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
         if not 0 <= drop_path < 1 or registers < 0 or mlp <= 0:
             raise UserError(
@@ -51,9 +52,9 @@ class ViT(PatchClassifier):
         tokens = torch.randn(prefix, dim) * 0.02  # CLS first, if any, then the registers
         self.prefix = nn.Parameter(tokens) if prefix else None
         rates = torch.linspace(0, drop_path, depth, device="cpu").tolist()
-        self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate) for rate in rates)
+        self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate, qk_norm=qk_norm) for rate in rates)
         if april:
-            self.blocks[0] = Bare(dim, heads, int(dim * mlp))
+            self.blocks[0] = Bare(dim, heads, int(dim * mlp), qk_norm=qk_norm)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head = nn.Linear(dim, classes)
         for module in (self.project, self.blocks, self.head):
@@ -63,11 +64,12 @@ class ViT(PatchClassifier):
         """Prefix tokens in front, then every block, then the norm."""
         count = self.geometry.prefix
         if self.prefix is not None:
-            x = torch.cat([self.encoding.lead(self.prefix).expand(len(x), -1, -1), x], 1)  # (B, T, D)
+            added = self.encoding.prefix_vectors()
+            prefix = self.prefix if added is None else self.prefix + added
+            x = torch.cat([prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
         for layer, block in enumerate(self.blocks):
-            patches = x[:, count:]
-            fresh = self.encoding.refresh(patches, pos, layer)
-            x = x if fresh is patches else torch.cat([x[:, :count], fresh], 1)
+            if layer:
+                x = embed_tokens(self.encoding, x, pos, layer, count)
             x = block(x, self.encoding, pos, layer)
         return self.norm(x)
 
@@ -79,10 +81,12 @@ class ViT(PatchClassifier):
 class Block(nn.Module):
     """Attention and feed-forward, each after a norm and beside a residual."""
 
-    def __init__(self, dim: int, heads: int, hidden: int, drop_path: float, *, eps: float = 1e-6):
+    def __init__(
+        self, dim: int, heads: int, hidden: int, drop_path: float, *, eps: float = 1e-6, qk_norm: QKNorm = None
+    ):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=eps)
-        self.attention = SelfAttention(dim, heads)
+        self.attention = SelfAttention(dim, heads, qk_norm=qk_norm)
         self.norm2 = nn.LayerNorm(dim, eps=eps)
         self.mlp = _mlp(dim, hidden)
         self.drop = DropPath(drop_path)
@@ -96,9 +100,9 @@ class Block(nn.Module):
 class Bare(nn.Module):
     """A first block without the norm before its attention and without residuals (APRIL; Lu et al., CVPR 2022)."""
 
-    def __init__(self, dim: int, heads: int, hidden: int):
+    def __init__(self, dim: int, heads: int, hidden: int, *, qk_norm: QKNorm = None):
         super().__init__()
-        self.attention = SelfAttention(dim, heads)
+        self.attention = SelfAttention(dim, heads, qk_norm=qk_norm)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = _mlp(dim, hidden)
 

@@ -45,7 +45,7 @@ class Windows:
         if not any(self.shift) and self._padded == self.grid:
             return None
         grid = Positions.of(self.grid, device=x.device)
-        return grid.table(("windows", self.size, self.shift, x.dtype), lambda: self._mask(x.device, x.dtype))
+        return grid.cached(("windows", self.size, self.shift, x.dtype), lambda: self._mask(x.device, x.dtype))
 
     def _mask(self, device: torch.device, dtype: torch.dtype) -> Tensor:
         rows, columns = (self._regions(axis, device) for axis in (0, 1))
