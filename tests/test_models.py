@@ -240,7 +240,7 @@ def test_what_adds_to_tokens_is_told_the_patch_grid(encoding):
 
 def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalises_in_training():
     puzzle, plain, images = swin("learned + mjp(ratio=0.5)"), swin("learned"), torch.randn(2, *WIDE)
-    state = {name.replace("encoding.parts.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
+    state = {name.replace("encoding.encodings.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
     plain.load_state_dict({name: state[name] for name in plain.state_dict()})
     assert torch.equal(puzzle(images), plain(images))
     logits, penalty = puzzle.train().step(images)

@@ -159,6 +159,13 @@ def add_per_window(x: Tensor, windows: Tensor) -> Tensor:
     return x + windows if len(x) == len(windows) else (x.unflatten(0, (-1, len(windows))) + windows).flatten(0, 1)
 
 
+def attention_logits(
+    q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
+) -> Tensor:
+    """Returns the logits (B, H, T, T) of q and k (B, H, T, d) with an encoding, as they enter the softmax."""
+    return _logits(attention_inputs(q, k, encoding, pos, layer, x), q.shape[-1])
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention over all tokens with a position encoding.
 
@@ -198,7 +205,7 @@ class SelfAttention(nn.Module):
     def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """Returns the logits (B, H, T, T) that ``forward`` passes to the softmax, for inspection."""
         q, k, _ = self.qkv_heads(x)
-        return _logits(attention_inputs(q, k, encoding, pos, layer, x), q.shape[-1])
+        return attention_logits(q, k, encoding, pos, layer, x)
 
     def weights(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """Returns the attention weights (B, H, T, T) that ``forward`` multiplies with v, for inspection."""

@@ -56,6 +56,7 @@ def fit(
     yield State(done, snapshot(model, optimizer), {})
     device = next(model.parameters()).device
     augment, defend = augmenting(recipe.augment), defending(recipe.defence)
+    followers = [module for module in model.modules() if isinstance(module, FollowsTraining)]
     count = len(data.train)
     for epoch in range(done, recipe.epochs):
         model.train()  # whoever looked at the last state may have left it in evaluation
@@ -71,9 +72,8 @@ def fit(
             progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
             for group in optimizer.param_groups:
                 group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
-            for module in model.modules():
-                if isinstance(module, FollowsTraining):
-                    module.set_progress(progress)
+            for part in followers:
+                part.set_progress(progress)
             augment.advance(progress)
             optimizer.zero_grad()
             pieces = max(1, min(recipe.pieces, len(images) // 2))  # of two images or more, as batch norms need
