@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.encodings.steps import lookup
+from vitpos.encodings._interp1d import interp1d
 from vitpos.positions import Positions
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: i
     q, k = q.contiguous().flatten(0, 1), k.contiguous().flatten(0, 1)
     scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=width**-0.5)  # (B·H, T, T)
     count = pos.grid[0] * pos.grid[1]
-    scores, *lines = Lines.apply(scores, pos.grid if encoding.axes else (1, count))
-    content = k if encoding.dot == "k" else q
+    scores, *lines = Lines.apply(scores, pos.grid if encoding.per_axis else (1, count))
+    content = k if encoding.mode == "key" else q
     tables = torch.cat([table[layer] for table in encoding.tables])
     values = (content @ tables.mT)[:, -count:].split([table.shape[1] for table in encoding.tables], -1)
     vectors = []
     for products, value in zip(lines, values, strict=False):
         _, counts = encoding.count(products, torch.ones_like(products), width)
-        vectors.append(lookup(value, counts.flatten(1, 2)))
+        vectors.append(interp1d(value, counts.flatten(1, 2)))
     added: Tensor = AddDistances.apply(scores, encoding.factor, *vectors)
     return added.unflatten(0, shape)
 

@@ -18,7 +18,7 @@ from vitpos.positions import Positions
 class Resizable(Protocol):
     """Stores a table for its grid that can be resampled."""
 
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Self:
+    def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
         """Returns a copy with its tables resampled for another grid."""
 
 
@@ -99,9 +99,9 @@ class CountsByContent(Protocol):
         """Returns gates and counts (B, H, N, N) for each direction of counting, NaN where a pair is not counted."""
 
 
-def resized(encoding: PositionEncoding, grid: tuple[int, int], *, how: str = "bicubic") -> PositionEncoding:
+def resized(encoding: PositionEncoding, grid: tuple[int, int], *, mode: str = "bicubic") -> PositionEncoding:
     """Returns the encoding with the tables of its parts resampled for another grid; parts without one stay as they are."""
-    return _map(encoding, lambda part: part.resized(grid, how=how) if isinstance(part, Resizable) else part)
+    return _map(encoding, lambda part: part.resized(grid, mode=mode) if isinstance(part, Resizable) else part)
 
 
 def ntk_scaled(encoding: PositionEncoding, factor: float) -> PositionEncoding:

@@ -1,4 +1,4 @@
-"""Two-dimensional semantic-aware positions (SaPE2; Chen et al., arXiv 2505.09466, 2025)."""
+"""Semantic-aware 2-D position encoding (SaPE2; Chen et al., arXiv 2505.09466, 2025)."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from vitpos.encodings._interp1d import interp1d
 from vitpos.encodings._sape2_fused import centered, fused_logits, rounding, within_lines
 from vitpos.encodings.base import Geometry, PositionEncoding
-from vitpos.encodings.steps import lookup
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
 class SaPE2(PositionEncoding):
-    """Positions counted by content along rows and columns; how much two patches' counts differ is added to the logits.
+    """Counts positions by content along rows and columns, and adds the distance of two patches' counts to the logits.
 
     Along a row, patch i gives column m the count p_im = Σ σ(q_i·k_j/√d) over the patches j of its row from m to the right
-    edge; z_im = k_i·e[p_im] with a trained vector e per whole count; the bias of i and n is ‖z_i − z_n‖₂. The same along
-    columns, to the bottom edge, with a table of its own; both add up, and are divided by √d with q·k (eq. 9–16).
+    edge; z_im = k_i·e[p_im] with a learned vector e per whole count; the bias of i and n is ‖z_i − z_n‖₂. The same along
+    columns, to the bottom edge, with a table of its own; both are added, and divided by √d with q·k (eq. 9–16). Pairs
+    with a prefix token get no bias. Where paper, appendix and prototype differ, the choice is an option.
 
-    Where paper, appendix and prototype differ, each choice is an option with the recommended one as default:
-    ``dot`` what is multiplied with e, ``k`` (the better one in Table 2) or ``q`` (eq. 12); ``scaled_gates`` σ of the
-    scaled product (appendix) or the plain one (eq. 9); ``divide`` the bias by √d (eq. 16) or not (prototype); ``steps``
-    whole counts per table, by default one more than the axis has places (prototype: 10); ``sign`` +1 as published, −1 as
-    a control, since a distance that is added draws attention to patches that are *unlike*. Pairs with a prefix token get
-    nothing. ``axes=False`` counts over all patches in row-major order instead, ``gated=False`` counts places instead of
-    gates: the two ablations.
+    Tested facts: the row part is equivariant to any permutation of rows, and so to vertical translation, but not to
+    horizontal translation, because counts are anchored at the right edge; the abstract of the paper claims more. Without
+    gates z is a linear map of k that is the same for all patches, and no position information is left.
 
-    Facts, tested: the row part is equivariant to any permutation of rows, and so to vertical shifts, but not to
-    horizontal ones, because counts are anchored at the right edge. The paper's abstract says otherwise. Without gates no
-    position is left, since every patch then counts alike (z is a linear map of k): all that SaPE2 knows of places comes
-    through its gates.
+    Args:
+        mode: What is multiplied with e: ``key`` (the better one in Table 2) or ``query`` (eq. 12).
+        scale_gates: Applies σ to q·k/√d (appendix) rather than to q·k (eq. 9).
+        scale_bias: Divides the bias by √d (eq. 16); the prototype does not.
+        max_positions: Number of whole counts per table; by default one more than cells along the axis (prototype: 10).
+        sign: +1 as published, or −1 as a control, because adding a distance favors patches that are *different*.
+        per_axis: Counts along rows and columns; False counts over all patches in row-major order (ablation).
+        gates: Counts gates; False counts patches (ablation).
     """
 
     paper = "Chen et al., arXiv 2025"
@@ -42,24 +43,24 @@ class SaPE2(PositionEncoding):
         self,
         geometry: Geometry,
         *,
-        dot: Literal["k", "q"] = "k",
-        scaled_gates: bool = True,
-        divide: bool = True,
-        steps: int | None = None,
+        mode: Literal["key", "query"] = "key",
+        scale_gates: bool = True,
+        scale_bias: bool = True,
+        max_positions: int | None = None,
         sign: Literal[1, -1] = 1,
-        axes: bool = True,
-        gated: bool = True,
+        per_axis: bool = True,
+        gates: bool = True,
     ):
         super().__init__()
-        if steps is not None and steps < 2:
-            raise UserError(f"encoding 'sape2' got steps={steps}; count to 2 or more")
-        width = geometry.dim // geometry.heads
-        self.dot, self.scaled_gates, self.axes, self.gated = dot, scaled_gates, axes, gated
-        self.factor = sign * (width**-0.5 if divide else 1.0)
+        if max_positions is not None and max_positions < 2:
+            raise UserError(f"encoding 'sape2' got max_positions={max_positions}; choose 2 or more")
+        head_dim = geometry.dim // geometry.heads
+        self.mode, self.scale_gates, self.per_axis, self.gates = mode, scale_gates, per_axis, gates
+        self.factor = sign * (head_dim**-0.5 if scale_bias else 1.0)
         rows, columns = geometry.grid
-        lengths = (columns, rows) if axes else (rows * columns,)
+        lengths = (columns, rows) if per_axis else (rows * columns,)
         self.tables = nn.ParameterList(
-            torch.randn(geometry.depth, steps or length + 1, width) * 0.02 for length in lengths
+            torch.randn(geometry.depth, max_positions or length + 1, head_dim) * 0.02 for length in lengths
         )
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
@@ -72,10 +73,10 @@ class SaPE2(PositionEncoding):
         if not pos.raster:  # sort tokens into grid cells; empty cells count for nothing
             q, k, present = (_to_cells(x, pos) for x in (q, k, present[:, None, :, None]))
             present = present[:, 0, :, 0]
-        content = k if self.dot == "k" else q
+        content = k if self.mode == "key" else q
         bias = q.new_zeros(())
         for axis, (_, counts) in enumerate(self._counts(q, k, pos.grid, present.to(q.dtype))):
-            z = lookup(content @ self.tables[axis][layer].mT, counts)  # (B, H, cells, length of the line)
+            z = interp1d(content @ self.tables[axis][layer].mT, counts)  # (B, H, cells, length of the line)
             bias = bias + self.factor * pairwise_distances(z)
         return bias if pos.raster else _to_tokens(bias, pos)
 
@@ -99,7 +100,7 @@ class SaPE2(PositionEncoding):
         for axis, lines in enumerate(self._counts(q, k, pos.grid, pos.known.to(q.dtype))):
             maps = [q.new_full((*q.shape[:2], count, count), torch.nan) for _ in lines]
             for empty, values in zip(maps, lines, strict=True):
-                grid = pos.grid if self.axes else (1, count)
+                grid = pos.grid if self.per_axis else (1, count)
                 within_lines(empty.flatten(0, 1), grid)[axis].copy_(values.unflatten(2, grid).flatten(0, 1))
             found.append((maps[0], maps[1]))
         return found
@@ -109,7 +110,7 @@ class SaPE2(PositionEncoding):
 
         ``present`` (B|1, cells) is 1 where a patch with a known position lies.
         """
-        rows, columns = grid if self.axes else (1, grid[0] * grid[1])
+        rows, columns = grid if self.per_axis else (1, grid[0] * grid[1])
         found = []
         for axis in range(len(self.tables)):  # 0: along rows, 1: along columns
             lines = [x.unflatten(2, (rows, columns)) for x in (q, k)]  # (B, H, R, C, d)
@@ -126,8 +127,8 @@ class SaPE2(PositionEncoding):
     def count(self, products: Tensor, present: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """Returns gates and counts (…, length) of scaled products q·k/√d (…, length) along a line, to its end."""
         gates = present.expand_as(products)
-        if self.gated:
-            gates = torch.sigmoid(products if self.scaled_gates else products * width**0.5) * present
+        if self.gates:
+            gates = torch.sigmoid(products if self.scale_gates else products * width**0.5) * present
         return gates, gates.flip(-1).cumsum(-1).flip(-1)
 
 

@@ -1,4 +1,4 @@
-"""Sines and cosines of the token's index (Vaswani et al., 2017)."""
+"""Sine and cosine of the token index (Vaswani et al., NeurIPS 2017)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from vitpos.positions import Positions
 
 
 class Sinusoidal1d(PositionEncoding):
-    """Fixed sines and cosines of the row-major index of the cell, added to the tokens: two dimensions read as one.
+    """Adds fixed sines and cosines of the row-major index of the grid cell: the grid is treated as a sequence.
 
-    PE[p, 2i] = sin(p/temperature^(2i/D)), PE[p, 2i + 1] = cos(the same). A place knows its index, not its row: on a grid
-    of other columns the same index lies elsewhere, which is why the class declares itself grid-blind.
+    PE[p, 2i] = sin(p/temperature^(2i/D)), PE[p, 2i + 1] = cos(p/temperature^(2i/D)). The index does not give the row: on
+    a grid with another number of columns the same index lies elsewhere.
+
+    Args:
+        temperature: Base of the geometric progression of wavelengths.
     """
 
     paper = "Vaswani et al., NeurIPS 2017"
@@ -29,11 +32,11 @@ class Sinusoidal1d(PositionEncoding):
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
         """Returns the sines and cosines of each token's index: (B|1, N, D)."""
-        return None if layer else self.cached(pos, "vectors", lambda: self._waves(pos.cells, dtype), dtype)
+        return None if layer else self.cached(pos, "vectors", lambda: self._vectors(pos.cells, dtype), dtype)
 
-    def _waves(self, cells: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B|1, N) → (B|1, N, D)."""
+    def _vectors(self, index: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B|1, N) → (B|1, N, D), with the angles in float32 or better."""
         wide = torch.promote_types(dtype, torch.float32)
-        steps = torch.arange(0, self.dim, 2, device=cells.device, dtype=wide)
-        angles = cells[..., None] * self.temperature ** (-steps / self.dim)  # (B|1, N, D/2)
+        steps = torch.arange(0, self.dim, 2, device=index.device, dtype=wide)
+        angles = index[..., None] * self.temperature ** (-steps / self.dim)  # (B|1, N, D/2)
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(2).to(dtype)

@@ -1,4 +1,4 @@
-"""The Swin Transformer (Liu et al., ICCV 2021): attention inside windows that shift, stages that merge patches."""
+"""The Swin Transformer (Liu et al., ICCV 2021): attention inside shifted windows, stages that merge patches."""
 
 from __future__ import annotations
 
@@ -24,16 +24,26 @@ from vitpos.positions import Positions
 
 
 class Swin(PatchClassifier):
-    """Swin-T, or any other Swin: attention inside windows that shift, in stages that halve the grid and double the width.
+    """Swin-T by default: attention inside shifted windows, in stages that halve the grid and double the width.
 
-    There are two kinds of places. ``encoding`` tells of those on the grid of patches, once, before the first stage:
-    whatever moves, hides or adds to tokens (``learned + mjp``). ``windows`` is an encoding of the places inside a window,
-    one for each stage: a relative bias as published, or any other; what it adds once, it adds at the start of its stage to
-    windows that are not shifted. Positions given from outside are those on the grid of patches; windows are cut by slots.
+    There are two position encodings. ``encoding`` acts on the whole patch grid, once before the first stage: whatever
+    augments, hides or adds to tokens (``learned + mjp``). ``window_encoding`` acts inside the windows, one instance per
+    stage: the relative bias as published, or any other; what it adds at the input it adds at the start of its stage to
+    windows that are not shifted. Positions passed to the model are those of the patch grid; windows follow grid cells.
 
-    A window larger than its stage's grid shrinks to it and does not shift. Where a grid is not made of whole windows it
-    is padded at its end with tokens that nobody sees (timm lets them be seen); odd grids are padded with zeros to be
-    merged.
+    A window larger than its stage's grid shrinks to it and is not shifted. A grid that is not a multiple of the window is
+    padded with masked tokens (timm does not mask them); odd grids are padded with zeros before merging.
+
+    Args:
+        patch: Patch size in pixels, one number or (height, width).
+        depths: Number of blocks of each stage.
+        heads: Number of heads of each stage.
+        window: Side of the windows in patches, one number or (rows, columns).
+        window_encoding: Spec of the position encoding inside windows.
+        drop_path: Rate of stochastic depth in the last block, linear from 0 in the first.
+        weight_init: DeiT's truncated normal with std 0.02, or Xavier's uniform.
+        qk_norm: Normalizes queries and keys: ``cosine`` attention with a learned scale per head (Swin-v2), or a
+            ``layernorm`` per head.
     """
 
     by_slot = True
@@ -49,16 +59,19 @@ class Swin(PatchClassifier):
         depths: tuple[int, ...] = (2, 2, 6, 2),
         heads: tuple[int, ...] = (3, 6, 12, 24),
         window: int | tuple[int, int] = 7,
-        windows: str = "relative",
-        mlp: float = 4.0,
+        window_encoding: str = "relative",
+        mlp_ratio: float = 4.0,
         drop_path: float = 0.2,
-        init: Literal["normal", "xavier"] = "normal",
+        weight_init: Literal["normal", "xavier"] = "normal",
         qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
-        _check(dim, depths, heads, pair(window), mlp, drop_path)
+        _check(dim, depths, heads, pair(window), mlp_ratio, drop_path)
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
         _refuse(
-            encoding, self.encoding, self._acts_in_blocks, "acts inside windows; give it to them: swin(windows={!r})"
+            encoding,
+            self.encoding,
+            self._acts_in_blocks,
+            "acts inside windows; give it to them: swin(window_encoding={!r})",
         )
         self.patch_norm = nn.LayerNorm(dim)
         rates = torch.linspace(0, drop_path, sum(depths), device="cpu").tolist()
@@ -68,12 +81,19 @@ class Swin(PatchClassifier):
             grid = _halved(grid) if index else grid
             size = Windows.of(grid, pair(window), shifted=False).size
             inside = Geometry(dim * 2**index, heads[index], end - start, size)
-            told = build_encoding(windows, inside, stream=2 + index)
-            _refuse(windows, told, _trains, "acts on the whole grid; give it to the model's encoding: 'learned + {}'")
-            self.stages.append(Stage(inside, told, mlp, rates[start:end], init, merge=index > 0, qk_norm=qk_norm))
+            inner = build_encoding(window_encoding, inside, stream=2 + index)
+            _refuse(
+                window_encoding,
+                inner,
+                _trains,
+                "acts on the whole grid; give it to the model's encoding: 'learned + {}'",
+            )
+            self.stages.append(
+                Stage(inside, inner, mlp_ratio, rates[start:end], weight_init, merge=index > 0, qk_norm=qk_norm)
+            )
         self.norm = nn.LayerNorm(inside.dim)
         self.head = nn.Linear(inside.dim, classes)
-        initialise(self.head, init)
+        initialise(self.head, weight_init)
 
     def _acts_in_blocks(self, part: PositionEncoding) -> bool:
         """Whether an encoding acts inside attention or before any block but the first."""
@@ -86,11 +106,11 @@ class Swin(PatchClassifier):
         )
 
     def patch_tokens(self, images: Tensor) -> Tensor:
-        """(B, N, D): the patches projected and normed, before anything is said of their places."""
+        """Returns the projected and normalized patches (B, N, D), before any position encoding."""
         return self.patch_norm(super().patch_tokens(images))
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
-        """(B, N, D) to (B, N', D'): all stages, then the norm."""
+        """Applies all stages and the final norm: (B, N, D) → (B, N', D')."""
         x = x.unflatten(1, pos.grid)
         for stage in self.stages:
             x = stage(x)
@@ -98,13 +118,13 @@ class Swin(PatchClassifier):
 
 
 class Stage(nn.Module):
-    """Blocks on one grid, after merging the patches of the grid before it; every second block shifts its windows."""
+    """Blocks on one grid, after merging the patches of the previous stage; every second block shifts its windows."""
 
     def __init__(
         self,
         inside: Geometry,
         encoding: PositionEncoding,
-        mlp: float,
+        mlp_ratio: float,
         drop_paths: list[float],
         init: Init,
         *,
@@ -115,7 +135,7 @@ class Stage(nn.Module):
         self.window, self.geometry, self.encoding = inside.grid, inside, encoding
         self.merge = Merge(inside.dim // 2) if merge else None
         self.blocks = nn.ModuleList(
-            WindowBlock(inside, int(inside.dim * mlp), rate, shifted=layer % 2 == 1, qk_norm=qk_norm)
+            WindowBlock(inside, int(inside.dim * mlp_ratio), rate, shifted=layer % 2 == 1, qk_norm=qk_norm)
             for layer, rate in enumerate(drop_paths)
         )
         for module in (self.merge, self.blocks):
@@ -123,7 +143,7 @@ class Stage(nn.Module):
                 initialise(module, init)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, R, C, D) of the grid before to (B, R', C', D') of this stage's."""
+        """(B, R, C, D) on the grid of the previous stage → (B, R', C', D') on that of this one."""
         if self.merge is not None:
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
@@ -137,14 +157,14 @@ class Stage(nn.Module):
 
 
 class WindowBlock(Block):
-    """Attention inside windows and feed-forward, each after a norm and beside a residual."""
+    """A pre-norm block: attention inside windows and an MLP, each with a residual connection."""
 
     def __init__(self, inside: Geometry, hidden: int, drop_path: float, *, shifted: bool, qk_norm: QKNorm):
         super().__init__(inside.dim, inside.heads, hidden, drop_path, eps=1e-5, qk_norm=qk_norm)
         self.window, self.shifted = inside.grid, shifted
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """(B, R, C, D) → (B, R, C, D); ``pos`` are the places inside a window."""
+        """(B, R, C, D) → (B, R, C, D); ``pos`` are the positions inside a window."""
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=self.shifted)
         cut = tokens = windows.cut(x)
         if layer:
@@ -156,7 +176,7 @@ class WindowBlock(Block):
 
 
 class Merge(nn.Module):
-    """Four neighbouring patches become one of twice the width; an odd grid is padded with zeros."""
+    """Merges 2×2 neighboring patches into one of twice the width; an odd grid is padded with zeros."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -167,7 +187,7 @@ class Merge(nn.Module):
         """(B, R, C, D) → (B, ⌈R/2⌉, ⌈C/2⌉, 2·D)."""
         x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
         x = x.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (B, R/2, 2, C/2, 2, D)
-        x = x.permute(0, 1, 3, 4, 2, 5).flatten(3)  # as published, the patch below comes before the one beside
+        x = x.permute(0, 1, 3, 4, 2, 5).flatten(3)  # as published, the patch below comes before the patch to the right
         return self.reduction(self.norm(x))
 
 
@@ -176,23 +196,28 @@ def _halved(grid: tuple[int, int]) -> tuple[int, int]:
 
 
 def _check(
-    dim: int, depths: tuple[int, ...], heads: tuple[int, ...], window: tuple[int, int], mlp: float, drop_path: float
+    dim: int,
+    depths: tuple[int, ...],
+    heads: tuple[int, ...],
+    window: tuple[int, int],
+    mlp_ratio: float,
+    drop_path: float,
 ) -> None:
-    """Refuses options that make no Swin."""
+    """Raises if the options do not define a model."""
     if not depths or len(depths) != len(heads) or min(*depths, *heads, *window) < 1:
         raise UserError(
             f"model 'swin' got depths={depths}, heads={heads}, window={window}; "
-            "give each stage a depth and a number of heads, and take 1 or more everywhere"
+            "give each stage a depth and a number of heads, all 1 or more"
         )
     for index, count in enumerate(heads):
         if dim * 2**index % count:
             raise UserError(
-                f"model 'swin': a width of {dim * 2**index} in stage {index + 1} cannot be shared by {count} heads; "
-                "choose a dim that they divide"
+                f"model 'swin': the width {dim * 2**index} of stage {index + 1} is not divisible by {count} heads; "
+                "choose another dim"
             )
-    if not 0 <= drop_path < 1 or mlp <= 0:
+    if not 0 <= drop_path < 1 or mlp_ratio <= 0:
         raise UserError(
-            f"model 'swin' got drop_path={drop_path}, mlp={mlp}; take a drop_path from 0 to below 1 and an mlp above 0"
+            f"model 'swin' got drop_path={drop_path}, mlp_ratio={mlp_ratio}; choose a drop_path from 0 to below 1 and an mlp_ratio above 0"
         )
 
 
