@@ -21,7 +21,7 @@ from vitpos.attacks import april, projection
 from vitpos.attacks.matching import Descent
 from vitpos.attacks.victim import Case, exact, share
 from vitpos.models import MODELS
-from vitpos.models.attend import twice_differentiable
+from vitpos.models.attention import double_backward_attention
 
 SMALL = "vit(patch=4, dim=96, depth=2, heads=4)"
 
@@ -82,7 +82,7 @@ def step(rounds: int, encodings: list[str]) -> None:
         def ours(descent=descent, start=start, ends=ends) -> None:
             descent.run(start, ends, 10, 0.1, 100)
 
-        with twice_differentiable():
+        with double_backward_attention():
             pairs = [(process_time(ours), process_time(bare)) for _ in range(rounds // 10 + 2)][2:]
         ratio = statistics.median(a / b for a, b in pairs)
         milliseconds = [100 * statistics.median(column) for column in zip(*pairs, strict=True)]

@@ -18,7 +18,7 @@ from vitpos.data.base import Dataset, Split
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.models import MODELS
-from vitpos.models.attend import twice_differentiable
+from vitpos.models.attention import double_backward_attention
 from vitpos.patches import join, rearrange, split
 from vitpos.positions import Positions
 
@@ -158,7 +158,7 @@ def test_aprils_form_says_why_it_does_not_apply(spec, encoding, reason):
 
 
 def test_a_convolution_before_the_first_block_is_the_reason_where_it_is():
-    answer = ATTACKS.build("projection(images=1)", victim("learned(every_layer=True) + cpe(blocks=(0,))"), pictures())
+    answer = ATTACKS.build("projection(images=1)", victim("cpe(blocks=(0,))"), pictures())
     assert "depends on the tokens" in answer.why and not answer.numbers
 
 
@@ -482,5 +482,5 @@ def test_the_gradient_of_the_distance_is_that_of_differences():
     def total(x):
         return descent.distance(share(model, x, label, again=True)) + descent.prior(x)
 
-    with twice_differentiable():
+    with double_backward_attention():
         assert torch.autograd.gradcheck(total, x, atol=1e-6)

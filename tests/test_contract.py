@@ -5,9 +5,10 @@ import torch
 from safetensors.torch import load, save
 
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, PositionEncoding, widen
+from vitpos.encodings.base import Geometry, PositionEncoding, pad_prefix
+from vitpos.encodings.protocols import resized
 from vitpos.models import MODELS
-from vitpos.models.attend import twice_differentiable
+from vitpos.models.attention import attention_inputs, attention_logits, double_backward_attention, embed
 from vitpos.models.vit import ViT
 from vitpos.patches import split
 from vitpos.positions import Positions
@@ -29,7 +30,6 @@ OPTIONS = [
     "fourier(learnable=False)",
     "relative(cls=True)",
     "irpe(mode='bias')",
-    "cpb(cosine=False)",
     "cpe(blocks=(0, 1), padding='circular')",
     "lookhere(view=45)",
     "lookhere(view=180)",
@@ -82,8 +82,8 @@ def tokens(count=3, n=N):
 
 def forward(model, x, pos):
     """The model from its patch tokens on."""
-    x, pos = model.encoding.arrange(x, pos)
-    return model.head(model.read(model.encode(model.encoding.embed(x, pos), pos)))
+    x, pos = model.encoding.augment(x, pos)
+    return model.head(model.read(model.encode(embed(model.encoding, x, pos, 0), pos)))
 
 
 def same(a, b):
@@ -96,13 +96,9 @@ def shuffled(n=N):
 
 def pair_logits(model, x, pos, layer=1):
     """(B, H, N, N): the logits that attention would see, from tokens x that are their own q and k."""
-    x = model.encoding.refresh(model.encoding.embed(x, pos), pos, layer)
+    x = embed(model.encoding, embed(model.encoding, x, pos, 0), pos, layer)
     q = x.unflatten(2, (2, 16)).transpose(1, 2)
-    k = q.flip(-1)
-    q, k = model.encoding.prepare(q, k, layer)
-    bias = model.encoding.bias(q, k, pos, layer)
-    turned = model.encoding.rotate(q, k, pos, layer)
-    return turned[0] @ turned[1].mT / 4 + (0 if bias is None else bias)
+    return attention_logits(q, q.flip(-1), model.encoding, pos, layer, x)
 
 
 def holds(promise: bool, spec: str, trait: str) -> None:
@@ -147,10 +143,7 @@ def test_between_a_hidden_and_a_known_patch_the_place_of_the_known_one_does_not_
     logits = []
     for pos in (here.hide(hidden), there.hide(hidden)):
         q, k = torch.randn(2, 3, 2, N + 2, 16, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-        bias = model.encoding.bias(q, k, pos, 0)
-        q2, k2 = model.encoding.rotate(q[:, :, 2:], k[:, :, 2:], pos, 0)
-        pair = q2 @ k2.mT / 4
-        logits.append(pair if bias is None else pair + widen(bias, N + 2)[..., 2:, 2:])
+        logits.append(attention_logits(q, k, model.encoding, pos, 0)[..., 2:, 2:])
     assert same(logits[0][:, :, 4], logits[1][:, :, 4])
     assert same(logits[0][..., 4], logits[1][..., 4])
 
@@ -198,9 +191,9 @@ def test_relativity_is_as_declared(spec):
 def test_being_trained_and_stored_is_as_declared(spec):
     encoding = model_of(spec).encoding
     holds(bool(list(encoding.parameters())), spec, "trained")
-    resized = encoding.resized(OTHER)
+    other = resized(encoding, OTHER)
     shapes = {name: tensor.shape for name, tensor in encoding.state_dict().items()}
-    holds({name: tensor.shape for name, tensor in resized.state_dict().items()} != shapes, spec, "stored")
+    holds({name: tensor.shape for name, tensor in other.state_dict().items()} != shapes, spec, "stored")
 
 
 @every
@@ -217,11 +210,11 @@ def test_resized_serves_its_new_grid_and_leaves_the_old_one_alone(spec):
 @pytest.mark.parametrize("spec", [spec for spec in SINGLE if "stored" in traits_of(spec)])
 @pytest.mark.parametrize("grid", [(6, 5), (2, 8)])
 def test_a_resized_model_is_one_built_for_the_new_grid_with_the_new_table(spec, grid):
-    resized = model_of(spec).resized(grid)
+    larger = model_of(spec).resized(grid)
     image = (IMAGE[0], grid[0] * PATCH[0], grid[1] * PATCH[1])
     built = MODELS.build(MODEL, image, 5, spec).double().eval()
-    built.load_state_dict(resized.state_dict())
-    assert torch.allclose(resized(pictures(grid=grid)), built(pictures(grid=grid)), atol=1e-5)
+    built.load_state_dict(larger.state_dict())
+    assert torch.allclose(larger(pictures(grid=grid)), built(pictures(grid=grid)), atol=1e-5)
 
 
 @every
@@ -230,29 +223,31 @@ def test_prefix_tokens_are_left_alone(spec):
     seen = []
     model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     model(pictures())
-    assert torch.equal(seen[0][:, :2], model.encoding.lead(model.prefix).expand(3, -1, -1))
-    assert "prefix=True" in spec or model.encoding.lead(model.prefix) is model.prefix
+    added = model.encoding.prefix_vectors()
+    assert torch.equal(seen[0][:, :2], (model.prefix if added is None else model.prefix + added).expand(3, -1, -1))
+    assert ("prefix=True" in spec) == (added is not None)
     q, k = torch.randn(2, 3, 2, N + 2, 16, dtype=torch.float64)
     bias = model.encoding.bias(q, k, Positions.of(GRID), 0)
-    speaks = bias is not None and bool(widen(bias, N + 2)[..., :2, :].any() or widen(bias, N + 2)[..., :2].any())
-    assert speaks == ("prefix" in traits_of(spec) or "content" in spec or "cls=True" in spec)
+    acts = bias is not None and bool(
+        pad_prefix(bias, N + 2)[..., :2, :].any() or pad_prefix(bias, N + 2)[..., :2].any()
+    )
+    assert acts == ("prefix" in traits_of(spec) or "cls=True" in spec)
+    assert model.encoding.unrotated_prefix == ("content" in spec)
 
 
 @every
 def test_a_hook_at_which_it_does_not_act_leaves_everything_as_it_is(spec):
     encoding, x, pos = model_of(spec).train().encoding, tokens(), Positions.of(GRID)
     q, k = torch.randn(2, 3, 2, N, 16, dtype=torch.float64)
-    left = {
-        "arrange": encoding.arrange(x, pos)[0] is x,
-        "embed": encoding.embed(x, pos) is x,
-        "refresh": all(encoding.refresh(x, pos, layer) is x for layer in (0, 1)),
-        "prepare": encoding.prepare(q, k, 0)[0] is q,
+    unchanged = {
+        "augment": encoding.augment(x, pos)[0] is x,
+        "vectors": all(encoding.vectors(pos, layer, x.dtype) is None for layer in (0, 1)),
+        "update": all(encoding.update(x, pos, layer) is x for layer in (0, 1)),
         "bias": encoding.bias(q, k, pos, 0) is None,
-        "score": encoding.score(q, k, pos, 0) is None,
         "rotate": encoding.rotate(q, k, pos, 0)[0] is q,
     }
-    assert all(same or encoding.acts(hook) for hook, same in left.items())
-    assert any(encoding.acts(hook) for hook in left) == (spec != "none")
+    assert all(same or hook in encoding.hooks for hook, same in unchanged.items())
+    assert any(hook in encoding.hooks for hook in unchanged) == (spec != "none")
 
 
 @every
@@ -275,7 +270,7 @@ def test_gradients_reach_every_parameter(spec):
 @every
 def test_a_gradient_can_be_differentiated_again(spec):
     model, images = model_of(BESIDE.get(spec, spec)).train(), pictures().requires_grad_()
-    with twice_differentiable():
+    with double_backward_attention():
         logits, penalty = model.step(images)
         loss = logits.square().sum() + penalty
         gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
@@ -320,9 +315,10 @@ def test_patch_dropout_keeps_the_places_of_the_patches_it_keeps(spec):
     together = forward(model, some, Positions.of(GRID).take(kept))
     alone = [forward(model, some[i : i + 1], Positions.of(GRID).take(kept[i : i + 1])) for i in range(3)]
     assert same(together, torch.cat(alone))
-    added = model.encoding.embed(x, Positions.of(GRID)) - x
-    kept_added = model.encoding.embed(some, Positions.of(GRID).take(kept)) - some
-    assert same(kept_added, added.expand(3, -1, -1).gather(1, kept[..., None].expand(-1, -1, 32)))
+    vectors = model.encoding.vectors(Positions.of(GRID), 0, x.dtype)
+    if vectors is not None:
+        kept_vectors = model.encoding.vectors(Positions.of(GRID).take(kept), 0, x.dtype)
+        assert same(kept_vectors, vectors.expand(3, -1, -1).gather(1, kept[..., None].expand(-1, -1, 32)))
 
 
 @single
@@ -348,9 +344,9 @@ def test_logits_given_whole_are_products_and_bias_and_so_are_their_gradients(spe
     model, pos = model_of(spec), Positions.of(GRID)
     for prefix in (0, 2):
         q, k = torch.randn(2, 3, 2, N + prefix, 16, dtype=torch.float64, requires_grad=True).unbind()
-        logits = model.encoding.score(q, k, pos, 0)
+        logits = attention_inputs(q, k, model.encoding, pos, 0).logits
         assert logits is not None
-        expected = q @ k.mT * 0.25 + widen(model.encoding.bias(q, k, pos, 0), N + prefix)
+        expected = q @ k.mT * 0.25 + pad_prefix(model.encoding.bias(q, k, pos, 0), N + prefix)
         assert same(logits, expected)
         weight, inputs = torch.randn_like(expected), (q, k, *model.encoding.parameters())
         found, wanted = (torch.autograd.grad((x * weight).sum(), inputs, allow_unused=True) for x in (logits, expected))
@@ -379,15 +375,12 @@ def test_positions_made_by_hand_hide_what_they_say_they_hide():
 class Mover(PositionEncoding):
     """Turns the tokens round, hides some, and is sorry for it."""
 
-    def arrange(self, x, pos):
+    def augment(self, x, pos):
         order = torch.arange(x.shape[1]).flip(0)
         return x[:, order], pos.permute(order).hide(torch.arange(x.shape[1])[None] < 3)
 
-    def penalty(self, pos, whole):
+    def penalty(self, pos, others=()):
         return (~pos.known).sum() * 0.5
-
-    def advance(self, progress):
-        self.heard = progress
 
 
 def test_hooks_that_move_hide_and_penalise_reach_the_model_alone_and_in_a_sum():
@@ -400,8 +393,6 @@ def test_hooks_that_move_hide_and_penalise_reach_the_model_alone_and_in_a_sum():
     model.encoding = Mover() + learned
     logits, penalty = model.step(images)
     assert same(logits, expected) and penalty == 1.5
-    model.encoding.advance(0.25)
-    assert model.encoding.parts[0].heard == 0.25
 
 
 def test_a_table_first_used_in_inference_can_be_trained_with_later():

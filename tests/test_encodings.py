@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.tables import read, resample, taps
+from vitpos.models.attention import embed
 from vitpos.positions import Positions
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))
@@ -20,7 +21,7 @@ def sample(table, pos, how):
 
 def added(spec, pos, dim=16):
     encoding = ENCODINGS.build(spec, GEOMETRY)
-    return encoding.embed(torch.zeros(1, pos.cells.shape[1], dim), pos)[0]
+    return embed(encoding, torch.zeros(1, pos.cells.shape[1], dim), pos, 0)[0]
 
 
 @pytest.mark.parametrize("grid", [(6, 10), (7, 4), (2, 2), (3, 9)])
@@ -69,7 +70,7 @@ def test_a_sum_adds_what_its_parts_add():
     both = ENCODINGS.build("learned(std=1.0) + sinusoidal", GEOMETRY)
     pos = Positions.of((3, 5))
     zeros = torch.zeros(1, 15, 16)
-    assert torch.allclose(both.embed(zeros, pos), sum(part.embed(zeros, pos) for part in both.parts), atol=1e-6)
+    assert torch.allclose(embed(both, zeros, pos, 0), sum(embed(part, zeros, pos, 0) for part in both.parts), atol=1e-6)
 
 
 def test_a_learned_table_starts_small_and_is_as_large_as_the_grid():

@@ -24,7 +24,8 @@ from vitpos.analysis.probes import probe_places
 from vitpos.analysis.where import where_position_lives
 from vitpos.data.base import Dataset, Split, load
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, parts
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.protocols import resized
 from vitpos.encodings.relative import Relative
 from vitpos.encodings.steps import lookup
 from vitpos.errors import UserError
@@ -95,7 +96,7 @@ def test_what_is_heard_is_what_the_model_computes(spec, encoding):
         last = model.norm(heard[depth]) if hasattr(model, "norm") else heard[depth]
         torch.testing.assert_close(last, expected[:, prefix:])
         one = attended[-1]
-        v = one.module.prepared(one.x, one.encoding, one.layer)[2]
+        v = one.module.qkv_heads(one.x)[2]
         mixed = one.module.proj((one.weights() @ v).transpose(1, 2).flatten(2))
         torch.testing.assert_close(mixed, one.module(one.x, one.encoding, one.pos, one.layer))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
@@ -526,13 +527,13 @@ def test_frequencies_are_found_inside_a_sum():
 def test_the_table_of_a_relative_bias_is_the_stored_one(encoding):
     geometry = Geometry(16, 2, 3, GRID, 1)
     part = ENCODINGS.build(encoding, geometry)
-    [table] = [one.table for one in parts(part) if isinstance(one, Relative)]
+    [table] = [one.table for one in part.parts if isinstance(one, Relative)]
     found = offset_biases(part, geometry)
     assert found.shape == (3, 2, 7, 11)
     assert torch.equal(found, table.detach().permute(0, 3, 1, 2))
-    larger = part.resized((5, 8))
+    larger = resized(part, (5, 8))
     again = offset_biases(larger, replace(geometry, grid=(5, 8)), span=GRID)
-    [table] = [one.table for one in parts(larger) if isinstance(one, Relative)]
+    [table] = [one.table for one in larger.parts if isinstance(one, Relative)]
     torch.testing.assert_close(again, table.detach().permute(0, 3, 1, 2), atol=1e-5, rtol=1e-5)
 
 

@@ -15,6 +15,7 @@ from vitpos.encodings.base import Geometry
 from vitpos.encodings.mjp import along_main_directions
 from vitpos.errors import UserError
 from vitpos.models import MODELS
+from vitpos.models.attention import embed
 from vitpos.patches import block_mask, rearrange, scramble, split
 from vitpos.positions import Positions
 from vitpos.training import AUGMENTS
@@ -130,7 +131,7 @@ def model_of(spec):
 @pytest.mark.parametrize("spec", ["learned", "rope", "relative", "cpe", "sape2", "alibi + sinusoidal"])
 def test_without_a_mask_it_is_the_plain_model(spec):
     plain, puzzle = model_of(spec).eval(), model_of(f"{spec} + mjp(ratio=0.5)").eval()
-    state = {name.replace("encoding.parts.0.", "encoding."): t for name, t in puzzle.state_dict().items()}
+    state = {name.replace("encoding.encodings.0.", "encoding."): t for name, t in puzzle.state_dict().items()}
     if "+" in spec:
         state = puzzle.state_dict()
     plain.load_state_dict({name: state[name] for name in plain.state_dict()})
@@ -143,7 +144,7 @@ def test_without_a_mask_it_is_the_plain_model(spec):
 def test_the_unknown_vector_is_added_where_and_only_where_a_place_is_hidden():
     encoding = model_of("learned + mjp").encoding
     mask = torch.rand(3, 20) < 0.4
-    added = encoding.embed(torch.zeros(3, 20, 32), Positions.of(GRID).hide(mask))
+    added = embed(encoding, torch.zeros(3, 20, 32), Positions.of(GRID).hide(mask), 0)
     table, unknown = encoding.parts[0].table.flatten(0, 2), encoding.parts[1].unknown
     assert torch.equal(added[mask], unknown.expand(int(mask.sum()), -1))
     assert torch.equal(added[~mask], table.expand(3, -1, -1)[~mask])
@@ -152,11 +153,11 @@ def test_the_unknown_vector_is_added_where_and_only_where_a_place_is_hidden():
 def test_training_shuffles_the_hidden_patches_and_leaves_the_others():
     encoding = model_of("learned + mjp(ratio=0.5, per='image')").encoding.train()
     x = torch.randn(64, 20, 32)
-    moved, pos = encoding.arrange(x, Positions.of(GRID))
+    moved, pos = encoding.augment(x, Positions.of(GRID))
     assert torch.equal(moved[pos.known], x[pos.known])
     assert torch.allclose(moved.sum(1), x.sum(1), atol=1e-5) and not torch.equal(moved, x)
     assert len(pos.known) == 64 and len(pos.known.unique(dim=0)) > 32
-    _, shared = model_of("learned + mjp(ratio=0.5)").encoding.train().arrange(x, Positions.of(GRID))
+    _, shared = model_of("learned + mjp(ratio=0.5)").encoding.train().augment(x, Positions.of(GRID))
     assert len(shared.known) == 1
 
 
@@ -234,9 +235,9 @@ def test_a_slot_index_stays_with_its_slot_when_patches_move():
     learned, puzzle = encoding.parts
     torch.nn.init.normal_(puzzle.index.table)
     x = torch.randn(2, 20, 32)
-    moved, pos = encoding.arrange(x, Positions.of(GRID))
+    moved, pos = encoding.augment(x, Positions.of(GRID))
     slots = puzzle.index.table.flatten(0, 2) + learned.table.flatten(0, 2)
-    assert torch.allclose(encoding.embed(moved, pos) - moved, slots.expand(2, -1, -1), atol=1e-5)
+    assert torch.allclose(embed(encoding, moved, pos, 0) - moved, slots.expand(2, -1, -1), atol=1e-5)
     assert not (moved == x).all(-1).any(), "no patch is where it was"
 
 
@@ -244,7 +245,7 @@ def test_a_slot_keeps_its_index_where_the_place_is_hidden():
     encoding = model_of("learned + mjp(index=True)").encoding
     puzzle = encoding.parts[1]
     torch.nn.init.normal_(puzzle.index.table)
-    added = encoding.embed(torch.zeros(1, 20, 32), Positions.of(GRID).hide(torch.ones(1, 20, dtype=torch.bool)))
+    added = embed(encoding, torch.zeros(1, 20, 32), Positions.of(GRID).hide(torch.ones(1, 20, dtype=torch.bool)), 0)
     assert torch.allclose(added[0], puzzle.unknown + puzzle.index.table.flatten(0, 2))
 
 
@@ -255,12 +256,12 @@ def test_the_published_codes_blocks_start_and_decay():
     assert {id(p) for p in decaying["params"]} == {id(encoding.parts[0].table), id(encoding.parts[1].unknown)}
     geometry = Geometry(32, 2, 1, (28, 28))
     exact = ENCODINGS.build("mjp(ratio=0.15, blocks='exact')", geometry).train()
-    _, pos = exact.arrange(torch.zeros(1, 784, 32), Positions.of((28, 28)))
+    _, pos = exact.augment(torch.zeros(1, 784, 32), Positions.of((28, 28)))
     assert int((~pos.known).sum()) == 117
     hidden = {}
     for blocks in ("scaled", "published"):  # 24 cells: less than the smallest block scaled to this grid, of 32
         puzzle = ENCODINGS.build(f"mjp(ratio=0.031, blocks={blocks!r}, per='image')", geometry).train()
-        _, pos = puzzle.arrange(torch.zeros(200, 784, 32), Positions.of((28, 28)))
+        _, pos = puzzle.augment(torch.zeros(200, 784, 32), Positions.of((28, 28)))
         hidden[blocks] = (~pos.known).sum(1).float().mean()
     assert hidden["scaled"] < hidden["published"] <= 24
 
@@ -276,13 +277,13 @@ def test_a_ratio_that_covers_nothing_is_refused_and_a_row_of_patches_is_covered(
 def test_the_published_codes_gate_and_schedule():
     encoding = model_of("learned + mjp(ratio=1.0, probability=0.5, warmup=0.25, fade=0.5, weight=1.0)").encoding.train()
     puzzle, x, pos = encoding.parts[1], torch.randn(2, 20, 32), Positions.of(GRID)
-    encoding.advance(0.2)
-    assert encoding.arrange(x, pos)[1] is pos
-    encoding.advance(0.3)
-    masked = sum(encoding.arrange(x, pos)[1] is not pos for _ in range(400))
+    puzzle.set_progress(0.2)
+    assert encoding.augment(x, pos)[1] is pos
+    puzzle.set_progress(0.3)
+    masked = sum(encoding.augment(x, pos)[1] is not pos for _ in range(400))
     assert 150 < masked < 250
     for progress, weight in ((0.125, 0.5), (0.25, 1.0), (0.625, 0.75), (1.0, 0.5)):
-        encoding.advance(progress)
+        puzzle.set_progress(progress)
         assert puzzle._weight() == pytest.approx(weight)
 
 
@@ -301,7 +302,7 @@ def test_pixels_shuffled_in_training_are_tokens_shuffled_in_training():
         x = split(images, (2, 6))
         tokens, _ = ENCODINGS.build(
             f"mjp(ratio=0.5, per={per!r}, unknown=False, dal=None)", Geometry(36, 1, 1, (14, 7))
-        ).arrange(x, Positions.of((14, 7)))
+        ).augment(x, Positions.of((14, 7)))
         assert torch.equal(split(moved, (2, 6)), tokens) and not torch.equal(moved, images)
 
 

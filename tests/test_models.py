@@ -3,7 +3,7 @@ import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.models import MODELS
-from vitpos.models.attend import SelfAttention, attend, twice_differentiable
+from vitpos.models.attention import SelfAttention, attention, double_backward_attention
 from vitpos.models.vit import DropPath
 from vitpos.models.windows import Windows
 from vitpos.positions import Positions
@@ -44,9 +44,9 @@ def test_attention_is_the_formula_whatever_kernel_is_taken(needs_gradient, batch
     q, k, v = torch.randn(3, 4, 3, 5, 8, dtype=torch.float64, requires_grad=True).unbind()
     bias = torch.randn(batch, 3, 5, 5, dtype=torch.float64, requires_grad=needs_gradient)
     expected = ((q @ k.mT) / 8**0.5 + bias.repeat(4 // batch, 1, 1, 1)).softmax(-1) @ v
-    assert torch.allclose(attend(q, k, v, bias), expected)
-    with twice_differentiable():
-        assert torch.allclose(attend(q, k, v, bias), expected)
+    assert torch.allclose(attention(q, k, v, bias), expected)
+    with double_backward_attention():
+        assert torch.allclose(attention(q, k, v, bias), expected)
 
 
 def test_several_heads_agree_with_torch():
@@ -240,7 +240,7 @@ def test_what_adds_to_tokens_is_told_the_patch_grid(encoding):
 
 def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalises_in_training():
     puzzle, plain, images = swin("learned + mjp(ratio=0.5)"), swin("learned"), torch.randn(2, *WIDE)
-    state = {name.replace("encoding.parts.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
+    state = {name.replace("encoding.encodings.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
     plain.load_state_dict({name: state[name] for name in plain.state_dict()})
     assert torch.equal(puzzle(images), plain(images))
     logits, penalty = puzzle.train().step(images)
@@ -270,7 +270,7 @@ def test_windows_are_never_cut_from_another_grid_of_as_many_places():
 
 def test_a_gradient_through_windows_can_be_differentiated_again():
     model, images = swin("learned").train(), torch.randn(1, *WIDE, requires_grad=True)
-    with twice_differentiable():
+    with double_backward_attention():
         gradients = torch.autograd.grad(model(images).square().sum(), list(model.parameters()), create_graph=True)
         sum(gradient.square().sum() for gradient in gradients).backward()
     assert images.grad.isfinite().all() and images.grad.any()

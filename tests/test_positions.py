@@ -65,9 +65,9 @@ def test_a_table_is_made_once_per_grid_and_once_per_shuffle():
     made = []
     pos = Positions.of((4, 5))
     for same in (pos, Positions.of((4, 5)), Positions.of((4, 5), fit=(4, 5))):
-        same.table("test", lambda: made.append(1))
+        same.cached("test", lambda: made.append(1))
     assert len(made) == 1
-    pos.permute(torch.arange(20)).table("test", lambda: made.append(1))
+    pos.permute(torch.arange(20)).cached("test", lambda: made.append(1))
     assert len(made) == 2
 
 

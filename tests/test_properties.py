@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tests.references import peer
 from vitpos.encodings import ENCODINGS
+from vitpos.encodings._sape2_fused import AddDistances
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.sape2 import AddDistances
 from vitpos.encodings.steps import lookup
 from vitpos.encodings.tables import resample
 from vitpos.models import MODELS
-from vitpos.models.attend import attend, twice_differentiable
+from vitpos.models.attention import attention, attention_logits, double_backward_attention, embed
 from vitpos.positions import Positions
 
 GRID, N = (4, 6), 24
@@ -119,10 +119,7 @@ def test_what_a_prefix_token_has_to_do_with_rotation(prefix):
     encoding, (q, k) = build(f"rope(prefix='{prefix}')", prefix=1), qk(N + 1)
 
     def logits(pos):
-        pair = encoding.rotate(q[:, :, 1:], k[:, :, 1:], pos, 0)
-        turned = [torch.cat([x[:, :, :1], y], 2) for x, y in zip((q, k), pair, strict=True)]
-        bias = encoding.bias(q, k, pos, 0)
-        return turned[0] @ turned[1].mT / 4 + (0 if bias is None else bias)
+        return attention_logits(q, k, encoding, pos, 0)
 
     here, there = logits(Positions.of(GRID)), logits(Positions.of(GRID).moved((1, 2)))
     assert torch.allclose(here[..., 1:, 1:], there[..., 1:, 1:]), "patches know offsets only"
@@ -152,15 +149,17 @@ def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor(
 def test_dino_moves_places_in_training_only_and_keeps_all_layers_together():
     encoding, still = build("rope_dino(shift=0.2, jitter=1.3)"), build("rope_dino(rescale=1.0)")
     x, pos, q = torch.zeros(2, N, 32), Positions.of(GRID), qk()[0]
-    assert encoding.eval().arrange(x, pos)[1] is pos
+    assert encoding.eval().augment(x, pos)[1] is pos
     assert torch.equal(encoding.rotate(q, q, pos, 0)[0], still.rotate(q, q, pos, 0)[0])
     encoding.train()
-    first, again = (encoding.arrange(x, pos)[1] for _ in range(2))
+    first, again = (encoding.augment(x, pos)[1] for _ in range(2))
     turned = [encoding.rotate(q, q, pos, layer)[0] for pos in (first, again) for layer in (0, 1)]
     assert torch.equal(turned[0], turned[1]) and torch.equal(turned[2], turned[3]), "one draw for all layers"
     assert not torch.equal(turned[0], turned[2]), "and another for the next pass"
     both = build("learned + rope_dino").train()
-    assert torch.equal(both.embed(x, both.arrange(x, pos)[1]), both.parts[0].embed(x, pos)), "others stay in place"
+    assert torch.equal(embed(both, x, both.augment(x, pos)[1], 0), embed(both.parts[0], x, pos, 0)), (
+        "others stay in place"
+    )
 
 
 @pytest.mark.parametrize("factor", [100.0, 500.0])
@@ -170,7 +169,7 @@ def test_sape2_in_float32_does_not_depend_on_the_other_images_of_a_batch(factor)
     wild = k.clone()
     wild[2, :, 4] *= factor
     pos = Positions.of(GRID)
-    for hook in (encoding.bias, encoding.score):
+    for hook in (encoding.bias, encoding.fused_logits):
         assert torch.allclose(hook(q, k, pos, 0)[:2], hook(q, wild, pos, 0)[:2], atol=1e-5)
     half = encoding.bfloat16().bias(q.bfloat16(), k.bfloat16(), pos, 0).float()
     full = encoding.float().bias(q.bfloat16().float(), k.bfloat16().float(), pos, 0)
@@ -268,7 +267,7 @@ def test_the_sum_of_a_bias_and_a_rotation_is_their_sum():
     pos = Positions.of(GRID)
     relative, rope, _ = both.parts
     turned = rope.rotate(q, k, pos, 0)
-    expected = attend(*turned, v, relative.bias(q, k, pos, 0))
-    assert torch.allclose(attend(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
-    with twice_differentiable():
-        assert torch.allclose(attend(*turned, v, relative.bias(q, k, pos, 0)), expected)
+    expected = attention(*turned, v, relative.bias(q, k, pos, 0))
+    assert torch.allclose(attention(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
+    with double_backward_attention():
+        assert torch.allclose(attention(*turned, v, relative.bias(q, k, pos, 0)), expected)

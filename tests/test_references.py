@@ -33,7 +33,7 @@ def qk(dtype=torch.float64, batch=2, heads=2, n=N, width=16):
 
 
 def added(spec, dtype=torch.float32):
-    return ENCODINGS.build(spec, GEOMETRY).embed(torch.zeros(1, N, 32, dtype=dtype), Positions.of(GRID))[0]
+    return ENCODINGS.build(spec, GEOMETRY).vectors(Positions.of(GRID), 0, dtype)[0]
 
 
 def places():
@@ -84,7 +84,7 @@ def test_mixed_rotation_agrees_with_timm():
     encoding = build("rope_mixed")
     theirs = timm.RotaryEmbeddingMixed(32, depth=2, num_heads=2, feat_shape=list(GRID), grid_indexing="xy")
     with torch.no_grad():
-        column_row = encoding.frequencies.flip(2)  # (depth, H, 2, d/2), column first
+        column_row = encoding.mixed.flip(2)  # (depth, H, 2, d/2), column first
         theirs.freqs.copy_(column_row.permute(2, 0, 1, 3).reshape(theirs.freqs.shape))
     q, _ = qk(torch.float32)
     for layer in range(2):
@@ -219,7 +219,7 @@ def test_sape2_without_axes_counts_along_the_row_major_order():
 )
 def test_what_is_added_at_a_place_is_its_formula(spec):
     encoding = build(spec, dtype=torch.float64)
-    added = encoding.embed(torch.zeros(1, N, 32, dtype=torch.float64), Positions.of(GRID))[0]
+    added = encoding.vectors(Positions.of(GRID), 0, torch.float64)[0].detach()
     for n, (row, column) in enumerate(places()):
         at = torch.tensor([2 * (row + 0.5) / GRID[0] - 1, 2 * (column + 0.5) / GRID[1] - 1], dtype=torch.float64)
         if spec.startswith("factorized"):
@@ -374,7 +374,7 @@ def test_liere_of_blocks_of_two_is_mixed_rope():
     liere, mixed = build("liere(block=2)", dtype=torch.float64), build("rope_mixed", dtype=torch.float64)
     with torch.no_grad():  # a generator turns (a, b) to (a cos + b sin, …): the other way round, per training span
         spans = torch.tensor([GRID[0] - 1, GRID[1] - 1], dtype=torch.float64)
-        mixed.frequencies.copy_(-(liere.generators[..., 0] / spans).permute(0, 1, 3, 2))
+        mixed.mixed.copy_(-(liere.generators[..., 0] / spans).permute(0, 1, 3, 2))
     q, _ = qk()
     for layer in range(2):
         ours = [e.rotate(q, q, Positions.of(GRID), layer)[0] for e in (liere, mixed)]
@@ -392,11 +392,13 @@ def test_decomposed_bias_is_its_formula():
 
 
 def test_cosine_attention_is_swin_v2s_for_prefix_tokens_too():
-    model = MODELS.build("vit(patch=2, dim=32, depth=1, heads=2, registers=1)", (1, 6, 8), 3, "cpb").double()
+    model = MODELS.build(
+        "vit(patch=2, dim=32, depth=1, heads=2, registers=1, qk_norm='cosine')", (1, 6, 8), 3, "cpb"
+    ).double()
     attention, encoding, pos = model.blocks[0].attention, model.encoding, Positions.of((3, 4))
     x = 3 * torch.randn(2, 14, 32, dtype=torch.float64)
     q, k, v = (y.transpose(1, 2) for y in attention.qkv(x).unflatten(2, (3, 2, -1)).unbind(2))
-    scale = encoding.scale[0].clamp(max=math.log(100)).exp()[:, None, None]
+    scale = attention.logit_scale.clamp(max=math.log(100)).exp()[:, None, None]
     bias = F.pad(encoding.bias(q, k, pos, 0), (2, 0, 2, 0))
     expected = (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * scale + bias).softmax(-1) @ v
     assert torch.allclose(attention(x, encoding, pos, 0), attention.proj(expected.transpose(1, 2).flatten(2)))
@@ -408,4 +410,4 @@ def test_a_convolution_adds_what_conv2d_gives():
     kernel = encoding.convolutions["0"]
     picture = x.mT.unflatten(2, GRID)
     expected = x + F.conv2d(picture, kernel.weight, kernel.bias, padding=1, groups=32).flatten(2).mT
-    assert torch.allclose(encoding.refresh(x, Positions.of(GRID), 0), expected)
+    assert torch.allclose(encoding.update(x, Positions.of(GRID), 0), expected)

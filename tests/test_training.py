@@ -136,9 +136,9 @@ def test_the_rate_goes_from_its_start_over_its_peak_to_its_end():
 
 def test_an_encoding_hears_how_far_training_is():
     data = load("stripes")
-    model = MODELS.build(SPEC, data.shape, 2, "learned")
+    model = MODELS.build(SPEC, data.shape, 2, "learned + mjp(ratio=0.5)")
     heard = []
-    model.encoding.advance = heard.append
+    model.encoding.parts[1].set_progress = heard.append
     list(fit(model, data, Recipe(epochs=2, batch=128)))
     assert heard == [(step + 0.5) / 8 for step in range(8)]
 

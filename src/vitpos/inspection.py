@@ -21,7 +21,7 @@ from vitpos.analysis.similarity import position_vectors
 from vitpos.attacks.pictures import own
 from vitpos.cells import Cell
 from vitpos.data.base import Dataset, load
-from vitpos.encodings.rope_dino import waves_on
+from vitpos.encodings.rope_dino import frequencies_on_grid
 from vitpos.errors import UserError, WorkError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
 from vitpos.interop.files import told_in
@@ -150,7 +150,7 @@ def of_checkpoint(found: Checkpoint) -> Subject:
     decomposed = {_layer(name): pair for name, pair in found.decomposed.items()}
     waves = None if found.frequencies is None else found.frequencies.mT
     if found.periods is not None and found.grid is not None:
-        waves = waves_on(2 * math.pi / found.periods, found.grid)[None, None]
+        waves = frequencies_on_grid(2 * math.pi / found.periods, found.grid)[None, None]
     return Subject(str(found.path), about, found.table, biases, decomposed, waves)
 
 

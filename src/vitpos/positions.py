@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,40 @@ from torch import Tensor
 from vitpos.errors import UserError
 
 T = TypeVar("T")
+
+
+class TableCache:
+    """Values by key, of at most ``max_bytes`` of tensors; the least recently used are dropped first."""
+
+    def __init__(self, max_bytes: int = 256 * 2**20):
+        self.max_bytes, self.bytes = max_bytes, 0
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns the value of ``key``, made now if it is not there; a value larger than the cache is not kept."""
+        if key in self._entries:
+            self._entries.move_to_end(key)
+            return cast(T, self._entries[key][0])
+        with torch.inference_mode(False), torch.no_grad():
+            value = make()
+        size = _tensor_bytes(value)
+        if size <= self.max_bytes:
+            self._entries[key] = value, size
+            self.bytes += size
+            while self.bytes > self.max_bytes:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self.bytes -= dropped
+        return value
+
+
+def _tensor_bytes(value: object) -> int:
+    if isinstance(value, Tensor):
+        return value.untyped_storage().nbytes()
+    return sum(map(_tensor_bytes, value)) if isinstance(value, tuple | list) else 0
+
+
+GRID_TABLES = TableCache()
+"""The tables of full grids, for the whole process."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +66,8 @@ class Positions:
     known: Tensor  # (B|1, N) False where the place must not be used
     raster: bool = False
     hiding: bool = True
-    _tables: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
+    _tables: TableCache = field(default_factory=TableCache, init=False, repr=False)
+    _grid_key: Hashable = field(default=None, init=False, repr=False)  # what identifies a full grid in GRID_TABLES
 
     @staticmethod
     def of(
@@ -108,19 +144,19 @@ class Positions:
         """(B|1, 1, N, N): True where both places of a pair may be used; broadcasts over heads."""
         return (self.known[:, :, None] & self.known[:, None])[:, None]
 
-    def table(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` gives for these places, made once: per grid for whole images, once a pass for shuffled ones.
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns ``make()``, computed once per key; for tables that depend on these positions alone.
 
-        Only for what depends on places alone, never on a parameter; ``key`` begins with the name of whoever makes it and
-        holds every option that matters. Made outside inference mode, so that a table first
-        used in an evaluation can be trained with later.
+        The tables of full grids are shared by all `Positions` of that grid, and the least recently used ones are dropped
+        beyond `GRID_TABLES.max_bytes`. Computed outside inference mode, so that a table first used in an evaluation can
+        be part of a training step later.
         """
         if torch.compiler.is_compiling():
             return make()
-        if key not in self._tables:
-            with torch.inference_mode(False), torch.no_grad():
-                self._tables[key] = make()
-        return self._tables[key]  # type: ignore[return-value]
+        tables = self._tables
+        if self._grid_key is not None:
+            tables, key = GRID_TABLES, (self._grid_key, key)
+        return tables.get(key, make)
 
 
 def _sides(grid: tuple[int, int]) -> tuple[int, int]:
@@ -138,11 +174,15 @@ def _raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -
         )
         coords = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)[None]  # (1, N, 2)
         cells = torch.arange(grid[0] * grid[1], device=device)[None]
-        return Positions(
-            grid, coords, cells, torch.ones_like(cells, dtype=torch.bool), raster=grid == fit, hiding=False
-        )
+        known = torch.ones_like(cells, dtype=torch.bool)
+        return Positions(grid, coords, cells, known, raster=grid == fit, hiding=False)
 
 
-_cached_raster = lru_cache(maxsize=64)(_raster)
+@lru_cache(maxsize=64)
+def _cached_raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:
+    pos = _raster(grid, fit, device)
+    object.__setattr__(pos, "_grid_key", (grid, fit, device))
+    return pos
+
 
 torch.export.register_dataclass(Positions, serialized_type_name="vitpos.Positions")

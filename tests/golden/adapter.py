@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -27,7 +28,8 @@ from vitpos import lab
 from vitpos.data import DATASETS
 from vitpos.data.base import Dataset, Split
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.protocols import FollowsTraining
 from vitpos.experiment import Experiment
 from vitpos.inspection import inspect, of_model
 from vitpos.models import MODELS
@@ -53,7 +55,7 @@ class Plugin(PositionEncoding):
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """(B|1, 1, N, N)."""
-        return where_pairs(-0.5 * pos.offsets().norm(dim=-1)[:, None], pos).to(q.dtype)
+        return -0.5 * pos.offsets().norm(dim=-1)[:, None].to(q.dtype)
 
 
 @contextmanager
@@ -79,8 +81,19 @@ def build_case(case: Case) -> nn.Module:
 
 
 def state_from(old: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict of today from one with old names. A tensor that was split or reshaped is to be converted here."""
-    return {names.parameter(name): tensor for name, tensor in old.items()}
+    """A state dict of today from one with old names. A tensor that was split or reshaped is to be converted here.
+
+    The scales of cosine attention, one row per layer, were a parameter of the encoding `cpb` and are now one of each
+    attention.
+    """
+    state = {}
+    for name, tensor in old.items():
+        if found := re.fullmatch(r"(.*?)encoding\.(?:parts\.\d+\.)?scale", name):
+            for layer, scale in enumerate(tensor):
+                state[f"{found[1]}blocks.{layer}.attention.logit_scale"] = scale
+        else:
+            state[names.parameter(name)] = tensor
+    return state
 
 
 def load_state(model: nn.Module, old: Mapping[str, Tensor]) -> None:
@@ -122,8 +135,9 @@ def run(model: nn.Module, situation: str, *, batch: int) -> tuple[Tensor, Tensor
 
 def set_progress(model: nn.Module, progress: float) -> None:
     """Tells the encoding how far training is, 0 to 1."""
-    if hasattr(model, "encoding"):
-        model.encoding.advance(progress)
+    for module in model.modules():
+        if isinstance(module, FollowsTraining):
+            module.set_progress(progress)
 
 
 # ---------------------------------------------------------------- training

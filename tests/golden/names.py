@@ -31,15 +31,20 @@ import re
 Patterns = list[tuple[str, str]]
 
 SPECS: dict[str, Patterns] = {
-    "encoding": [],
-    "model": [],
+    "encoding": [(r"\bcpb\(cosine=(True|False)\)", "cpb")],
+    "model": [(r"windows='cpb'", "windows='cpb', qk_norm='cosine'")],
     "data": [],
     "evaluation": [],  # attacks too
     "augment": [],
     "defence": [],
 }
-MODEL_OPTIONS: Patterns = []  # pattern of the old encoding spec -> an option that its model gets today
-PARAMETERS: Patterns = []  # names in state dicts
+MODEL_OPTIONS: Patterns = [
+    (r"\bcpb\b(?!\(cosine=False\))", "qk_norm='cosine'")
+]  # pattern of the old encoding spec -> an option that its model gets today
+PARAMETERS: Patterns = [
+    (r"\bencoding\.parts\.", "encoding.encodings."),
+    (r"\bfrequencies$", "mixed"),
+]  # names in state dicts
 METRICS: list[tuple[str, str, str, str]] = []  # old evaluation spec, old metric -> metric, x; the first match counts
 INSPECT_KEYS: Patterns = []  # paths in inspect.json, joined by "/": "table/structure/nearby/p"
 INSPECT_VALUES: Patterns = []  # words in inspect.json

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitpos.analysis.passes import grid_seen, pictures
 from vitpos.data.base import Dataset
-from vitpos.encodings.base import PositionEncoding, parts
+from vitpos.encodings.base import PositionEncoding
 from vitpos.encodings.cope import CoPE
 from vitpos.encodings.sape2 import SaPE2
 from vitpos.errors import UserError
@@ -98,7 +98,7 @@ def gates_seen_from(model: Classifier, images: Tensor, place: tuple[int, int], *
 
 def counts_by_content(encoding: PositionEncoding) -> SaPE2 | CoPE | None:
     """The part of an encoding that counts positions by content; None if there is none."""
-    return next((part for part in parts(encoding) if isinstance(part, SaPE2 | CoPE)), None)
+    return next((part for part in encoding.parts if isinstance(part, SaPE2 | CoPE)), None)
 
 
 def _counting(model: Classifier) -> tuple[PatchClassifier, SaPE2 | CoPE]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, parts
-from vitpos.encodings.rotary import Rotary
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.protocols import HasFrequencies
 from vitpos.positions import Positions
 
 
@@ -16,7 +16,7 @@ def rotary_frequencies(encoding: PositionEncoding) -> Tensor | None:
     In radians per patch of the training grid, for each pair of channels of each layer and head; pairs of several
     rotations follow each other. None for encodings that do not turn pairs of channels.
     """
-    waves = [part.waves() for part in parts(encoding) if isinstance(part, Rotary)]
+    waves = [part.frequencies() for part in encoding.parts if isinstance(part, HasFrequencies)]
     found = [wave.float().cpu() for wave in waves if wave is not None]
     return torch.cat(found, 2) if found else None
 
@@ -31,7 +31,7 @@ def offset_biases(
     was trained on if that is another. None if no part has such a bias, or all of it is 0 as in tables that start there.
     """
     grid = geometry.grid
-    speaking = [part for part in parts(encoding) if "relative" in part.traits and part.acts("bias") and not part.turns]
+    speaking = [part for part in encoding.parts if "relative" in part.traits and "bias" in part.hooks]
     if not speaking:
         return None
     device = next((parameter.device for parameter in encoding.parameters()), torch.device("cpu"))

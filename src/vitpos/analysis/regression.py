@@ -94,11 +94,12 @@ def baselines(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
     rows, columns, width = table.shape
     noise = torch.randn(table.shape, generator=generator_of(seed), dtype=torch.float64)
     width += -width % 4
-    waves = Sinusoidal(Geometry(dim=width, heads=1, depth=1, grid=(rows, columns)))
-    zeros = torch.zeros(1, rows * columns, width, dtype=torch.float64)
+    encoding = Sinusoidal(Geometry(dim=width, heads=1, depth=1, grid=(rows, columns)))
+    vectors = encoding.vectors(Positions.of((rows, columns)), 0, torch.float64)
+    assert vectors is not None
     return {
         "noise": noise * table.detach().cpu().double().std(correction=0),
-        "sin_cos": waves.embed(zeros, Positions.of((rows, columns)))[0].unflatten(0, (rows, columns)),
+        "sin_cos": vectors[0].unflatten(0, (rows, columns)),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vitpos.models.attention import input_vectors
 from vitpos.models.base import PatchClassifier
 from vitpos.positions import Positions
 
@@ -13,10 +14,8 @@ def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None
     """(N, D): what the encoding adds to the token of each place of the model's grid, or of another one fitted to it."""
     own = model.geometry.grid
     pos = Positions.of(grid or own, fit=own)
-    weight = model.project.weight
-    zeros = weight.new_zeros(1, pos.cells.shape[1], model.geometry.dim)
     with torch.inference_mode():
-        return model.encoding.embed(zeros, pos.to(weight.device))[0].cpu()
+        return input_vectors(model.encoding, pos.to(model.project.bias.device), model.project.bias)[0][0].cpu()
 
 
 def cosine_similarity(vectors: Tensor) -> Tensor:

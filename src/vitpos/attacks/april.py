@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.attacks.equations import only_adds, what_is_added
 from vitpos.attacks.projection import Attacker, as_seen, deviation, solve, told_apart
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
 from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.base import Dataset
+from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier
 from vitpos.models.vit import Bare, ViT
 from vitpos.patches import join, split
@@ -51,7 +51,8 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
     if not isinstance(model, ViT) or not isinstance(model.blocks[0], Bare):
         raise Inapplicable("tokens do not enter its first attention alone and without a norm; build vit(april=True)")
     gradients, pos = as_seen(model, case, attacker)
-    if not only_adds(model, pos):
+    added, nothing_else = input_vectors(model.encoding, pos, model.project.bias)
+    if not nothing_else:
         raise Inapplicable("what it adds before the first block depends on the tokens")
     told = told_apart(model, gradients, pos)
     at_tokens = told.solve()
@@ -62,7 +63,7 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         at_tokens, model.get_parameter(weight).mT @ gradients[weight], case, deviation(model, case, pos)
     )
     with torch.no_grad():
-        patches = tokens[model.geometry.prefix :] - what_is_added(model, pos)[0] - model.project.bias
+        patches = tokens[model.geometry.prefix :] - added[0] - model.project.bias
         pixels = _smallest(model, patches)
     about = told.judged(rank, condition, prefix=model.geometry.prefix)
     return Found(join(pixels[None], pos.grid, model.patch), about)

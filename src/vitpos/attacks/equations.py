@@ -15,6 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from vitpos.models.attention import input_vectors
 from vitpos.models.base import PatchClassifier
 from vitpos.positions import Positions
 from vitpos.training.defences import Gradients
@@ -89,7 +90,7 @@ def _of_encoding(model: PatchClassifier, gradients: Gradients, pos: Positions) -
     """The weights and what is seen of each parameter that reaches what is added channel by channel."""
     named = dict(model.encoding.named_parameters())
     with torch.enable_grad():
-        added = what_is_added(model, pos)[0]  # (N, D)
+        added = input_vectors(model.encoding, pos, model.project.bias)[0][0]  # (N, D)
     test = torch.randn(added.shape, generator=torch.Generator().manual_seed(0)).to(added)
     for name, tested in _gradient(added, named, test).items():
         for rows in _as_rows(named[name], added.shape[1]):
@@ -112,7 +113,7 @@ def without_penalty(
     """
     named = {f"encoding.{name}": parameter for name, parameter in model.encoding.named_parameters()}
     with torch.enable_grad():
-        penalty = model.encoding.penalty(pos, model.encoding)
+        penalty = model.encoding.penalty(pos)
     known = _gradient(penalty, named) if isinstance(penalty, Tensor) else {}
     scale = _scale(model, gradients, known, pos) if clipped and known else 1.0
     return {
@@ -134,22 +135,6 @@ def _scale(model: PatchClassifier, gradients: Gradients, known: Gradients, pos: 
     shared = sum(float((one * other).sum()) for one, other in alone)
     whole = sum(float(one[other != 0].square().sum()) for one, other in alone)
     return shared / whole if whole else 1.0
-
-
-def what_is_added(model: PatchClassifier, pos: Positions) -> Tensor:
-    """(1, N, D): what the encoding adds to tokens, at once and, if it only adds there too, before the first block."""
-    count, dim = pos.cells.shape[1], model.geometry.dim
-    at_once = model.encoding.embed(model.project.weight.new_zeros(1, count, dim), pos)
-    return model.encoding.refresh(at_once, pos, 0) if only_adds(model, pos) else at_once
-
-
-def only_adds(model: PatchClassifier, pos: Positions) -> bool:
-    """Whether what the encoding does before the first block is the same for all tokens, unlike a convolution."""
-    shape = 1, pos.cells.shape[1], model.geometry.dim
-    tokens = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(model.project.weight)
-    with torch.no_grad():
-        moved = model.encoding.refresh(tokens, pos, 0) - model.encoding.refresh(torch.zeros_like(tokens), pos, 0)
-    return torch.allclose(moved, tokens, atol=1e-6)
 
 
 def _gradient(of: Tensor, named: Mapping[str, Tensor], along: Tensor | None = None) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover, tell
 from vitpos.attacks.victim import Case, Client, exact, share
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.models.attend import twice_differentiable
+from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import generator_of
 from vitpos.positions import Positions
@@ -94,7 +94,7 @@ def matching(
         about = {**best.about, "label": float(answer == case.label), "closed": float(len(answers))}
         return Found(best.inputs, about, best.frames)
 
-    with twice_differentiable():
+    with double_backward_attention():
         return recover(client, attack)
 
 

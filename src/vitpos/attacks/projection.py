@@ -8,12 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.attacks.equations import Equations, equations, only_adds, without_penalty
+from vitpos.attacks.equations import Equations, equations, without_penalty
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
 from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import join
 from vitpos.positions import Positions
@@ -87,8 +88,10 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
 def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:
     """What the gradients say of each token, if they say more than the sum."""
     told = equations(model, gradients, pos)
-    if told.rank < 2 + (pos.hiding and model.encoding.can_be_told):  # the sum of all, and of the hidden ones
-        if not only_adds(model, pos):
+    if told.rank < 2 + (
+        pos.hiding and model.encoding.unknown_vector() is not None
+    ):  # the sum of all, and of the hidden ones
+        if not input_vectors(model.encoding, pos, model.project.bias)[1]:
             raise Inapplicable("what it adds before the first block depends on the tokens, which hides their gradients")
         raise Inapplicable(
             "no trained vector is added to tokens before the first block, and only the sum of their gradients is shared"
@@ -111,7 +114,7 @@ def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions
     pos = model.positions(case.inputs)
     if attacker == "mask":
         return case.positions or pos
-    if attacker == "naive" or not model.encoding.can_be_told:
+    if attacker == "naive" or model.encoding.unknown_vector() is None:
         return pos
     told = equations(model, doubled(case), pos, summed=False)  # the sum of all has the hidden ones in it
     size = told.solve().abs().amax(1)  # (N,)

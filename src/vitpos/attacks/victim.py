@@ -107,7 +107,11 @@ class Client:
 
     def _places(self, images: Tensor, mask: Tensor) -> Positions | None:
         assert isinstance(self.model, PatchClassifier)
-        return self.model.positions(images).hide(mask) if self.told and self.model.encoding.can_be_told else None
+        return (
+            self.model.positions(images).hide(mask)
+            if self.told and self.model.encoding.unknown_vector() is not None
+            else None
+        )
 
 
 def exact(model: Classifier, precision: Precision = "float64") -> Classifier:

@@ -1,4 +1,4 @@
-"""What a model can do with the places of its tokens: one file per encoding, one line here."""
+"""The registry of position encodings: one file per encoding, one line here."""
 
 from vitpos.catalog import Catalog
 
@@ -11,19 +11,19 @@ ENCODINGS = Catalog(
         "sinusoidal1d": "vitpos.encodings.sinusoidal1d:Sinusoidal1d",
         "sinusoidal": "vitpos.encodings.sinusoidal:Sinusoidal",
         "fourier": "vitpos.encodings.fourier:Fourier",
-        "coordinates": "vitpos.encodings.coordinates:Coordinates",
+        "coordinate_mlp": "vitpos.encodings.coordinate_mlp:CoordinateMLP",
         "cpe": "vitpos.encodings.cpe:CPE",
-        "relative": "vitpos.encodings.relative:Relative",
-        "decomposed": "vitpos.encodings.decomposed:Decomposed",
+        "relative": "vitpos.encodings.relative:RelativeBias",
+        "decomposed": "vitpos.encodings.decomposed:DecomposedBias",
         "cpb": "vitpos.encodings.cpb:CPB",
         "irpe": "vitpos.encodings.irpe:IRPE",
-        "alibi": "vitpos.encodings.alibi:Alibi",
+        "alibi": "vitpos.encodings.alibi:ALiBi",
         "lookhere": "vitpos.encodings.lookhere:LookHere",
         "cope": "vitpos.encodings.cope:CoPE",
         "sape2": "vitpos.encodings.sape2:SaPE2",
-        "rope": "vitpos.encodings.rope:Rope",
-        "rope_mixed": "vitpos.encodings.rope_mixed:RopeMixed",
-        "rope_dino": "vitpos.encodings.rope_dino:RopeDino",
+        "rope": "vitpos.encodings.rope:RoPE",
+        "rope_mixed": "vitpos.encodings.rope_mixed:RoPEMixed",
+        "rope_dino": "vitpos.encodings.rope_dino:RoPEDINO",
         "liere": "vitpos.encodings.liere:LieRE",
         "mjp": "vitpos.encodings.mjp:MJP",
     },

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.positions import Positions
 
 
-class Alibi(PositionEncoding):
-    """Logits fall with the distance of two patches, at a fixed rate per head: −2^(−8a/h)·distance, a = 1 … h."""
+class ALiBi(PositionEncoding):
+    """Subtracts the distance of two patches from their logit, times a fixed slope 2^(−8h/H) for head h = 1 … H."""
 
-    source = "Fuller et al. (CROMA), NeurIPS 2023"
+    paper = "Fuller et al. (CROMA), NeurIPS 2023"
     traits = ("relative",)
 
     def __init__(self, geometry: Geometry):
@@ -20,10 +20,10 @@ class Alibi(PositionEncoding):
         self.heads = geometry.heads
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """(B|1, H, N, N), the same in all layers."""
-        return pos.table(("alibi", self.heads, q.dtype), lambda: self._slopes(pos).to(q.dtype))
+        """Returns (B|1, H, N, N), the same in all layers."""
+        return self.cached(pos, "bias", lambda: self._bias(pos).to(q.dtype), q.dtype)
 
-    def _slopes(self, pos: Positions) -> Tensor:
+    def _bias(self, pos: Positions) -> Tensor:
         distance = pos.offsets().norm(dim=-1)[:, None]  # (B|1, 1, N, N)
         heads = torch.arange(1, self.heads + 1, device=distance.device)
-        return where_pairs(-distance * 2.0 ** (-8 * heads / self.heads)[:, None, None], pos)
+        return -distance * 2.0 ** (-8 * heads / self.heads)[:, None, None]

@@ -1,10 +1,10 @@
-"""What a position encoding is: hooks in the order of data flow, each of which does nothing unless it is overridden."""
+"""The base class of position encodings, the sum of several, and what an encoding may know about its model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -13,223 +13,220 @@ from torch import Tensor, nn
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
+T = TypeVar("T")
+
+TRAITS = {
+    "permutation-blind": "shuffling the patches does not change the output",
+    "grid-blind": "the same number of tokens on a grid of another shape gives the same output",
+    "relative": "the logit of two patches depends on their offset, not on where they are",
+    "trained": "has parameters",
+    "stored": "has a table with one entry per grid cell or offset, which `resized` resamples for another grid",
+    "prefix": "its bias also covers pairs with CLS or register tokens",
+    "by-cell": "depends on the grid cells of the tokens only, not on their coordinates",
+    "contextual": "the logit of two patches depends on other patches too",
+}
+HOOKS = ("augment", "prefix_vectors", "unknown_vector", "vectors", "update", "bias", "rotate", "penalty")
+ATTENTION_HOOKS = ("bias", "rotate", "token_bias", "mix_weights", "added_values")  # what acts inside attention
+
 
 @dataclass(frozen=True)
 class Geometry:
-    """All that an encoding may know of its model."""
+    """The facts about a model that an encoding is built from."""
 
     dim: int
     heads: int
     depth: int
-    grid: tuple[int, int]  # rows, columns of patches that the model is built for
-    prefix: int = 0  # CLS and registers in front of the patches
+    grid: tuple[int, int]  # rows, columns of patches in the training images
+    prefix: int = 0  # number of CLS and register tokens in front of the patches
 
 
 class PositionEncoding(nn.Module):
-    """One way to use places; ``encoding + other`` uses both.
+    """One way of using positions; ``a + b`` uses both.
 
-    Encodings see patch tokens only, except that ``lead`` may add to prefix tokens and ``bias`` is given q and k of all T
-    tokens (prefix first) and may answer for patch pairs (N, N) or for all (T, T). Hidden means per pair: where either
-    place of a pair is unknown, the encoding says nothing. ``traits`` declares what is true of the class; the contract
-    suite tests each both ways:
+    A subclass overrides the hooks that its method needs, most of them exactly one; the others do nothing. Hooks get the
+    patch tokens only, except that ``bias`` gets q and k of all T tokens, prefix tokens first.
 
-    ``permutation-blind``  shuffled patches change nothing
-    ``grid-blind``         the same number of tokens on another grid changes nothing
-    ``relative``           what it says of two patches is the same in every crop of a larger picture that has both
-    ``trained``            it has parameters
-    ``stored``             it stores a table for its grid, which ``resized`` can resample
-    ``prefix``             its bias speaks of pairs with prefix tokens too
-    ``by-cell``            it goes by the cells of the tokens alone, not by their coordinates
-    ``contextual``         what it says of two tokens depends on other tokens too
+    An encoding does not need to care about hidden positions: the model sets vectors and biases of hidden positions to
+    zero and gives every pair with a hidden position the plain q·k. Rare abilities are protocols
+    (`vitpos.encodings.protocols`). ``traits`` declares properties from `TRAITS`; `vitpos.testing.check_encoding` tests
+    each of them both ways.
     """
 
-    source: ClassVar[str] = ""  # who proposed it, where and when
+    paper: ClassVar[str] = ""
     traits: ClassVar[tuple[str, ...]] = ()
-    turns: ClassVar[bool] = False  # its bias undoes its own rotation where a place is hidden
-    decays: bool = False  # whether weight decay may pull at its parameters
+    weight_decay: bool = False  # whether the optimizer applies weight decay to its parameters
+    unrotated_prefix: bool = False  # for `rotate`: pairs with a prefix token get the plain q·k
+    _hooks: ClassVar[frozenset[str]] = frozenset()
 
-    def lead(self, tokens: Tensor) -> Tensor:
-        """Once: adds to the prefix tokens (P, D), for tables that have rows for them."""
-        return tokens
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        names = dict.fromkeys((*HOOKS, *ATTENTION_HOOKS, "fused_logits"))
+        cls._hooks = frozenset(n for n in names if getattr(cls, n, None) is not getattr(PositionEncoding, n, None))
 
-    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Once, first: moves or hides tokens; x (B, N, D)."""
+    # Once per forward pass
+
+    def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """Changes tokens (B, N, D) and positions before anything else, for example shuffles and hides in training."""
         return x, pos
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Once: adds to the tokens x (B, N, D)."""
-        return x
-
-    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Before each block: adds to the tokens x (B, N, D)."""
-        return x
-
-    def prepare(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """The q and k (B, H, T, d) of all tokens, prefix too, that everything after this sees: cosine attention."""
-        return q, k
-
-    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """(B|1, H, N, N) or (B|1, H, T, T) to add to the logits, from q and k (B, H, T, d) before rotation."""
+    def prefix_vectors(self) -> Tensor | None:
+        """Returns vectors (P, D) that are added to the prefix tokens."""
         return None
 
-    def score(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """All logits (B, H, T, T), for a bias that shares its work with q kᵀ; None: the usual way by ``bias``."""
+    def unknown_vector(self) -> Tensor | None:
+        """Returns the vector (D,) that is added to tokens whose position is hidden."""
+        return None
+
+    # Before block ``layer``
+
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns vectors (B|1, N, D) that are added to the patch tokens; they depend on positions only.
+
+        An encoding that acts at the input returns them for layer 0 and None for the others.
+        """
+        return None
+
+    def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Returns patch tokens (B, N, D) changed in a way that depends on their content; ``x`` itself if unchanged."""
+        return x
+
+    # Inside the attention of block ``layer``
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
+        """Returns what is added to the logits: (B|1, H|1, N, N) for patches or (B|1, H|1, T, T) for all tokens.
+
+        q and k are (B, H, T, d), before rotation; the logits are q·k/√d.
+        """
         return None
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """The q and k (B, H, N, d) whose product gives the logits."""
+        """Returns the q and k of the patch tokens (B, H, N, d) whose product gives the logits.
+
+        The width may change, to (B, H, N, e) for both; the logits are divided by √d all the same.
+        """
         return q, k
 
-    def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
-        """An extra loss for this batch's places; ``whole`` is all of the model's encoding, of which this is a part."""
+    # Training
+
+    def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
+        """Returns an extra loss for this batch; ``others`` are the other encodings of the sum."""
         return 0.0
 
-    def advance(self, progress: float) -> None:
-        """Told by training before each step how far it is, from 0 to 1."""
-
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> PositionEncoding:
-        """The encoding with its stored tables resampled for another grid; itself where there are none."""
-        return self
-
-    def slowed(self, factor: float) -> PositionEncoding:
-        """The encoding with its rotations stretched for a grid so many times as large (NTK); itself without any."""
-        return self
+    # Provided
 
     @property
-    def can_be_told(self) -> bool:
-        """Whether it has a vector for places that are not known."""
-        return False
+    def parts(self) -> list[PositionEncoding]:
+        """The encodings of a sum; otherwise the encoding itself."""
+        return [self]
 
-    def acts(self, hook: str) -> bool:
-        """Whether it does anything at the hook of this name: by default, whether its class overrides it."""
-        return getattr(type(self), hook) is not getattr(PositionEncoding, hook)
+    @property
+    def hooks(self) -> frozenset[str]:
+        """The names of the hooks that the class overrides and of the attention protocols that it implements."""
+        return self._hooks
 
-    def __add__(self, other: PositionEncoding) -> Composed:
-        return Composed([*parts(self), *parts(other)])
+    def cached(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype | None = None) -> T:
+        """Returns ``make()``, computed once per grid and shared by all encodings of the same class and options.
+
+        Only for functions of positions, geometry and options; never for what depends on a parameter. Nothing is cached
+        for an encoding that has buffers or tensor attributes, because the result may depend on them. Give ``dtype`` if
+        the result has it.
+        """
+        state = vars(self)
+        if self._buffers or any(isinstance(value, Tensor) for value in state.values()):
+            return make()
+        options = tuple((key, value) for key, value in state.items() if isinstance(value, _PLAIN) and key != "training")
+        return pos.cached((type(self), options, name, dtype), make)
+
+    def __add__(self, other: PositionEncoding) -> SumEncoding:
+        return SumEncoding([*self.parts, *other.parts])
 
 
-class Composed(PositionEncoding):
-    """Several encodings at once: hooks chain in order, biases and penalties add up."""
+_PLAIN = (bool, int, float, str, tuple, Geometry, type(None))  # attributes that an option or the geometry can become
+
+
+class SumEncoding(PositionEncoding):
+    """Several encodings: vectors, biases and penalties are summed; augment, update and rotate are applied in order."""
 
     def __init__(self, parts: Iterable[PositionEncoding]):
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        self.encodings = nn.ModuleList(parts)
 
-    def lead(self, tokens: Tensor) -> Tensor:
-        """Each part adds its own."""
-        for part in parts(self):
-            tokens = part.lead(tokens)
-        return tokens
+    @property
+    def parts(self) -> list[PositionEncoding]:
+        """The encodings of the sum."""
+        return cast(list[PositionEncoding], list(self.encodings))
 
-    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Each part arranges what the one before it left."""
-        for part in parts(self):
-            x, pos = part.arrange(x, pos)
+    @property
+    def hooks(self) -> frozenset[str]:
+        """The hooks of all parts."""
+        return frozenset[str]().union(*(part.hooks for part in self.parts))
+
+    @property
+    def unrotated_prefix(self) -> bool:  # type: ignore[override]
+        """Whether any part gives pairs with a prefix token the plain q·k."""
+        return any(part.unrotated_prefix for part in self.parts)
+
+    def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """Applies the parts in order."""
+        for part in self.parts:
+            x, pos = part.augment(x, pos)
         return x, pos
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Each part adds its own."""
-        for part in parts(self):
-            x = part.embed(x, pos)
-        return x
+    def prefix_vectors(self) -> Tensor | None:
+        """Returns the sum over the parts."""
+        return total(part.prefix_vectors() for part in self.parts)
 
-    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Each part adds its own."""
-        for part in parts(self):
-            x = part.refresh(x, pos, layer)
-        return x
+    def unknown_vector(self) -> Tensor | None:
+        """Returns the sum over the parts."""
+        return total(part.unknown_vector() for part in self.parts)
 
-    def prepare(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Each part prepares what the one before it left."""
-        for part in parts(self):
-            q, k = part.prepare(q, k, layer)
-        return q, k
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the sum over the parts."""
+        return total(part.vectors(pos, layer, dtype) for part in self.parts)
+
+    def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Applies the parts in order."""
+        for part in self.parts:
+            x = part.update(x, pos, layer)
+        return x
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """The sum of what the parts say; None when none of them speaks.
-
-        Rotations follow each other, so each one has to undo its own on what those before it have turned.
-        """
-        prefix = q.shape[2] - pos.cells.shape[1]
-        turning = [part for part in parts(self) if part.turns]
-        biases = [part.bias(q, k, pos, layer) for part in parts(self) if not part.turns]
-        for part in turning:
-            biases.append(part.bias(q, k, pos, layer))
-            if part is not turning[-1]:
-                pair = part.rotate(q[:, :, prefix:], k[:, :, prefix:], pos, layer)
-                q, k = (torch.cat([x[:, :, :prefix], y], 2) for x, y in zip((q, k), pair, strict=True))
-        spoken = [bias for bias in biases if bias is not None]
-        widest = max((bias.shape[-1] for bias in spoken), default=0)
-        return sum(widen(bias, widest) for bias in spoken) if spoken else None  # type: ignore[return-value]
-
-    def score(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """The word of the one part that speaks of logits; None where several do."""
-        hooks = PositionEncoding.bias, PositionEncoding.rotate
-        speaking = [part for part in parts(self) if (type(part).bias, type(part).rotate) != hooks]
-        return speaking[0].score(q, k, pos, layer) if len(speaking) == 1 else None
+        """Returns the sum over the parts; where one covers prefix tokens, all are padded to (…, T, T)."""
+        biases = [bias for part in self.parts if (bias := part.bias(q, k, pos, layer)) is not None]
+        widest = max((bias.shape[-1] for bias in biases), default=0)
+        return total(pad_prefix(bias, widest) for bias in biases)
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """Each part rotates what the one before it left."""
-        for part in parts(self):
+        """Applies the parts in order."""
+        for part in self.parts:
             q, k = part.rotate(q, k, pos, layer)
         return q, k
 
-    def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
-        """The sum of the parts' penalties."""
-        return sum(part.penalty(pos, whole) for part in parts(self))
-
-    def advance(self, progress: float) -> None:
-        """Tells every part."""
-        for part in parts(self):
-            part.advance(progress)
-
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> PositionEncoding:
-        """Every part resized."""
-        return Composed(part.resized(grid, how=how) for part in parts(self))
-
-    def slowed(self, factor: float) -> PositionEncoding:
-        """Every part slowed."""
-        return Composed(part.slowed(factor) for part in parts(self))
-
-    @property
-    def can_be_told(self) -> bool:
-        """Whether any part can."""
-        return any(part.can_be_told for part in parts(self))
-
-    def acts(self, hook: str) -> bool:
-        """Whether any part does."""
-        return any(part.acts(hook) for part in parts(self))
+    def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
+        """Returns the sum over the parts, each of which gets the rest as ``others``."""
+        return sum(part.penalty(pos, [o for o in self.parts if o is not part]) for part in self.parts)
 
 
-def parts(encoding: PositionEncoding) -> list[PositionEncoding]:
-    """What an encoding is made of: itself, or what was added up."""
-    return cast(list[PositionEncoding], list(encoding.parts)) if isinstance(encoding, Composed) else [encoding]
+def total(terms: Iterable[Tensor | None]) -> Tensor | None:
+    """Returns the sum of the terms that are not None; None if there are none."""
+    found = [term for term in terms if term is not None]
+    return sum(found[1:], found[0]) if found else None
 
 
-def positive(name: str, **values: float) -> None:
-    """Refuses an option of an encoding that is not above zero."""
+def pad_prefix(bias: Tensor, tokens: int) -> Tensor:
+    """Pads a bias for patch pairs (…, N, N) to all ``tokens``, with zeros for pairs with a prefix token."""
+    prefix = tokens - bias.shape[-1]
+    return F.pad(bias, (prefix, 0, prefix, 0)) if prefix else bias
+
+
+def check_positive(name: str, **values: float) -> None:
+    """Raises if an option of encoding ``name`` is not above zero."""
     for option, value in values.items():
         if not value > 0:
             raise UserError(f"encoding {name!r} got {option}={value}; choose a number above 0")
 
 
-def needs_prefix(name: str, option: str, geometry: Geometry) -> None:
-    """Refuses an option that speaks of CLS or registers in a model that has none."""
+def check_has_prefix(name: str, option: str, geometry: Geometry) -> None:
+    """Raises if an option that needs CLS or register tokens is used in a model without them."""
     if not geometry.prefix:
         raise UserError(f"encoding {name!r} got {option} in a model without CLS or registers; leave it out")
-
-
-def widen(bias: Tensor, tokens: int) -> Tensor:
-    """A bias for patch pairs (…, N, N) as one for all ``tokens``: zero for every pair with a prefix token."""
-    prefix = tokens - bias.shape[-1]
-    return F.pad(bias, (prefix, 0, prefix, 0)) if prefix else bias
-
-
-def where_known(values: Tensor, pos: Positions) -> Tensor:
-    """Per-token values (B|1, N, D), zero where the place is hidden."""
-    return values.where(pos.known[..., None], 0) if pos.hiding else values
-
-
-def where_pairs(bias: Tensor, pos: Positions) -> Tensor:
-    """A bias for patch pairs (B|1, H, N, N), zero where either place of a pair is hidden."""
-    return torch.where(pos.pairs(), bias, 0) if pos.hiding else bias

@@ -1,56 +1,59 @@
-"""Contextual position encoding (CoPE; Golovneva et al., 2024) among patches."""
+"""Contextual position encoding (CoPE; Golovneva et al., arXiv 2405.18719, 2024) among patches."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
-from vitpos.encodings.steps import lookup
+from vitpos.encodings._interp1d import interp1d
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
 class CoPE(PositionEncoding):
-    """Positions counted by content: gates σ(q·k) summed along the row-major order, a trained vector per count.
+    """Counts positions by content: gates σ(q·k) are summed in row-major order, and each count has a learned vector.
 
-    p_ij = Σ_t σ(q_i·k_t/√d) over the patches t from j to the end of the row-major order, clamped to ``steps`` − 1; the
-    logit gains q_i·e[p_ij], interpolated between whole counts. One table per layer, shared by its heads, zero at the
-    start. An image has no arrow of time: without ``causal`` the sum runs over all patches from j on, so that p neither
-    depends on the offset to i nor stays the same when the picture is shifted; ``causal`` keeps the language model's form,
-    counting no patch after i. Hidden patches are not counted. Patches are ordered by their cells, whatever the order of
-    the tokens.
+    p_ij = Σ_t σ(q_i·k_t/√d) over the patches t from j to the end of the row-major order, clamped to
+    ``max_positions − 1``; q_i·e[p_ij] is added to the logit, interpolated between whole counts. One table per layer,
+    shared by its heads, zero at the start. Hidden patches are not counted; patches are ordered by their grid cells.
+
+    Args:
+        max_positions: Number of entries of the table.
+        causal: Keeps the form for language models, which counts no patch after i. Without it the sum runs over all
+            patches from j on, so that p neither depends on the offset from i nor is invariant to translation.
     """
 
-    source = "Golovneva et al., arXiv 2024"
+    paper = "Golovneva et al., arXiv 2024"
     traits = ("grid-blind", "by-cell", "contextual", "trained")
 
-    def __init__(self, geometry: Geometry, *, steps: int = 16, causal: bool = False):
+    def __init__(self, geometry: Geometry, *, max_positions: int = 16, causal: bool = False):
         super().__init__()
-        if steps < 2:
-            raise UserError(f"encoding 'cope' got steps={steps}; count to 2 or more")
+        if max_positions < 2:
+            raise UserError(f"encoding 'cope' got max_positions={max_positions}; choose 2 or more")
         self.causal = causal
-        self.table = nn.Parameter(torch.zeros(geometry.depth, steps, geometry.dim // geometry.heads))
+        self.table = nn.Parameter(torch.zeros(geometry.depth, max_positions, geometry.dim // geometry.heads))
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """(B, H, N, N)."""
+        """Returns (B, H, N, N)."""
         [(_, counts)] = self.counts(q, k, pos, layer)
         q = q[:, :, -pos.cells.shape[1] :]
-        return where_pairs(lookup(q @ self.table[layer].mT, counts), pos)
+        return interp1d(q @ self.table[layer].mT, counts)
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Along the one order that there is: gates and counts (B, H, N, N) of each patch."""
+        """Returns the gates and counts (B, H, N, N) of each patch, along the row-major order."""
         count = pos.cells.shape[1]
         q, k = q[:, :, -count:], k[:, :, -count:]
         gates = torch.sigmoid((q * q.shape[-1] ** -0.5) @ k.mT)  # (B, H, N, N)
         if self.causal:
             gates = gates.masked_fill((pos.cells[:, None, :] > pos.cells[:, :, None])[:, None], 0)
-        gates = where_pairs(gates, pos)
+        if pos.hiding:
+            gates = torch.where(pos.pairs(), gates, 0)
         return [(gates, _sum_from(gates, pos))]
 
 
 def _sum_from(gates: Tensor, pos: Positions) -> Tensor:
-    """For every key, the sum of the gates of the keys at its cell or after it."""
+    """Returns for each key the sum of the gates of the keys at its grid cell and after it."""
     if pos.raster:
         return gates.flip(-1).cumsum(-1).flip(-1)
     order = pos.cells.argsort(1, descending=True)[:, None, None].expand_as(gates)

@@ -1,60 +1,50 @@
-"""Continuous log-spaced position bias with cosine attention (Swin-v2; Liu et al., CVPR 2022)."""
+"""Continuous log-spaced position bias (CPB of Swin-v2; Liu et al., CVPR 2022)."""
 
 from __future__ import annotations
 
-import math
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_pairs
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.positions import Positions
 
 
 class CPB(PositionEncoding):
-    """A small network from the log-spaced offset to a bias per head and layer: 16·sigmoid(MLP(Δ)).
+    """Adds a bias per head and layer that an MLP computes from the log-spaced offset: 16·sigmoid(MLP(Δ)).
 
-    Δ per axis = sign·log2(1 + 8|offset|/(M − 1))/log2 8 with M the training grid's side (an axis of one place has offset
-    0). The network is 2 → ``hidden`` (ReLU) → heads, without a last bias. With ``cosine`` the logits are the cosine of q
-    and k times a learned scale per head, at most 100, as in Swin-v2.
+    Δ per axis = sign·log2(1 + 8·|offset|/(M − 1))/log2 8 with M the training grid's side (an axis of one cell has offset
+    0). The MLP is 2 → ``hidden_dim`` (ReLU) → heads, without a last bias. Swin-v2 uses it with cosine attention, which is
+    an option of the model: ``vit(qk_norm='cosine')``.
+
+    Args:
+        hidden_dim: Width of the MLP.
     """
 
-    source = "Liu et al. (Swin-v2), CVPR 2022"
+    paper = "Liu et al. (Swin-v2), CVPR 2022"
     traits = ("relative", "trained")
 
-    def __init__(self, geometry: Geometry, *, hidden: int = 512, cosine: bool = True):
+    def __init__(self, geometry: Geometry, *, hidden_dim: int = 512):
         super().__init__()
-        positive("cpb", hidden=hidden)
-        self.grid = geometry.grid
-        layers = range(geometry.depth)
+        check_positive("cpb", hidden_dim=hidden_dim)
+        self.train_grid = geometry.grid
         self.networks = nn.ModuleList(
-            nn.Sequential(nn.Linear(2, hidden), nn.ReLU(), nn.Linear(hidden, geometry.heads, bias=False))
-            for _ in layers
+            nn.Sequential(nn.Linear(2, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, geometry.heads, bias=False))
+            for _ in range(geometry.depth)
         )
-        start = torch.full((geometry.depth, geometry.heads), math.log(10))
-        self.scale = nn.Parameter(start) if cosine else None
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """(B|1, H, N, N)."""
-        index, offsets = pos.table("cpb", lambda: _distinct_offsets(pos))
-        spans = offsets.new_tensor([max(side - 1, 1) for side in self.grid])
+        """Returns (B|1, H, N, N)."""
+        index, offsets = self.cached(pos, "offsets", lambda: _distinct_offsets(pos))
+        spans = offsets.new_tensor([max(side - 1, 1) for side in self.train_grid])
         spaced = offsets.sign() * torch.log2(1 + 8 * offsets.abs() / spans) / 3
         values = 16 * torch.sigmoid(self.networks[layer](spaced.to(q.dtype)))  # (distinct, H)
-        return where_pairs(values[index].permute(0, 3, 1, 2), pos)
-
-    def prepare(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Unit q and k, q times the learned scale (and √d, which attention divides by)."""
-        if self.scale is None:
-            return q, k
-        scale = self.scale[layer].clamp(max=math.log(100)).exp() * q.shape[-1] ** 0.5
-        return F.normalize(q, dim=-1) * scale[:, None, None].to(q.dtype), F.normalize(k, dim=-1)
+        return values[index].permute(0, 3, 1, 2)
 
 
 def _distinct_offsets(pos: Positions) -> tuple[Tensor, Tensor]:
-    """The offsets between places, each once (distinct, 2), and which of them a pair has (B|1, N, N)."""
+    """Returns for each pair (B|1, N, N) the index of its offset among the distinct offsets (distinct, 2), and those."""
     offsets = pos.offsets()
-    if torch.compiler.is_compiling():  # how many there are cannot be known while tracing
+    if torch.compiler.is_compiling():  # the number of distinct offsets is not known while tracing
         flat = offsets.flatten(0, 2)
         return torch.arange(len(flat), device=flat.device).view(offsets.shape[:3]), flat
     offsets, index = offsets.flatten(0, 2).unique(dim=0, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Conditional positions by convolution (CPE, PEG; Chu et al., CPVT, ICLR 2023)."""
+"""Conditional position encoding by a depthwise convolution (CPE, also PEG; CPVT, Chu et al., ICLR 2023)."""
 
 from __future__ import annotations
 
@@ -7,48 +7,55 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
 class CPE(PositionEncoding):
-    """A 3×3 depthwise convolution over the patches as a picture, added before some blocks.
+    """Adds a 3×3 depthwise convolution of the patch tokens, arranged on their grid, before some blocks.
 
-    One convolution before the second block is CPVT's choice (before the only one in a model of depth 1); ``blocks`` names
-    others, from 0. Zeros around the picture are what tells a patch of the border; ``circular`` takes them away. Tokens
-    lie in their cells, whatever their order; empty and hidden cells are zero, and a hidden token gains nothing. Away from
-    the border it is blind to shifts.
+    The zero padding is what reveals the border; away from it the convolution is translation-equivariant. Tokens are
+    placed by their grid cells, whatever their order. Empty and hidden cells are zero, and a hidden token is not changed.
+
+    Args:
+        layers: The blocks before which a convolution is applied, counted from 0; by default the second block, as in
+            CPVT, or the only one of a model of depth 1.
+        padding: Zeros, or ``circular``, which removes the information about the border.
     """
 
-    source = "Chu et al. (CPVT), ICLR 2023"
+    paper = "Chu et al. (CPVT), ICLR 2023"
     traits = ("by-cell", "contextual", "trained")
 
     def __init__(
         self,
         geometry: Geometry,
         *,
-        blocks: tuple[int, ...] | None = None,
+        layers: tuple[int, ...] | None = None,
         padding: Literal["zeros", "circular"] = "zeros",
     ):
         super().__init__()
-        chosen = (min(1, geometry.depth - 1),) if blocks is None else tuple(blocks)
+        chosen = (min(1, geometry.depth - 1),) if layers is None else tuple(layers)
         if not chosen or not set(chosen) <= set(range(geometry.depth)):
-            raise UserError(f"encoding 'cpe' got blocks={chosen}; choose from 0 to {geometry.depth - 1}")
-        self.mode = "constant" if padding == "zeros" else "circular"
+            raise UserError(f"encoding 'cpe' got layers={chosen}; choose from 0 to {geometry.depth - 1}")
+        self.padding = "constant" if padding == "zeros" else "circular"
         self.convolutions = nn.ModuleDict(
-            {str(block): nn.Conv2d(geometry.dim, geometry.dim, 3, groups=geometry.dim) for block in chosen}
+            {str(layer): nn.Conv2d(geometry.dim, geometry.dim, 3, groups=geometry.dim) for layer in chosen}
         )
 
-    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Adds to each token what its neighbours say."""
+    def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Returns the tokens (B, N, D) plus the convolution over their neighbors."""
         if str(layer) not in self.convolutions:
             return x
         cells = pos.cells[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)
-        known = where_known(x, pos)
-        flat = (
-            known if pos.raster else x.new_zeros(len(x), pos.grid[0] * pos.grid[1], x.shape[2]).scatter(1, cells, known)
-        )
-        picture = flat.mT.unflatten(2, pos.grid)  # (B, D, R, C)
-        moved = self.convolutions[str(layer)](F.pad(picture, (1, 1, 1, 1), self.mode)).flatten(2).mT
-        return x + where_known(moved if pos.raster else moved.gather(1, cells), pos)
+        flat = _zero_hidden(x, pos)
+        if not pos.raster:
+            flat = x.new_zeros(len(x), pos.grid[0] * pos.grid[1], x.shape[2]).scatter(1, cells, flat)
+        image = F.pad(flat.mT.unflatten(2, pos.grid), (1, 1, 1, 1), self.padding)  # (B, D, R + 2, C + 2)
+        change = self.convolutions[str(layer)](image).flatten(2).mT  # (B, R·C, D)
+        return x + _zero_hidden(change if pos.raster else change.gather(1, cells), pos)
+
+
+def _zero_hidden(x: Tensor, pos: Positions) -> Tensor:
+    """Returns tokens (B, N, D) with zeros where the position is hidden."""
+    return x.where(pos.known[..., None], 0) if pos.hiding else x

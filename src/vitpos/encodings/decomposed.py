@@ -3,58 +3,59 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
-from vitpos.encodings.steps import between, read
-from vitpos.encodings.tables import resample
+from vitpos.encodings._interp1d import floor_and_weight, gather1d
+from vitpos.encodings._table import resize_table
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.positions import Positions
 
 
-class Decomposed(PositionEncoding):
-    """q·(r_row[Δrow] + r_column[Δcolumn]) added to the logits; a trained vector per offset of each axis and layer.
+class DecomposedBias(PositionEncoding):
+    """Adds q·(r_row[Δrow] + r_column[Δcolumn]) to the logits, with a learned vector per offset of each axis and layer.
 
-    Tables are shared by the heads of a layer and start at zero; q is not scaled, as in both releases. Between offsets
-    the products are interpolated, beyond the tables their border repeats.
+    Tables are shared by the heads of a layer and start at zero; q is not scaled, as in both published codes. At
+    fractional offsets the products are interpolated; outside the tables their border entries are repeated.
     """
 
-    source = "Li et al. (MViTv2), CVPR 2022"
+    paper = "Li et al. (MViTv2), CVPR 2022"
     traits = ("relative", "trained", "stored")
 
     def __init__(self, geometry: Geometry):
         super().__init__()
-        width = geometry.dim // geometry.heads
-        self.span = geometry.grid
+        head_dim = geometry.dim // geometry.heads
+        self.train_grid = geometry.grid
         rows, columns = (2 * side - 1 for side in geometry.grid)
-        self.rows = nn.Parameter(torch.zeros(geometry.depth, rows, width))
-        self.columns = nn.Parameter(torch.zeros(geometry.depth, columns, width))
+        self.rows = nn.Parameter(torch.zeros(geometry.depth, rows, head_dim))
+        self.columns = nn.Parameter(torch.zeros(geometry.depth, columns, head_dim))
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """(B, H, N, N)."""
+        """Returns (B, H, N, N)."""
         q = q[:, :, -pos.cells.shape[1] :]
-        tables = self.rows[layer], self.columns[layer]
-        sizes = len(tables[0]), len(tables[1])
-        key = ("decomposed", self.span, sizes, q.dtype)
-        steps = pos.table(key, lambda: [self._steps(pos, axis, sizes[axis], q.dtype) for axis in (0, 1)])
-        row, column = (read(q @ table.mT, *where) for table, where in zip(tables, steps, strict=True))
-        return where_pairs(row + column, pos)
+        terms = []
+        for axis, table in enumerate((self.rows[layer], self.columns[layer])):
+            make = partial(self._entries, pos, axis, len(table), q.dtype)
+            entries = self.cached(pos, f"entries of axis {axis} in {len(table)}", make, q.dtype)
+            terms.append(gather1d(q @ table.mT, *entries))
+        return terms[0] + terms[1]
 
-    def _steps(self, pos: Positions, axis: int, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """Which entries of an axis' table the pairs (B|1, 1, N, N) read, and how far between; alone where all are whole."""
+    def _entries(self, pos: Positions, axis: int, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """Returns the table entry below each offset (B|1, 1, N, N) and the weight of the next; None if all are whole."""
         zero = (count - 1) // 2
-        share = (zero + 1) / self.span[axis]  # 1 unless the table was resampled
-        at = (pos.offsets()[..., axis][:, None] * share + zero).to(dtype).clamp(0, count - 1)
+        scale = (zero + 1) / self.train_grid[axis]  # 1 unless the table was resized
+        at = (pos.offsets()[..., axis][:, None] * scale + zero).to(dtype).clamp(0, count - 1)
         if not torch.compiler.is_compiling() and torch.equal(at, at.round()):
             return at.long(), None
-        return between(at, count)
+        return floor_and_weight(at, count)
 
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Decomposed:
-        """Both tables resampled along their one axis."""
+    def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> DecomposedBias:
+        """Returns a copy with both tables resampled for another grid."""
         new = deepcopy(self)
         for name, side in zip(("rows", "columns"), grid, strict=True):
-            table = getattr(self, name).detach()  # (depth, offsets, d): every layer keeps to itself
-            wide = torch.stack([resample(one[None], (1, 2 * side - 1), how=how)[0] for one in table])
-            setattr(new, name, nn.Parameter(wide))
+            table = getattr(self, name).detach()  # (depth, offsets, d): every layer is resampled separately
+            larger = torch.stack([resize_table(one[None], (1, 2 * side - 1), mode=mode)[0] for one in table])
+            setattr(new, name, nn.Parameter(larger))
         return new

@@ -1,4 +1,4 @@
-"""Factorized learned positions (NaViT; Dehghani et al., NeurIPS 2023): a table for rows and one for columns."""
+"""Factorized position embeddings: one table for rows and one for columns (NaViT; Dehghani et al., NeurIPS 2023)."""
 
 from __future__ import annotations
 
@@ -7,46 +7,54 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, where_known
-from vitpos.encodings.tables import across, read, resample, taps
+from vitpos.encodings._table import Taps, gather, interpolation_weights, rescale_coords, resize_table
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.positions import Positions
 
 
 class Factorized(PositionEncoding):
-    """A trained vector per row plus a trained vector per column, added to the tokens.
+    """Adds a learned vector per row plus a learned vector per column to the patch tokens.
 
-    Absolute coordinates read the tables at the row and column, in patches. ``fractional`` reads them at the share of
-    the way across the grid that the tokens lie on, whatever its size: the first place is the first row of the table, the
-    last the last. Between entries vectors are interpolated, beyond them the last repeats.
+    Between entries vectors are interpolated linearly; beyond them the last entry is repeated.
+
+    Args:
+        std: Standard deviation of the initial values.
+        fractional: Reads the tables at the fraction of the grid's height and width where a token lies, whatever the size
+            of the grid, instead of at its row and column.
     """
 
-    source = "Dehghani et al. (NaViT), NeurIPS 2023"
+    paper = "Dehghani et al. (NaViT), NeurIPS 2023"
     traits = ("trained", "stored")
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, fractional: bool = False):
         super().__init__()
-        self.fractional, self.span = fractional, geometry.grid
+        self.fractional, self.train_grid = fractional, geometry.grid
         self.rows = nn.Parameter(torch.randn(geometry.grid[0], geometry.dim) * std)
         self.columns = nn.Parameter(torch.randn(geometry.grid[1], geometry.dim) * std)
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds the row's and the column's vector."""
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the row's vector plus the column's: (B|1, N, D)."""
+        if layer:
+            return None
         sizes = len(self.rows), len(self.columns)
-        where = pos.table(("factorized", self.span, sizes, self.fractional), lambda: self._taps(pos, sizes))
-        return x + where_known(read(self.rows, where[0]) + read(self.columns, where[1]), pos)
+        rows, columns = self.cached(pos, f"weights in {sizes}", lambda: self._weights(pos, sizes))
+        return gather(self.rows, rows) + gather(self.columns, columns)
 
-    def _taps(self, pos: Positions, sizes: tuple[int, int]) -> tuple[tuple[Tensor, Tensor | None], ...]:
-        coords = across(pos.coords, self.span, sizes)
+    def _weights(self, pos: Positions, sizes: tuple[int, int]) -> tuple[Taps, Taps]:
+        coords = rescale_coords(pos.coords, self.train_grid, sizes)
         if self.fractional:
             cells = torch.stack([pos.cells // pos.grid[1], pos.cells % pos.grid[1]], -1)
-            spans = [(size - 1) / max(side - 1, 1) for size, side in zip(sizes, pos.grid, strict=True)]
-            coords = cells * coords.new_tensor(spans)
-        axes = (torch.stack([coords[..., axis], torch.zeros_like(coords[..., axis])], -1) for axis in (0, 1))
-        return tuple(taps(one, (size, 1), how="bilinear") for one, size in zip(axes, sizes, strict=True))
+            scales = [(size - 1) / max(side - 1, 1) for size, side in zip(sizes, pos.grid, strict=True)]
+            coords = cells * coords.new_tensor(scales)
+        rows, columns = (torch.stack([axis, torch.zeros_like(axis)], -1) for axis in coords.unbind(-1))
+        return (
+            interpolation_weights(rows, (sizes[0], 1), mode="bilinear"),
+            interpolation_weights(columns, (sizes[1], 1), mode="bilinear"),
+        )
 
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Factorized:
-        """Both tables resampled along their one axis."""
+    def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Factorized:
+        """Returns a copy with both tables resampled for another grid."""
         new = deepcopy(self)
-        new.rows = nn.Parameter(resample(self.rows.detach()[:, None], (grid[0], 1), how=how)[:, 0])
-        new.columns = nn.Parameter(resample(self.columns.detach()[:, None], (grid[1], 1), how=how)[:, 0])
+        new.rows = nn.Parameter(resize_table(self.rows.detach()[:, None], (grid[0], 1), mode=mode)[:, 0])
+        new.columns = nn.Parameter(resize_table(self.columns.detach()[:, None], (grid[1], 1), mode=mode)[:, 0])
         return new

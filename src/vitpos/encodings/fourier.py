@@ -1,4 +1,4 @@
-"""Fourier features of the place: fixed (Tancik et al., NeurIPS 2020) and learnable (Li et al., NeurIPS 2021)."""
+"""Fourier features of the position: fixed (Tancik et al., NeurIPS 2020) or learnable (Li et al., NeurIPS 2021)."""
 
 from __future__ import annotations
 
@@ -7,46 +7,54 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
-from vitpos.encodings.coordinates import unit
+from vitpos.encodings._table import unit_coords
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
 class Fourier(PositionEncoding):
-    """Cosines and sines of random projections of the place, added to the tokens as they are or through a network.
+    """Adds cosines and sines of random projections of the coordinates, directly or through an MLP.
 
-    Fixed: γ(v) = [cos 2πBv, sin 2πBv], B normal of deviation ``sigma``, v from −1 to 1 over the training grid; nothing is
-    trained. ``learnable``: B is trained, γ is scaled by 1/√F for its F features, and a GELU network of ``hidden`` units
-    maps it to the tokens.
+    Fixed: γ(v) = [cos 2πBv, sin 2πBv] with B drawn from a normal distribution and v from −1 to 1 over the training grid.
+    Learnable: B is a parameter, γ is divided by the square root of its width, and a GELU MLP maps it to the model width.
+
+    Args:
+        sigma: Standard deviation of the projections B.
+        learnable: Learns B and the MLP; otherwise γ is added as it is.
+        hidden_dim: Width of the MLP.
     """
 
-    source = "Tancik et al., NeurIPS 2020; Li et al., NeurIPS 2021"
+    paper = "Tancik et al., NeurIPS 2020; Li et al., NeurIPS 2021"
     traits = ("trained",)
 
-    def __init__(self, geometry: Geometry, *, sigma: float = 1.0, learnable: bool = True, hidden: int = 32):
+    def __init__(self, geometry: Geometry, *, sigma: float = 1.0, learnable: bool = True, hidden_dim: int = 32):
         super().__init__()
-        positive("fourier", sigma=sigma, hidden=hidden)
+        check_positive("fourier", sigma=sigma, hidden_dim=hidden_dim)
         if geometry.dim % 2:
             raise UserError(f"encoding 'fourier' needs an even width, not {geometry.dim}; change the model's dim")
-        if not learnable and hidden != 32:
+        if not learnable and hidden_dim != 32:
             raise UserError(
-                f"encoding 'fourier' got hidden={hidden} with learnable=False, which has no network; leave it out"
+                f"encoding 'fourier' got hidden_dim={hidden_dim} with learnable=False, which has no MLP; leave it out"
             )
-        self.grid = geometry.grid
+        self.train_grid = geometry.grid
         directions = torch.randn(2, geometry.dim // 2) * sigma
         self.directions: Tensor
         self.network: nn.Module | None = None
         if learnable:
             self.directions = nn.Parameter(directions)
-            self.network = nn.Sequential(nn.Linear(geometry.dim, hidden), nn.GELU(), nn.Linear(hidden, geometry.dim))
+            self.network = nn.Sequential(
+                nn.Linear(geometry.dim, hidden_dim), nn.GELU(), nn.Linear(hidden_dim, geometry.dim)
+            )
         else:
             self.register_buffer("directions", directions)
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the features of its place."""
-        angles = 2 * math.pi * unit(pos, self.grid, x.dtype) @ self.directions.to(x.dtype)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the features of each position: (B|1, N, D)."""
+        if layer:
+            return None
+        angles = 2 * math.pi * unit_coords(pos, self.train_grid, dtype) @ self.directions.to(dtype)
         features = torch.cat([angles.cos(), angles.sin()], -1)  # (B|1, N, D)
         if self.network is not None:
             features = self.network(features / features.shape[-1] ** 0.5)
-        return x + where_known(features, pos)
+        return features

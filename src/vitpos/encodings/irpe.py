@@ -15,15 +15,18 @@ from vitpos.positions import Positions
 
 
 class IRPE(PositionEncoding):
-    """Offsets put into 7×7 buckets, fine near zero and coarse far away; a trained vector or number per bucket.
+    """Sorts offsets into buckets, fine near zero and coarse far away, and learns a vector or a number per bucket.
 
-    f(x) = x up to α, then sign(x)·min(β, round(α + (β − α)·ln(|x|/α)/ln(γ/α))), cut to a whole number, with
-    (α, β, γ) = ``ratio``·(1, 2, 8): at 1.9 from −3 to 3 on each axis, 49 buckets, and one more for every pair with a
-    prefix token. ``contextual``: the scaled q times the bucket's vector (shared by heads); ``bias``: a number per head.
-    Tables start at zero.
+    f(x) = x up to α, then sign(x)·min(β, round(α + (β − α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with
+    (α, β, γ) = ``ratio``·(1, 2, 8). At 1.9 it runs from −3 to 3 on each axis: 49 buckets, and one more for every pair
+    with a prefix token. Tables start at zero.
+
+    Args:
+        mode: ``contextual`` adds the scaled q times the bucket's vector, shared by heads; ``bias`` a number per head.
+        ratio: Scale of the buckets.
     """
 
-    source = "Wu et al., ICCV 2021"
+    paper = "Wu et al., ICCV 2021"
     traits = ("relative", "trained", "prefix")
 
     def __init__(
@@ -37,35 +40,32 @@ class IRPE(PositionEncoding):
         if ratio < 0.5:
             raise UserError(f"encoding 'irpe' got ratio={ratio}, which leaves one bucket; choose 0.5 or more")
         self.ratio = ratio
-        self.reach = int(2 * ratio)  # the largest bucket on an axis
-        buckets = (2 * self.reach + 1) ** 2 + 1
-        width = geometry.dim // geometry.heads
-        shape = (geometry.depth, buckets, width) if mode == "contextual" else (geometry.depth, geometry.heads, buckets)
-        self.table = nn.Parameter(torch.zeros(shape))
+        self.max_bucket = int(2 * ratio)  # on one axis
+        buckets = (2 * self.max_bucket + 1) ** 2 + 1
+        head_dim = geometry.dim // geometry.heads
         self.contextual = mode == "contextual"
+        shape = (buckets, head_dim) if self.contextual else (geometry.heads, buckets)
+        self.table = nn.Parameter(torch.zeros(geometry.depth, *shape))
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """(B|1, H, T, T)."""
+        """Returns (B|1, H, T, T)."""
         prefix = q.shape[2] - pos.cells.shape[1]
-        index = pos.table(("irpe", self.ratio, prefix), lambda: self._buckets(pos, prefix))  # (B|1, 1, T, T)
+        name = f"buckets with {prefix} prefix tokens"
+        index = self.cached(pos, name, lambda: self._buckets(pos, prefix))  # (B|1, 1, T, T)
         table = self.table[layer]
         if self.contextual:
             values = (q * q.shape[-1] ** -0.5) @ table.mT  # (B, H, T, buckets)
-            values = values.gather(3, index.expand(len(q), q.shape[1], -1, -1))
-        else:
-            values = table[:, index[:, 0]].transpose(0, 1)
-        if not pos.hiding:
-            return values
-        return torch.where(F.pad(pos.pairs(), (prefix, 0, prefix, 0), value=True), values, 0)
+            return values.gather(3, index.expand(len(q), q.shape[1], -1, -1))
+        return table[:, index[:, 0]].transpose(0, 1)
 
     def _buckets(self, pos: Positions, prefix: int) -> Tensor:
-        rows, columns = (self._bucket(pos.offsets()[..., axis]) + self.reach for axis in (0, 1))
-        index = rows * (2 * self.reach + 1) + columns
-        last = (2 * self.reach + 1) ** 2
+        rows, columns = (self._bucket(pos.offsets()[..., axis]) + self.max_bucket for axis in (0, 1))
+        index = rows * (2 * self.max_bucket + 1) + columns
+        last = (2 * self.max_bucket + 1) ** 2
         return F.pad(index, (prefix, 0, prefix, 0), value=last)[:, None]
 
     def _bucket(self, offset: Tensor) -> Tensor:
-        near, top, far = (self.ratio * factor for factor in (1, 2, 8))
+        alpha, beta, gamma = (self.ratio * factor for factor in (1, 2, 8))
         size = offset.abs().clamp_min(1e-6)
-        beyond = (near + (top - near) * (size / near).log() / math.log(far / near)).round().clamp_max(top)
-        return torch.where(offset.abs() <= near, offset.round(), offset.sign() * beyond).long()
+        far = (alpha + (beta - alpha) * (size / alpha).log() / math.log(gamma / alpha)).round().clamp_max(beta)
+        return torch.where(offset.abs() <= alpha, offset.round(), offset.sign() * far).long()

@@ -1,4 +1,4 @@
-"""Learned absolute positions (Dosovitskiy et al., ICLR 2021): one trained vector per place, added to its token."""
+"""Learned absolute position embeddings (Dosovitskiy et al., ICLR 2021)."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, needs_prefix, where_known
-from vitpos.encodings.tables import across, read, resample, taps
+from vitpos.encodings._table import gather, interpolation_weights, rescale_coords, resize_table
+from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
 class Learned(PositionEncoding):
-    """A trained vector per place of the grid, added to the tokens.
+    """Adds a learned vector per grid cell to the patch tokens.
 
-    Initialised from a truncated normal (timm cuts at ±2 in value, which at std .02 cuts nothing: a plain normal). The
-    table holds patches only, as in DeiT-III; ``prefix`` adds a vector for each prefix token, as in ViT, whose first row is
-    that of CLS. ``every_layer`` adds a table of its own before each block instead of one at the input (prefix tokens have
-    theirs at the input all the same). Between the places
-    of the table, as on another grid, vectors are interpolated; beyond its border the border repeats. ``decay`` lets weight
-    decay pull at the table too, which none of the papers wants but one release does.
+    The table covers patches only, as in DeiT-III. At coordinates between grid cells, as on another grid, vectors are
+    interpolated; outside the table the border entries are repeated. timm initializes with a normal distribution truncated
+    at ±2, which at ``std=0.02`` truncates nothing; so does this class.
+
+    Args:
+        std: Standard deviation of the initial values.
+        interpolation: How the table is read between grid cells.
+        prefix_embed: Also learns a vector for each prefix token, as in ViT, whose first row is that of CLS.
+        per_layer: Uses a table of its own before each block instead of one at the input.
+        weight_decay: Applies weight decay to the table. The papers do not; the published code of MJP does.
     """
 
-    source = "Dosovitskiy et al., ICLR 2021"
+    paper = "Dosovitskiy et al., ICLR 2021"
     traits = ("trained", "stored")
 
     def __init__(
@@ -33,50 +37,45 @@ class Learned(PositionEncoding):
         geometry: Geometry,
         *,
         std: float = 0.02,
-        between: Literal["bicubic", "bilinear"] = "bicubic",
-        prefix: bool = False,
-        every_layer: bool = False,
-        decay: bool = False,
+        interpolation: Literal["bicubic", "bilinear"] = "bicubic",
+        prefix_embed: bool = False,
+        per_layer: bool = False,
+        weight_decay: bool = False,
     ):
         super().__init__()
-        self.between, self.every_layer, self.decays, self.span = between, every_layer, decay, geometry.grid
-        layers = geometry.depth if every_layer else 1
-        self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
         if std < 0:
             raise UserError(f"encoding 'learned' got std={std}; choose 0 or more")
-        if prefix:
-            needs_prefix("learned", "prefix=True", geometry)
-        self.rows = nn.Parameter(torch.randn(geometry.prefix, geometry.dim) * std) if prefix else None
+        if prefix_embed:
+            check_has_prefix("learned", "prefix_embed=True", geometry)
+        self.interpolation, self.per_layer, self.weight_decay = interpolation, per_layer, weight_decay
+        self.train_grid = geometry.grid
+        layers = geometry.depth if per_layer else 1
+        self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
+        self.prefix_table = nn.Parameter(torch.randn(geometry.prefix, geometry.dim) * std) if prefix_embed else None
 
-    def lead(self, tokens: Tensor) -> Tensor:
-        """Adds to the prefix tokens their own vectors."""
-        return tokens if self.rows is None else tokens + self.rows
+    def prefix_vectors(self) -> Tensor | None:
+        """Returns the vectors (P, D) of the prefix tokens, if there are any."""
+        return self.prefix_table
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the vector of its place."""
-        return x if self.every_layer else self._add(x, pos, 0)
-
-    def refresh(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Adds to each token the layer's vector of its place."""
-        return self._add(x, pos, layer) if self.every_layer else x
-
-    def acts(self, hook: str) -> bool:
-        """At the input or before each block, not at both."""
-        return super().acts(hook) and hook != ("embed" if self.every_layer else "refresh")
-
-    def _add(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        rows, columns = self.table.shape[1:3]
-        vectors = self.table[layer].flatten(0, 1)  # (places, D)
-        if pos.raster and pos.grid == self.span == (rows, columns):
-            return x + where_known(vectors[None], pos)
-        key = ("taps", self.span, rows, columns, self.between)
-        at = pos.table(
-            key, lambda: taps(across(pos.coords, self.span, (rows, columns)), (rows, columns), how=self.between)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the vector of each position: (B|1, N, D)."""
+        if layer and not self.per_layer:
+            return None
+        shape = self.table.shape[1], self.table.shape[2]
+        table = self.table[layer].flatten(0, 1)  # (R·C, D)
+        if pos.raster and pos.grid == self.train_grid == shape:
+            return table[None]
+        weights = self.cached(
+            pos,
+            f"weights in {shape}",
+            lambda: interpolation_weights(
+                rescale_coords(pos.coords, self.train_grid, shape), shape, mode=self.interpolation
+            ),
         )
-        return x + where_known(read(vectors, at), pos)
+        return gather(table, weights)
 
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Learned:
-        """The same encoding with its table resampled for good."""
+    def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Learned:
+        """Returns a copy with its table resampled for another grid."""
         new = deepcopy(self)
-        new.table = nn.Parameter(torch.stack([resample(table, grid, how=how) for table in self.table.detach()]))
+        new.table = nn.Parameter(torch.stack([resize_table(table, grid, mode=mode) for table in self.table.detach()]))
         return new

@@ -1,17 +1,18 @@
-"""The masked jigsaw puzzle (MJP; Ren et al., CVPR 2023): in training, some patches are shuffled and their places hidden."""
+"""Masked jigsaw puzzle (MJP; Ren et al., CVPR 2023): in training, some patches are shuffled and their positions hidden."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from itertools import pairwise
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, parts
+from vitpos.encodings._pca import project_on_principal_directions
+from vitpos.encodings.base import Geometry, PositionEncoding, total
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -19,148 +20,136 @@ from vitpos.puzzle import Puzzle
 
 
 class MJP(PositionEncoding):
-    """In training, patches under a block-wise mask are shuffled among themselves and told to be at an unknown place.
+    """Shuffles the patches under a block-wise mask and hides their positions, in training, beside another encoding.
 
-    Goes with another encoding, ``learned + mjp(ratio=0.27)``. ``ratio`` of the patches are under the mask. ``jigsaw``
-    shuffles them, ``unknown`` hides their places from every encoding and adds one shared trained vector instead,
-    ``index`` adds one more trained vector per slot, from zero, hidden or not. ``dal`` is the head that has to find row and
-    column in the position vectors of the places that are not hidden, and so a penalty on those vectors: the mean absolute
-    error in cells times ``weight``. It reads what the other encodings add to tokens; where they add nothing there is
-    nothing to find and no penalty. A ``ratio`` of 0 leaves the penalty alone, without an unknown vector. Nothing is masked
-    outside training, where the model is the plain one.
+    Use it in a sum: ``learned + mjp(mask_ratio=0.27)``. A localization head predicts row and column from the vectors that
+    the other encodings add to tokens with known positions; its mean absolute error in grid cells is a penalty. If they
+    add nothing there is no penalty. Outside training nothing is masked, and the model is the plain one.
 
-    Paper and published code differ; the paper's choice is the default and the code's can be had: ``layers`` of the
-    nonlinear head 3 (code 2), ``probability`` that a batch is masked 1 (.5), ``warmup`` share of training without masks 0
-    (20/300), ``fade`` 0 keeps the weight as it is (code: .5, straight up during the warm-up, then by a cosine to half).
-    One mask and one permutation serve a batch (``per="batch"``, the code's way) or each image has its own. Permutations
-    may leave a patch in place as the code's do, unless ``derange``. ``blocks`` have sizes scaled to the grid (the code's on
-    any grid: ``published``), or fill up the ratio to the cell (``exact``). The code draws its vectors from N(0, 1) and lets
-    them decay, which changes more than the method does: ``learned(std=1.0, decay=True) + mjp(std=1.0, decay=True)``.
+    Paper and published code differ. The defaults follow the paper; the code uses ``localization_layers=2``,
+    ``mask_prob=0.5``, ``mask_warmup=20/300`` and ``localization_fade=0.5``, and draws its vectors from N(0, 1) with weight
+    decay, which changes more than the method does:
+    ``learned(std=1.0, weight_decay=True) + mjp(init_std=1.0, weight_decay=True)``.
+
+    Args:
+        mask_ratio: Fraction of the patches under the mask; 0 keeps the penalty alone, without an unknown vector.
+        shuffle: Shuffles the masked patches among themselves.
+        unknown: Hides the masked positions from every encoding and adds one learned vector instead.
+        slot_index: Adds another learned vector per grid cell, hidden or not, initially zero.
+        localization: The localization head: an MLP, a linear map, a projection on principal directions, or none.
+        localization_layers: Number of layers of the MLP.
+        localization_weight: Weight of the penalty.
+        mask_prob: Probability that a batch is masked.
+        mask_warmup: Fraction of training before masks are used.
+        localization_fade: 0 keeps the weight constant; 0.5 raises it linearly during the warm-up, then lowers it by a
+            cosine to half.
+        mask_per: One mask and permutation per ``batch``, as in the published code, or per ``image``.
+        block_size: Block sizes ``scaled`` to the grid, those ``published`` for 14×14, or ``exact``: filled up with single
+            cells to the ratio.
+        derangement: Leaves no masked patch in its place.
+        init_std: Standard deviation of the initial unknown vector.
+        weight_decay: Applies weight decay to the parameters.
     """
 
-    source = "Ren et al., CVPR 2023"
+    paper = "Ren et al., CVPR 2023"
     traits = ("permutation-blind", "grid-blind", "relative", "trained")
 
     def __init__(
         self,
         geometry: Geometry,
         *,
-        ratio: float = 0.27,
-        jigsaw: bool = True,
+        mask_ratio: float = 0.27,
+        shuffle: bool = True,
         unknown: bool = True,
-        index: bool = False,
-        dal: Literal["nonlinear", "linear", "pca"] | None = "nonlinear",
-        layers: int = 3,
-        weight: float = 0.01,
-        probability: float = 1.0,
-        warmup: float = 0.0,
-        fade: float = 0.0,
-        per: Literal["batch", "image"] = "batch",
-        blocks: Literal["scaled", "published", "exact"] = "scaled",
-        derange: bool = False,
-        std: float = 0.02,
-        decay: bool = False,
+        slot_index: bool = False,
+        localization: Literal["mlp", "linear", "pca"] | None = "mlp",
+        localization_layers: int = 3,
+        localization_weight: float = 0.01,
+        mask_prob: float = 1.0,
+        mask_warmup: float = 0.0,
+        localization_fade: float = 0.0,
+        mask_per: Literal["batch", "image"] = "batch",
+        block_size: Literal["scaled", "published", "exact"] = "scaled",
+        derangement: bool = False,
+        init_std: float = 0.02,
+        weight_decay: bool = False,
     ):
         super().__init__()
-        if layers < 1 or weight < 0 or std < 0 or not 0 <= fade <= 1:
+        if localization_layers < 1 or localization_weight < 0 or init_std < 0 or not 0 <= localization_fade <= 1:
             raise UserError(
-                f"encoding 'mjp' got layers={layers}, weight={weight}, std={std}, fade={fade}; "
-                "take layers from 1, a weight and a std from 0 and a fade from 0 to 1"
+                f"encoding 'mjp' got localization_layers={localization_layers}, localization_weight="
+                f"{localization_weight}, init_std={init_std}, localization_fade={localization_fade}; choose 1 layer or "
+                "more, a weight and a std of 0 or more and a fade from 0 to 1"
             )
-        self.puzzle = Puzzle("encoding 'mjp'", ratio, per, probability, warmup, blocks, derange)
-        self.puzzle.check(geometry.grid)
-        self.jigsaw, self.weight, self.fade, self.decays = jigsaw, weight, fade, decay
+        self.sampler = Puzzle("encoding 'mjp'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement)
+        self.sampler.check(geometry.grid)
+        self.shuffle, self.localization, self.weight_decay = shuffle, localization, weight_decay
+        self.localization_weight, self.localization_fade = localization_weight, localization_fade
         self.progress = 1.0
         dim = geometry.dim
-        self.unknown = nn.Parameter(torch.randn(dim) * std) if unknown and ratio else None  # nothing trains it at 0
-        self.index = Learned(geometry, std=0.0) if index else None
-        self.dal, self.dim = dal, dim
-        widths = {"linear": [dim, 2], "nonlinear": [dim] * layers + [2]}.get(dal or "", [])
-        steps = [nn.Linear(a, b) for a, b in pairwise(widths)]
-        self.head = nn.Sequential(*(x for step in steps for x in (step, nn.ReLU())))[:-1]
+        # without a mask nothing would train the unknown vector
+        self.unknown = nn.Parameter(torch.randn(dim) * init_std) if unknown and mask_ratio else None
+        self.slots = Learned(geometry, std=0.0) if slot_index else None
+        widths = {"linear": [dim, 2], "mlp": [dim] * localization_layers + [2]}.get(localization or "", [])
+        layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
+        self.head = nn.Sequential(*(x for layer in layers for x in (layer, nn.ReLU())))[:-1]
 
-    @property
-    def can_be_told(self) -> bool:
-        """Whether it has the unknown vector."""
-        return self.unknown is not None
-
-    def advance(self, progress: float) -> None:
-        """Masks begin and the penalty changes with how far training is."""
+    def set_progress(self, progress: float) -> None:
+        """Sets the fraction of training that is done, on which masks and the weight of the penalty depend."""
         self.progress = progress
 
-    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Shuffles and hides, in training."""
-        mask = self.puzzle.mask(pos.grid, len(x), self.progress, x.device) if self.training else None
+    def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """In training, shuffles the tokens under a mask and hides their positions."""
+        mask = self.sampler.mask(pos.grid, len(x), self.progress, x.device) if self.training else None
         if mask is None:
             return x, pos
         if not pos.raster:
             batch = max(len(mask), len(pos.cells))
             mask = mask.expand(batch, -1).gather(1, pos.cells.expand(batch, -1))
-        if self.jigsaw:
-            order = self.puzzle.order(mask)
+        if self.shuffle:
+            order = self.sampler.order(mask)
             x = x[:, order[0]] if len(order) == 1 else x.gather(1, order[..., None].expand_as(x))
         return x, pos if self.unknown is None else pos.hide(mask)
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds the unknown vector where a place is hidden, and the vector of the slot."""
-        if self.unknown is not None and pos.hiding:
-            x = x + torch.where(pos.known[..., None], 0, self.unknown)
-        return x if self.index is None else self.index.embed(x, pos.shown())
+    def unknown_vector(self) -> Tensor | None:
+        """Returns the learned vector (D,) of tokens whose position is hidden."""
+        return self.unknown
 
-    def penalty(self, pos: Positions, whole: PositionEncoding) -> Tensor | float:
-        """How far the head's rows and columns are from the true ones, where places are not hidden."""
-        idle = sum(0.0 * parameter.sum() for parameter in self.parameters())  # all take part in every step
-        adding = [part for part in parts(whole) if part is not self and part.acts("embed")]
-        if self.dal is None or not adding or self._weight() == 0:
-            return idle
+    def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Adds the vector of the grid cell at the input, whether the position is hidden or not."""
+        if self.slots is None or layer:
+            return x
+        vectors = self.slots.vectors(pos.shown(), 0, x.dtype)
+        assert vectors is not None
+        return x + vectors
+
+    def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
+        """Returns the weighted error of the row and column that the head predicts for known positions."""
+        zero = sum(0.0 * parameter.sum() for parameter in self.parameters())  # all take part in every step
+        if self.localization is None or self._weight() == 0:
+            return zero
         shown = pos.shown()
-        like = next(whole.parameters(), shown.coords)
-        vectors = torch.zeros(len(shown.cells), shown.cells.shape[1], self.dim).to(like)
-        for part in adding:
-            vectors = part.embed(vectors, shown)  # (B|1, N, D)
-        found = along_main_directions(vectors, pos.known) if self.dal == "pca" else self.head(vectors)
-        wrong = (found - shown.coords).abs().mean(-1).expand_as(pos.known)  # (B|1, N)
-        return idle + self._weight() * (wrong * pos.known).sum() / pos.known.sum().clamp_min(1)
+        dtype = next((p.dtype for part in (*others, self) for p in part.parameters()), shown.coords.dtype)
+        vectors = total(part.vectors(shown, 0, dtype) for part in others)  # (B|1, N, D)
+        if vectors is None:
+            return zero
+        pca = self.localization == "pca"
+        predicted = project_on_principal_directions(vectors, pos.known) if pca else self.head(vectors)
+        error = (predicted - shown.coords).abs().mean(-1).expand_as(pos.known)  # (B|1, N)
+        return zero + self._weight() * (error * pos.known).sum() / pos.known.sum().clamp_min(1)
 
     def _weight(self) -> float:
-        if not self.fade:
-            return self.weight
-        if self.progress < self.puzzle.warmup:
-            return self.weight * self.progress / self.puzzle.warmup
-        past = (self.progress - self.puzzle.warmup) / max(1 - self.puzzle.warmup, 1e-9)
-        return self.weight * (1 - self.fade * (1 - math.cos(math.pi * past)) / 2)
+        """Returns the weight of the penalty at the present progress of training."""
+        weight, fade, warmup = self.localization_weight, self.localization_fade, self.sampler.warmup
+        if not fade:
+            return weight
+        if self.progress < warmup:
+            return weight * self.progress / warmup
+        past = (self.progress - warmup) / max(1 - warmup, 1e-9)
+        return weight * (1 - fade * (1 - math.cos(math.pi * past)) / 2)
 
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> MJP:
-        """The same, with its table of slots resampled if it has one."""
+    def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> MJP:
+        """Returns a copy with its table of grid cells resampled, if it has one."""
         new = deepcopy(self)
-        new.index = self.index.resized(grid, how=how) if self.index else None
+        new.slots = self.slots.resized(grid, mode=mode) if self.slots else None
         return new
-
-
-def along_main_directions(vectors: Tensor, known: Tensor) -> Tensor:
-    """Vectors (B|1, N, D) along the two main directions of the known (B|1, N) ones among them: (B|1, N, 2).
-
-    As in the code, directions are those of the centred vectors, the vectors themselves are projected, which way a
-    direction points is left to chance, and the gradient goes through the directions too. They are found exactly, from the
-    smaller of the two matrices of products. A direction v of the covariance C with eigenvalue λ is to first order
-    v + (λ − C)⁺(C v − λ v), in which only the last C depends on the vectors: its value is v, its gradient the right one.
-    """
-    share = known[..., None] / known.sum(-1).clamp_min(1)[:, None, None]
-    centred = (vectors - (vectors * share).sum(1, keepdim=True)) * known[..., None]  # (B|1, N, D), zero where hidden
-    fixed = centred.detach()
-    if fixed.shape[1] < fixed.shape[2]:
-        values, left = torch.linalg.eigh(fixed @ fixed.mT)
-        directions = fixed.mT @ left  # (B|1, D, count), smallest first, as long as their eigenvalues' roots
-    else:
-        values, directions = torch.linalg.eigh(fixed.mT @ fixed)
-    values = values[:, None]  # (B|1, 1, count)
-    real = values > 1e-6 * values[..., -1:]  # the rest is rounding, and counts as zero
-    directions = F.normalize(directions, dim=1) * real
-    main, size = directions[..., -2:], values[..., -2:]
-    change = centred.mT @ (centred @ main) - size * main  # (B|1, D, 2), zero but for its gradient
-    parts = directions.mT @ change  # along all directions, (B|1, count, 2)
-    gaps = size - values.mT
-    apart = gaps.abs() > 1e-6 * size
-    inside = directions @ torch.where(apart, parts / torch.where(apart, gaps, 1), 0)
-    outside = (change - directions @ parts) / size.clamp_min(1e-12)
-    return vectors @ (main + (inside + outside) * real[..., -2:]).flip(-1)

@@ -1,12 +1,12 @@
-"""The baseline without position."""
+"""The baseline without positions."""
 
 from vitpos.encodings.base import Geometry, PositionEncoding
 
 
 class NoPosition(PositionEncoding):
-    """No position at all: the model sees a bag of patches, whatever else it has (CLS and registers stay)."""
+    """No position encoding: the model sees an unordered set of patches. CLS and register tokens are unaffected."""
 
-    source = "the control"
+    paper = "baseline"
     traits = ("permutation-blind", "grid-blind", "relative")
 
     def __init__(self, geometry: Geometry):

@@ -1,4 +1,4 @@
-"""Relative position bias (Swin; Liu et al., ICCV 2021), with BEiT's entries for CLS on demand."""
+"""Relative position bias (Swin; Liu et al., ICCV 2021), optionally with BEiT's entries for CLS."""
 
 from __future__ import annotations
 
@@ -7,56 +7,57 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding, needs_prefix, where_pairs
-from vitpos.encodings.tables import Taps, read, resample, taps
+from vitpos.encodings._table import Taps, gather, interpolation_weights, resize_table
+from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
 from vitpos.positions import Positions
 
 
-class Relative(PositionEncoding):
-    """A trained number per offset, layer and head, added to the logits.
+class RelativeBias(PositionEncoding):
+    """Adds a learned number per offset, layer and head to the logits.
 
-    The table covers the offsets of the whole grid, (2R − 1)×(2C − 1) entries, normal of std .02. Between offsets, as on
-    a fitted grid, entries are interpolated; beyond the table its border repeats. ``cls`` adds BEiT's three entries per
-    head for pairs from, to and among prefix tokens.
+    The table has (2R − 1)×(2C − 1) entries for all offsets of the training grid. At fractional offsets, as on another
+    grid, entries are interpolated; outside the table its border entries are repeated.
+
+    Args:
+        std: Standard deviation of the initial values.
+        prefix_bias: Adds three entries per head, as in BEiT, for pairs from, to and among prefix tokens.
     """
 
-    source = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"
+    paper = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"
     traits = ("relative", "trained", "stored")
 
-    def __init__(self, geometry: Geometry, *, std: float = 0.02, cls: bool = False):
+    def __init__(self, geometry: Geometry, *, std: float = 0.02, prefix_bias: bool = False):
         super().__init__()
-        self.span = geometry.grid
-        spans = [2 * side - 1 for side in geometry.grid]
-        self.table = nn.Parameter(torch.randn(geometry.depth, *spans, geometry.heads) * std)  # (depth, 2R−1, 2C−1, H)
-        if cls:
-            needs_prefix("relative", "cls=True", geometry)
-        self.cls = nn.Parameter(torch.randn(geometry.depth, 3, geometry.heads) * std) if cls else None
+        self.train_grid = geometry.grid
+        shape = [2 * side - 1 for side in geometry.grid]
+        self.table = nn.Parameter(torch.randn(geometry.depth, *shape, geometry.heads) * std)  # (depth, 2R−1, 2C−1, H)
+        if prefix_bias:
+            check_has_prefix("relative", "prefix_bias=True", geometry)
+        self.prefix_bias = nn.Parameter(torch.randn(geometry.depth, 3, geometry.heads) * std) if prefix_bias else None
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """(B|1, H, N, N), or (B|1, H, T, T) with entries for prefix tokens."""
-        rows, columns = self.table.shape[1:3]
-        key = ("offset taps", self.span, rows, columns)
-        where = pos.table(key, lambda: self._taps(pos, (rows, columns)))
-        values = read(self.table[layer].flatten(0, 1), where)  # (B|1, N, N, H)
-        values = where_pairs(values.permute(0, 3, 1, 2), pos)
+        """Returns (B|1, H, N, N), or (B|1, H, T, T) with ``prefix_bias``."""
+        shape = self.table.shape[1], self.table.shape[2]
+        weights = self.cached(pos, f"weights in {shape}", lambda: self._weights(pos, shape))
+        values = gather(self.table[layer].flatten(0, 1), weights).permute(0, 3, 1, 2)  # (B|1, H, N, N)
         prefix = q.shape[2] - values.shape[-1]
-        if self.cls is None or not prefix:
+        if self.prefix_bias is None or not prefix:
             return values
-        from_cls, to_cls, among = self.cls[layer][:, None, :, None, None]  # each (1, H, 1, 1)
+        from_prefix, to_prefix, among = self.prefix_bias[layer][:, None, :, None, None]  # each (1, H, 1, 1)
         batch, heads, count = values.shape[:3]
-        below = torch.cat([to_cls.expand(batch, heads, count, prefix), values], 3)
+        patch_rows = torch.cat([to_prefix.expand(batch, heads, count, prefix), values], 3)
         corner = among.expand(batch, heads, prefix, prefix)
-        above = torch.cat([corner, from_cls.expand(batch, heads, prefix, count)], 3)
-        return torch.cat([above, below], 2)
+        prefix_rows = torch.cat([corner, from_prefix.expand(batch, heads, prefix, count)], 3)
+        return torch.cat([prefix_rows, patch_rows], 2)
 
-    def _taps(self, pos: Positions, shape: tuple[int, int]) -> Taps:
+    def _weights(self, pos: Positions, shape: tuple[int, int]) -> Taps:
         zero = pos.coords.new_tensor([(side - 1) / 2 for side in shape])
-        share = pos.coords.new_tensor([(side + 1) / 2 / span for side, span in zip(shape, self.span, strict=True)])
-        return taps(pos.offsets() * share + zero, shape, how="bilinear")
+        scale = pos.coords.new_tensor([(side + 1) / 2 / old for side, old in zip(shape, self.train_grid, strict=True)])
+        return interpolation_weights(pos.offsets() * scale + zero, shape, mode="bilinear")
 
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Relative:
-        """The table seen as a picture and resampled, as Swin does; another thing than fitting coordinates."""
+    def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> RelativeBias:
+        """Returns a copy with its table resampled as an image, as Swin does; not the same as interpolating coordinates."""
         new = deepcopy(self)
-        spans = 2 * grid[0] - 1, 2 * grid[1] - 1
-        new.table = nn.Parameter(torch.stack([resample(table, spans, how=how) for table in self.table.detach()]))
+        shape = 2 * grid[0] - 1, 2 * grid[1] - 1
+        new.table = nn.Parameter(torch.stack([resize_table(table, shape, mode=mode) for table in self.table.detach()]))
         return new

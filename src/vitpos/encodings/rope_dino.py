@@ -1,30 +1,37 @@
-"""DINOv3's rotary positions (Siméoni et al., 2025): unit coordinates, moved about in training."""
+"""DINOv3's rotary position embedding (Siméoni et al., 2025): coordinates from −1 to 1, augmented in training."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, positive
-from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
+from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation, check_head_dim, pair_factors, rotate_pairs
+from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
-class RopeDino(Rotary):
-    """Axial rotary positions on coordinates from −1 to 1, which training may shift, jitter and rescale.
+class RoPEDINO(Rotary):
+    """Rotates by coordinates from −1 to 1, which training may shift, jitter and rescale; nothing is learned.
 
-    Periods base^(t/(d/4)), angle = 2π·coordinate/period, rows first. Pairs are neighbouring channels here, where the
-    release pairs channel t with t + d/2: the same function after a fixed reordering of the rows of W_q and W_k. In
-    training every pass draws anew: ``shift`` adds up to ±shift to each axis, ``jitter`` and ``rescale`` multiply each
-    axis, or both together, by a factor between 1/x and x, uniform in its logarithm.
+    Periods base^(t/(d/4)), angle = 2π·coordinate/period, rows first. Pairs are neighboring channels, whereas the published
+    code pairs channel t with t + d/2: the same function after a fixed permutation of the rows of W_q and W_k. In training
+    the augmentation is sampled anew for every forward pass.
+
+    Args:
+        base: Base of the periods.
+        shift_coords: Adds a number from −shift to shift to each axis.
+        jitter_coords: Multiplies each axis by a factor from 1/jitter to jitter, log-uniform.
+        rescale_coords: Multiplies both axes by one factor from 1/rescale to rescale, log-uniform.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
+            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
-    source = "Siméoni et al. (DINOv3), arXiv 2025"
+    paper = "Siméoni et al. (DINOv3), arXiv 2025"
     traits = ("relative",)
 
     def __init__(
@@ -32,54 +39,57 @@ class RopeDino(Rotary):
         geometry: Geometry,
         *,
         base: float = 100.0,
-        shift: float = 0.0,
-        jitter: float = 1.0,
-        rescale: float = 2.0,
-        prefix: Literal["origin", "content", "place", "centre"] = "centre",
+        shift_coords: float = 0.0,
+        jitter_coords: float = 1.0,
+        rescale_coords: float = 2.0,
+        prefix_mode: PrefixMode = "center",
     ):
-        super().__init__(geometry, prefix)
-        positive("rope_dino", base=base)
-        width = head_width("rope_dino", geometry)
-        if shift < 0 or jitter < 1 or rescale < 1:
+        super().__init__(geometry, prefix_mode)
+        check_positive("rope_dino", base=base)
+        self.head_dim, self.base = check_head_dim("rope_dino", geometry), base
+        if shift_coords < 0 or jitter_coords < 1 or rescale_coords < 1:
             raise UserError(
-                f"encoding 'rope_dino' got shift={shift}, jitter={jitter}, rescale={rescale}; "
-                "take a shift from 0 and factors from 1"
+                f"encoding 'rope_dino' got shift_coords={shift_coords}, jitter_coords={jitter_coords}, "
+                f"rescale_coords={rescale_coords}; choose a shift of 0 or more and factors of 1 or more"
             )
-        self.width, self.base = width, base
-        self.shift, self.jitter, self.rescale = shift, jitter, rescale
+        self.shift_coords, self.jitter_coords, self.rescale_coords = shift_coords, jitter_coords, rescale_coords
 
-    def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """In training, the same places with tables of this pass alone, so that its one draw serves all layers."""
-        return x, replace(pos) if self._drawing else pos
+    def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """In training, returns positions with a cache of their own, so that one sample serves all layers of a pass."""
+        return x, replace(pos) if self._augments else pos
 
     @property
-    def _drawing(self) -> bool:
-        return self.training and not (self.shift == 0 and self.jitter == self.rescale == 1)
+    def _augments(self) -> bool:
+        return self.training and not (self.shift_coords == 0 and self.jitter_coords == self.rescale_coords == 1)
 
-    def waves(self) -> Tensor:
-        """Rows alone, then columns alone, the same in all layers and heads; patches are those of the training grid."""
-        size = 2 * math.pi * self.base ** (-torch.arange(self.width // 4) / (self.width // 4))
-        return waves_on(size, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
+    def frequencies(self) -> Tensor:
+        """Returns (depth, H, d/2, 2): rows only, then columns only, in radians per cell of the training grid."""
+        count = self.head_dim // 4
+        values = 2 * math.pi * self.base ** (-torch.arange(count) / count)
+        return frequencies_on_grid(values, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
-        """One table of angles for all layers and heads."""
-        key = ("rope_dino", self.width, self.base, tuple(self.middle), self.geometry.grid, dtype, self._drawing)
-        return pos.table(key, lambda: self._turn(pos, dtype)) if self.place is None else self._turn(pos, dtype)
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
+        """Returns the rotation at these positions, the same in all layers and heads."""
+        make = partial(self._factors, pos, dtype)
+        name = "augmented factors" if self._augments else "factors"
+        factors = self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
+        return partial(rotate_pairs, factors)
 
-    def _turn(self, pos: Positions, dtype: torch.dtype) -> Turn:
-        unit = self.coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
-        if self._drawing:
-            draw = pos.table("rope_dino draw", lambda: torch.rand(5, device=unit.device) * 2 - 1)
-            unit = unit + self.shift * draw[3:]
-            unit = unit * torch.exp(draw[:2] * math.log(self.jitter) + draw[2] * math.log(self.rescale))
-        count = self.width // 4
+    def _factors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        unit = self.centered_coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
+        if self._augments:
+            sample = self.cached(pos, "sample", lambda: torch.rand(5, device=unit.device) * 2 - 1)
+            unit = unit + self.shift_coords * sample[3:]
+            log_scale = sample[:2] * math.log(self.jitter_coords) + sample[2] * math.log(self.rescale_coords)
+            unit = unit * torch.exp(log_scale)
+        count = self.head_dim // 4
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
         angles = 2 * math.pi * unit[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
-        return turn_pairs(angles.flatten(2)[:, None], dtype)
+        return pair_factors(angles.flatten(2)[:, None], dtype)
 
 
-def waves_on(size: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(2·d/4, 2): radians per row and per column of frequencies (d/4,) of coordinates from −1 to 1; rows alone first."""
-    still = torch.zeros_like(size)
-    rows, columns = (2 / side * size for side in grid)
-    return torch.stack([torch.cat([rows, still]), torch.cat([still, columns])], -1)
+def frequencies_on_grid(values: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Converts frequencies (d/4,) of coordinates from −1 to 1 to radians per row and per column (d/2, 2), rows first."""
+    zeros = torch.zeros_like(values)
+    rows, columns = (2 / side * values for side in grid)
+    return torch.stack([torch.cat([rows, zeros]), torch.cat([zeros, columns])], -1)

@@ -1,50 +1,50 @@
-"""Rotary positions with learned, mixed frequencies (RoPE-Mixed; Heo et al., ECCV 2024)."""
+"""Rotary position embedding with learned, mixed frequencies (RoPE-Mixed; Heo et al., ECCV 2024)."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, positive
-from vitpos.encodings.rotary import Rotary, Turn, head_width, turn_pairs
+from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation, check_head_dim, pair_factors, rotate_pairs
+from vitpos.encodings.base import Geometry, check_positive
 from vitpos.positions import Positions
 
 
-class RopeMixed(Rotary):
-    """Every pair of channels turned by its own learned mixture of row and column, per layer and head.
+class RoPEMixed(Rotary):
+    """Rotates every pair of channels by its own learned combination of row and column, per layer and head.
 
-    Angle of pair t = ωx_t·column + ωy_t·row, t = 0 … d/2 − 1. Magnitudes start at base^(−t/(d/4)), once in a random
-    direction per head and once at a right angle to it, so that each head starts as a rotated axial RoPE.
+    The angle of pair t is ωx_t·column + ωy_t·row, t = 0 … d/2 − 1. Frequencies start with magnitudes base^(−t/(d/4)),
+    once along a random direction per head and once at a right angle to it, so that each head starts as a rotated axial
+    RoPE.
+
+    Args:
+        base: Base of the initial frequencies.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
+            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
-    source = "Heo et al., ECCV 2024"
+    paper = "Heo et al., ECCV 2024"
     traits = ("relative", "trained")
 
-    def __init__(
-        self,
-        geometry: Geometry,
-        *,
-        base: float = 10.0,
-        prefix: Literal["origin", "content", "place", "centre"] = "origin",
-    ):
-        super().__init__(geometry, prefix)
-        positive("rope_mixed", base=base)
-        width = head_width("rope_mixed", geometry)
-        size = base ** (-torch.arange(width // 4) / (width // 4))  # (d/4,)
+    def __init__(self, geometry: Geometry, *, base: float = 10.0, prefix_mode: PrefixMode = "origin"):
+        super().__init__(geometry, prefix_mode)
+        check_positive("rope_mixed", base=base)
+        count = check_head_dim("rope_mixed", geometry) // 4
+        size = base ** (-torch.arange(count) / count)  # (d/4,)
         direction = 2 * math.pi * torch.rand(geometry.depth, geometry.heads, 1)
         column = torch.cat([size * direction.cos(), size * (direction + math.pi / 2).cos()], -1)
         row = torch.cat([size * direction.sin(), size * (direction + math.pi / 2).sin()], -1)
-        self.frequencies = nn.Parameter(torch.stack([row, column], 2))  # (depth, H, 2, d/2), row before column
+        self.mixed_frequencies = nn.Parameter(torch.stack([row, column], 2))  # (depth, H, 2, d/2), row before column
 
-    def waves(self) -> Tensor:
-        """What each layer and head learned."""
-        return self.frequencies.detach().mT
+    def frequencies(self) -> Tensor:
+        """Returns the learned frequencies: (depth, H, d/2, 2)."""
+        return self.mixed_frequencies.detach().mT
 
-    def turn(self, pos: Positions, layer: int, dtype: torch.dtype) -> Turn:
-        """Angles of this layer's heads, in float32 or better."""
-        coords = self.coords(pos, dtype)
-        angles = coords[:, None] @ self.frequencies[layer].to(coords.dtype)  # (B|1, H, N, d/2)
-        return turn_pairs(angles, dtype)
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
+        """Returns the rotation at these positions by the frequencies of a layer."""
+        coords = self.centered_coords(pos, dtype)
+        angles = coords[:, None] @ self.mixed_frequencies[layer].to(coords.dtype)  # (B|1, H, N, d/2)
+        return partial(rotate_pairs, pair_factors(angles, dtype))

@@ -1,4 +1,4 @@
-"""Fixed 2-D sines and cosines (MoCo-v3, 2021; MAE, 2022)."""
+"""Fixed 2-D sine-cosine position embeddings (MoCo-v3, 2021; MAE, 2022)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
 class Sinusoidal(PositionEncoding):
-    """Fixed sines and cosines of row and column, added to the tokens: nothing is trained.
+    """Adds fixed sines and cosines of row and column to the patch tokens; nothing is learned.
 
-    With K = D/4 frequencies ω_k = temperature^(−k/K) a place gets [sin row·ω, sin column·ω, cos row·ω, cos column·ω]
-    in timm's ``layout``, [sin row·ω, cos row·ω, sin column·ω, cos column·ω] in MoCo-v3's and MAE's. The inner product of
-    two vectors depends on the offset of their places alone. MoCo-v3's code calls the row "w", which on grids that are not
-    square also swaps the sides: that is not kept. On small grids a temperature of 10 to 100 spreads the waves better.
+    With K = D/4 frequencies ω_k = temperature^(−k/K), the vector is [sin row·ω, sin column·ω, cos row·ω, cos column·ω] in
+    timm's layout and [sin row·ω, cos row·ω, sin column·ω, cos column·ω] in that of MoCo-v3 and MAE. The inner product of
+    two vectors depends only on the offset of their positions. MoCo-v3's code swaps rows and columns, which matters on
+    non-square grids; this class does not.
+
+    Args:
+        temperature: Base of the geometric progression of wavelengths; 10 to 100 suits small grids.
+        layout: Order of the channels.
     """
 
-    source = "Chen et al. (MoCo-v3), ICCV 2021; He et al. (MAE), CVPR 2022"
+    paper = "Chen et al. (MoCo-v3), ICCV 2021; He et al. (MAE), CVPR 2022"
 
     def __init__(
         self,
@@ -31,23 +35,22 @@ class Sinusoidal(PositionEncoding):
         layout: Literal["timm", "moco"] = "timm",
     ):
         super().__init__()
-        positive("sinusoidal", temperature=temperature)
+        check_positive("sinusoidal", temperature=temperature)
         if geometry.dim % 4:
             raise UserError(
-                f"encoding 'sinusoidal' needs a width that 4 divides, not {geometry.dim}; change the model's dim"
+                f"encoding 'sinusoidal' needs a width divisible by 4, not {geometry.dim}; change the model's dim"
             )
         self.dim, self.temperature, self.layout = geometry.dim, temperature, layout
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the waves at its place."""
-        key = ("sinusoidal", self.dim, self.temperature, self.layout, x.dtype)
-        return x + where_known(pos.table(key, lambda: self._waves(pos.coords, x.dtype)), pos)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the sines and cosines of each token's row and column: (B|1, N, D)."""
+        return None if layer else self.cached(pos, "vectors", lambda: self._vectors(pos.coords, dtype), dtype)
 
-    def _waves(self, coords: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B|1, N, 2) → (B|1, N, D), the angles in float32 or better."""
+    def _vectors(self, coords: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B|1, N, 2) → (B|1, N, D), with the angles in float32 or better."""
         count = self.dim // 4
         coords = coords.to(torch.promote_types(dtype, torch.float32))
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
         angles = coords[..., None] * self.temperature ** (-steps / count)  # (B|1, N, 2, K)
-        waves = torch.stack([angles.sin(), angles.cos()], 2 if self.layout == "timm" else 3)
-        return waves.flatten(2).to(dtype)
+        values = torch.stack([angles.sin(), angles.cos()], 2 if self.layout == "timm" else 3)
+        return values.flatten(2).to(dtype)

@@ -1,40 +1,42 @@
-"""Sines and cosines of the token's index (Vaswani et al., 2017)."""
+"""Sine and cosine of the token index (Vaswani et al., NeurIPS 2017)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, positive, where_known
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 
 class Sinusoidal1d(PositionEncoding):
-    """Fixed sines and cosines of the row-major index of the cell, added to the tokens: two dimensions read as one.
+    """Adds fixed sines and cosines of the row-major index of the grid cell: the grid is treated as a sequence.
 
-    PE[p, 2i] = sin(p/temperature^(2i/D)), PE[p, 2i + 1] = cos(the same). A place knows its index, not its row: on a grid
-    of other columns the same index lies elsewhere, which is why the class declares itself grid-blind.
+    PE[p, 2i] = sin(p/temperature^(2i/D)), PE[p, 2i + 1] = cos(p/temperature^(2i/D)). The index does not give the row: on
+    a grid with another number of columns the same index lies elsewhere.
+
+    Args:
+        temperature: Base of the geometric progression of wavelengths.
     """
 
-    source = "Vaswani et al., NeurIPS 2017"
+    paper = "Vaswani et al., NeurIPS 2017"
     traits = ("grid-blind", "by-cell")
 
     def __init__(self, geometry: Geometry, *, temperature: float = 10000.0):
         super().__init__()
-        positive("sinusoidal1d", temperature=temperature)
+        check_positive("sinusoidal1d", temperature=temperature)
         if geometry.dim % 2:
             raise UserError(f"encoding 'sinusoidal1d' needs an even width, not {geometry.dim}; change the model's dim")
         self.dim, self.temperature = geometry.dim, temperature
 
-    def embed(self, x: Tensor, pos: Positions) -> Tensor:
-        """Adds to each token the waves at its index."""
-        key = ("sinusoidal1d", self.dim, self.temperature, x.dtype)
-        return x + where_known(pos.table(key, lambda: self._waves(pos.cells, x.dtype)), pos)
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the sines and cosines of each token's index: (B|1, N, D)."""
+        return None if layer else self.cached(pos, "vectors", lambda: self._vectors(pos.cells, dtype), dtype)
 
-    def _waves(self, cells: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B|1, N) → (B|1, N, D)."""
+    def _vectors(self, index: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B|1, N) → (B|1, N, D), with the angles in float32 or better."""
         wide = torch.promote_types(dtype, torch.float32)
-        steps = torch.arange(0, self.dim, 2, device=cells.device, dtype=wide)
-        angles = cells[..., None] * self.temperature ** (-steps / self.dim)  # (B|1, N, D/2)
+        steps = torch.arange(0, self.dim, 2, device=index.device, dtype=wide)
+        angles = index[..., None] * self.temperature ** (-steps / self.dim)  # (B|1, N, D/2)
         return torch.stack([angles.sin(), angles.cos()], -1).flatten(2).to(dtype)

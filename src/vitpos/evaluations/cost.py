@@ -20,7 +20,7 @@ from vitpos.data.base import Dataset
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
-from vitpos.models.attend import twice_differentiable
+from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
 
 
@@ -49,7 +49,7 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
         plain.encoding = ENCODINGS.build("none", model.geometry)
     taken = [[_time(rival, images, labels) for rival in rivals] for _ in range(steps + 1)][1:]
     peak = _peak(model, images, labels)
-    with FlopCounterMode(display=False) as counter, torch.no_grad(), twice_differentiable():
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), double_backward_attention():
         model.eval()(images[:1])
     numbers = {
         "parameters": sum(p.numel() for p in model.parameters()),

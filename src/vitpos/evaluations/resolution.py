@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.data.shapes import stretched
-from vitpos.encodings.tables import parse_how
+from vitpos.encodings.protocols import ntk_scaled
+from vitpos.encodings._table import parse_mode
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
@@ -73,8 +74,8 @@ def resolution(
         raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
     few = data.some(limit)
     if tables is not None:
-        parse_how(tables)  # also where there is no table that would be resampled by it
-        model = model.resized(grid, how=tables)
+        parse_mode(tables)  # also where there is no table that would be resampled by it
+        model = model.resized(grid, mode=tables)
     model, show, positions = _prepared(model, data, grid, protocol, coordinates)
     if tune:
         model = _tuned(model, data, show, positions, tune, rate)
@@ -140,7 +141,7 @@ def _prepared(
     positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
-        model.encoding = model.encoding.slowed(max(new / old for new, old in zip(grid, model.span, strict=True)))
+        model.encoding = ntk_scaled(model.encoding, max(new / old for new, old in zip(grid, model.span, strict=True)))
     if protocol == "resize":
         return model, partial(stretched, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # patches before; below 0: cut off

@@ -50,7 +50,7 @@ def shuffle(
         raise UserError("evaluation 'shuffle' needs grid=(rows, columns) for a model without patches")
     if not 0 <= ratio <= 1:
         raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a share from 0 to 1")
-    can_be_told = isinstance(model, PatchClassifier) and model.encoding.can_be_told
+    can_be_told = isinstance(model, PatchClassifier) and model.encoding.unknown_vector() is not None
     if (positions == "told" and not can_be_told) or (positions == "follow" and not own):
         return {}
     generator = generator_of(seed)

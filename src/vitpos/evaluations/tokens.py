@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.models.attention import embed
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import split
 
@@ -28,7 +29,7 @@ def tokens(model: Classifier, data: Dataset) -> dict[str, float]:
             images = data.test.images[start : start + 500].to(model.project.weight.device)
             pixels = split(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
             x = model.patch_tokens(data.inputs(images))
-            placed = model.encoding.embed(x, model.positions(images))
+            placed = embed(model.encoding, x, model.positions(images), 0)
             blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
             sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)]).cpu()
     blank, before, after = (sums / len(data.test)).tolist()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.learned import Learned
-from vitpos.encodings.relative import Relative
+from vitpos.encodings.relative import RelativeBias
 from vitpos.errors import UserError
 from vitpos.models.base import PatchClassifier
 from vitpos.models.resnet import ResNet
@@ -76,7 +76,7 @@ def timm_names(model: nn.Module) -> dict[str, Pieces]:
         case Swin():
             names = _renamed(model, SWIN)
             for index, stage in enumerate(model.stages):
-                if isinstance(stage.encoding, Relative):
+                if isinstance(stage.encoding, RelativeBias):
                     del names[f"layers.{index}.encoding.table"]
                     for layer, table in enumerate(stage.encoding.table.detach()):  # (2R−1, 2C−1, H)
                         name = f"layers.{index}.blocks.{layer}.attn.relative_position_bias_table"

@@ -1,11 +1,11 @@
-"""Image classifiers: one file each, one line here. Each is built as ``Model(image, classes, encoding, **options)``."""
+"""The registry of image classifiers, each built as ``Model(image_shape, num_classes, encoding, **options)``."""
 
 from vitpos.catalog import Catalog
 
 MODELS = Catalog(
     "model",
     {
-        "attention": "vitpos.models.attention:Attention",
+        "minimal": "vitpos.models.minimal:MinimalAttention",
         "vit": "vitpos.models.vit:ViT",
         "swin": "vitpos.models.swin:Swin",
         "cnn": "vitpos.models.cnn:CNN",

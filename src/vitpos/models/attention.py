@@ -1,38 +1,270 @@
-"""The minimal attention model of the MNIST jigsaw experiment."""
+"""Self-attention with any position encoding: the one implementation that all models share.
+
+Only this module deals with prefix tokens and hidden positions. A pair of tokens of which one is hidden gets the plain
+q·k/√d: no bias and no rotation.
+"""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+import math
+from functools import partial
+from typing import Literal, NamedTuple, cast
 
-from vitpos.errors import UserError
-from vitpos.models.attend import SelfAttention
-from vitpos.models.base import PatchClassifier, Shape
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding, pad_prefix, total
+from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights, TokenBias
 from vitpos.positions import Positions
 
+QKNorm = Literal["cosine", "layernorm"] | None
 
-class Attention(PatchClassifier):
-    """One layer of one-head attention over patches, no norm, mean over tokens, a feed-forward classifier."""
+double_backward_attention = partial(sdpa_kernel, SDPBackend.MATH)
+"""A context in which gradients can be differentiated again: the fused kernels have no double backward."""
 
-    def __init__(
-        self,
-        image: Shape,
-        classes: int,
-        encoding: str = "none",
-        *,
-        patch: int | tuple[int, int] = 4,
-        dim: int = 64,
-        hidden: int = 128,
-        residual: bool = False,
-    ):
-        super().__init__(image, encoding, patch=patch, dim=dim, heads=1, depth=1)
-        if hidden < 1:
-            raise UserError(f"model 'attention' got hidden={hidden}; choose 1 or more")
-        self.residual = residual
-        self.attention = SelfAttention(dim, 1)
-        self.head = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
-    def encode(self, x: Tensor, pos: Positions) -> Tensor:
-        """The one layer."""
-        x = self.encoding.refresh(x, pos, 0)
-        y = self.attention(x, self.encoding, pos, 0)
-        return x + y if self.residual else y
+def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
+    """Returns the patch tokens (B, N, D) as they enter block ``layer``: with the encoding's vectors, then updated.
+
+    A hidden token gets no vector; at layer 0 it gets the encoding's unknown vector instead, if there is one.
+    """
+    vectors = _vectors(encoding, pos, layer, x.dtype)
+    return encoding.update(x if vectors is None else x + vectors, pos, layer)
+
+
+def _vectors(encoding: PositionEncoding, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+    vectors = encoding.vectors(pos, layer, dtype)
+    if not pos.hiding:
+        return vectors
+    known = pos.known[..., None]
+    unknown = encoding.unknown_vector() if layer == 0 else None
+    masked = None if vectors is None else vectors.where(known, 0)
+    return total([masked, None if unknown is None else torch.where(known, 0, unknown)])
+
+
+def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> tuple[Tensor, bool]:
+    """Returns the vectors (B|1, N, D) that are added to the tokens at the input, and whether nothing else is done there.
+
+    They have the width, dtype and device of tokens ``like`` (…, D). An update that depends on content, such as a
+    convolution, is left out, and the second value is then False.
+    """
+    zeros = like.new_zeros(1, pos.cells.shape[1], like.shape[-1])
+    vectors = _vectors(encoding, pos, 0, like.dtype)
+    vectors = zeros if vectors is None else zeros + vectors
+    content = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
+    with torch.no_grad():
+        change = encoding.update(content, pos, 0) - encoding.update(zeros, pos, 0)
+    if not torch.allclose(change, content, atol=1e-6):
+        return vectors, False
+    return encoding.update(vectors, pos, 0), True
+
+
+def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, prefix: int) -> Tensor:
+    """Returns tokens (B, T, D) with :func:`embed` applied to all but the first ``prefix``; ``x`` itself if unchanged."""
+    patches = x[:, prefix:]
+    embedded = embed(encoding, patches, pos, layer)
+    if embedded is patches:
+        return x
+    return torch.cat([x[:, :prefix], embedded], 1) if prefix else embedded
+
+
+class AttentionInputs(NamedTuple):
+    """q and k (B, H, T, e) after rotation and the bias (B|1, H|1, T, T), or the logits (B, H, T, T) in their place."""
+
+    q: Tensor
+    k: Tensor
+    bias: Tensor | None
+    logits: Tensor | None = None
+
+
+def attention_inputs(
+    q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
+) -> AttentionInputs:
+    """Applies an encoding to q and k (B, H, T, d): rotation, bias, and the masking of hidden positions.
+
+    ``x`` (B, T, D) are the tokens that enter attention, needed by encodings with a `TokenBias` only.
+    """
+    if not pos.hiding and (logits := _fused_logits(q, k, encoding, pos, layer)) is not None:
+        return AttentionInputs(q, k, None, logits)
+    prefix = q.shape[2] - pos.cells.shape[1]
+    bias = _bias(q, k, encoding, pos, layer, x)
+    if "rotate" not in encoding.hooks:
+        return AttentionInputs(q, k, bias)
+    patches = q[:, :, prefix:], k[:, :, prefix:]
+    rotated = encoding.rotate(*patches, pos, layer)
+    if rotated[0] is patches[0] and rotated[1] is patches[1]:
+        return AttentionInputs(q, k, bias)
+    q2, k2 = (_with_prefix(whole[:, :, :prefix], part) for whole, part in zip((q, k), rotated, strict=True))
+    plain_prefix = encoding.unrotated_prefix and prefix > 0
+    if pos.hiding or plain_prefix:
+        known = F.pad(pos.known, (prefix, 0), value=not plain_prefix)  # (B|1, T)
+        keep = (known[:, :, None] & known[:, None])[:, None]
+        undo = ((q @ k.mT - q2 @ k2.mT) * q.shape[-1] ** -0.5).masked_fill(keep, 0)
+        bias = undo if bias is None else bias + undo
+    return AttentionInputs(q2, k2, bias)
+
+
+def _fused_logits(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor | None:
+    acting = [part for part in encoding.parts if part.hooks.intersection(ATTENTION_HOOKS)]
+    if len(acting) == 1 and "fused_logits" in acting[0].hooks:
+        return cast(FusedLogits, acting[0]).fused_logits(q, k, pos, layer)
+    return None
+
+
+def _bias(
+    q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None
+) -> Tensor | None:
+    """Returns the bias for all tokens (B|1, H|1, T, T), zero for patch pairs with a hidden position."""
+    count = pos.cells.shape[1]
+    biases = [encoding.bias(q, k, pos, layer)]
+    for part in encoding.parts:
+        if "token_bias" in part.hooks:
+            assert x is not None, "this encoding needs the tokens that enter attention"
+            biases.append(cast(TokenBias, part).token_bias(x[:, -count:], pos, layer))
+    bias = total(None if one is None else pad_prefix(one, q.shape[2]) for one in biases)
+    if bias is not None and pos.hiding:
+        prefix = q.shape[2] - count
+        bias = torch.where(F.pad(pos.pairs(), (prefix, 0, prefix, 0), value=True), bias, 0)
+    return bias
+
+
+def _with_prefix(prefix: Tensor, patches: Tensor) -> Tensor:
+    """Puts prefix tokens (B, H, P, d) in front of patches (B, H, N, e), with zeros in the channels that they lack."""
+    if not prefix.shape[2]:
+        return patches
+    return torch.cat([F.pad(prefix, (0, patches.shape[-1] - prefix.shape[-1])), patches], 2)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Returns softmax(q kᵀ/√d + bias) v with the fastest kernel for q, k (B, H, T, e), v (B, H, T, d) and the bias.
+
+    A bias (W, H|1, T, T) with W < B is repeated for each group of W images, as attention windows need it. The fused CPU
+    kernels have no gradient for a bias: if it needs one, the plain formula is faster.
+    """
+    scale = v.shape[-1] ** -0.5
+    if bias is not None and bias.requires_grad and torch.is_grad_enabled() and not q.is_cuda:
+        if len(bias) < len(q):
+            return add_per_window((q * scale) @ k.mT, bias).softmax(-1) @ v
+        q, k, bias = (x.flatten(0, 1) for x in (q, k, bias.expand(-1, q.shape[1], -1, -1)))
+        return torch.baddbmm(bias, q, k.mT, alpha=scale).softmax(-1).unflatten(0, v.shape[:2]) @ v
+    if bias is not None and 1 < len(bias) < len(q):
+        bias = bias.repeat(len(q) // len(bias), 1, 1, 1)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+
+
+def add_per_window(x: Tensor, windows: Tensor) -> Tensor:
+    """Returns x (B, …) plus ``windows`` (W, …), repeated for each group of W in the batch."""
+    return x + windows if len(x) == len(windows) else (x.unflatten(0, (-1, len(windows))) + windows).flatten(0, 1)
+
+
+def attention_logits(
+    q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
+) -> Tensor:
+    """Returns the logits (B, H, T, T) of q and k (B, H, T, d) with an encoding, as they enter the softmax."""
+    return _logits(attention_inputs(q, k, encoding, pos, layer, x), q.shape[-1])
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention over all tokens with a position encoding.
+
+    Args:
+        qk_norm: ``"cosine"`` normalizes q and k to length 1 and multiplies the logits by a learned scale per head, at
+            most 100 (Swin-v2); ``"layernorm"`` applies a LayerNorm to q and k of each head (ViT-22B).
+    """
+
+    def __init__(self, dim: int, heads: int, *, qk_norm: QKNorm = None):
+        super().__init__()
+        self.heads, self.qk_norm = heads, qk_norm
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+        if qk_norm == "cosine":
+            self.logit_scale = nn.Parameter(torch.full((heads,), math.log(10)))
+        elif qk_norm == "layernorm":
+            self.q_norm, self.k_norm = (nn.LayerNorm(dim // heads, eps=1e-6) for _ in range(2))
+
+    def forward(
+        self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, mask: Tensor | None = None
+    ) -> Tensor:
+        """(B, T, D) → (B, T, D); the first T − N tokens are prefix tokens.
+
+        ``mask`` (W, 1, T, T) is added to the logits of each group of W windows: −∞ where a token must not be attended to.
+        """
+        q, k, v = self.qkv_heads(x)
+        inputs = attention_inputs(q, k, encoding, pos, layer, x)
+        if inputs.logits is None and not _acts_after_softmax(encoding):
+            y = attention(inputs.q, inputs.k, v, _masked(inputs.bias, mask))
+        else:
+            logits = _logits(inputs, q.shape[-1])
+            weights = (logits if mask is None else add_per_window(logits, mask)).softmax(-1)
+            weights = mixed_weights(weights, encoding, pos, layer)
+            y = _add_values(weights @ v, weights, v, encoding, pos, layer)
+        return self.proj(y.transpose(1, 2).flatten(2))
+
+    def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
+        """Returns the logits (B, H, T, T) that ``forward`` passes to the softmax, for inspection."""
+        q, k, _ = self.qkv_heads(x)
+        return attention_logits(q, k, encoding, pos, layer, x)
+
+    def weights(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
+        """Returns the attention weights (B, H, T, T) that ``forward`` multiplies with v, for inspection."""
+        return mixed_weights(self.logits(x, encoding, pos, layer).softmax(-1), encoding, pos, layer)
+
+    def qkv_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns q, k and v (B, H, T, d), normalized if the model has a ``qk_norm``, before any position encoding."""
+        # unbound before transposing, so that the gradients of q, k and v are written side by side in one pass
+        q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
+        if self.qk_norm == "cosine":
+            scale = self.logit_scale.clamp(max=math.log(100)).exp() * q.shape[-1] ** 0.5  # attention divides by √d
+            q, k = F.normalize(q, dim=-1) * scale[:, None, None].to(q.dtype), F.normalize(k, dim=-1)
+        elif self.qk_norm == "layernorm":
+            q, k = self.q_norm(q), self.k_norm(k)
+        return q, k, v
+
+
+def _logits(inputs: AttentionInputs, width: int) -> Tensor:
+    if inputs.logits is not None:
+        return inputs.logits
+    return inputs.q @ inputs.k.mT * width**-0.5 + (0 if inputs.bias is None else inputs.bias)
+
+
+def _masked(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    """Returns the sum of a bias (B|1, H, T, T) and a window mask (W, 1, T, T); None if there is neither."""
+    if bias is None or mask is None:
+        return mask if bias is None else bias
+    return bias + mask if len(bias) == 1 else add_per_window(bias, mask)
+
+
+def _acts_after_softmax(encoding: PositionEncoding) -> bool:
+    return not encoding.hooks.isdisjoint(("mix_weights", "added_values"))
+
+
+def mixed_weights(weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
+    """Applies `MixesWeights` to weights (B, H, T, T), among patches with known positions; the others stay unchanged."""
+    count, pairs = pos.cells.shape[1], pos.pairs()
+    for part in encoding.parts:
+        if "mix_weights" in part.hooks:
+            among = weights[:, :, -count:, -count:]
+            sums = (among * pairs).sum(-1, keepdim=True)
+            normalized = among * pairs / sums.clamp_min(torch.finfo(sums.dtype).tiny)
+            mixed = cast(MixesWeights, part).mix_weights(normalized, pos, layer) * pairs
+            mixed = mixed * sums / mixed.sum(-1, keepdim=True).clamp_min(torch.finfo(sums.dtype).tiny)
+            among = torch.where(pairs, mixed, among)
+            rows = torch.cat([weights[:, :, -count:, : weights.shape[3] - count], among], 3)
+            weights = torch.cat([weights[:, :, : weights.shape[2] - count], rows], 2)
+    return weights
+
+
+def _add_values(
+    y: Tensor, weights: Tensor, v: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
+) -> Tensor:
+    """Adds what `ActsOnValues` parts contribute to the patch outputs y (B, H, T, d)."""
+    count = pos.cells.shape[1]
+    for part in encoding.parts:
+        if "added_values" in part.hooks:
+            among = weights[:, :, -count:, -count:]
+            among = among * pos.pairs() if pos.hiding else among
+            added = cast(ActsOnValues, part).added_values(among, v[:, :, -count:], pos, layer)
+            y = y + F.pad(added, (0, 0, y.shape[2] - count, 0))
+    return y

@@ -1,4 +1,4 @@
-"""What every evaluation, attack and probe may rely on: classifiers, and classifiers that see patches."""
+"""Base classes of models: classifiers, and classifiers that split images into patches."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ from torch import Tensor, nn
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.protocols import resized
 from vitpos.errors import UserError
+from vitpos.models.attention import embed
 from vitpos.patches import grid_of, pair, split
 from vitpos.positions import Positions
 
-Shape = tuple[int, int, int]  # channels, height, width of a picture
-Init = Literal["normal", "xavier"]  # how weights begin
+Shape = tuple[int, int, int]  # channels, height, width of an image
+Init = Literal["normal", "xavier"]
 
 
 class Classifier(nn.Module):
-    """Pictures (B, C, height, width) to logits (B, classes). Nothing of a batch is kept on the model."""
+    """Maps images (B, C, height, width) to logits (B, classes). Models keep no state between batches."""
 
     head: nn.Module
     defence: str = ""  # what its training did to gradients before they were used, as a spec
 
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """(B, D): what the head reads."""
+        """Returns the features (B, D) that enter the classification head."""
         raise NotImplementedError
 
     def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """(B, classes)."""
+        """Returns logits (B, classes)."""
         return self.head(self.features(images, positions))
 
     def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
-        """Logits and this batch's penalty: what training, DDP and compile wrap."""
+        """Returns logits and the extra loss of this batch; training, DDP and compile wrap this method."""
         return self.forward(images, positions), 0.0
 
 
 class PatchClassifier(Classifier):
-    """A classifier that cuts pictures into patches, projects each, and tells its encoding where they are."""
+    """A classifier that splits images into patches, projects each to a token, and applies a position encoding."""
 
-    by_slot: ClassVar[bool] = False  # whether the model itself goes by the slots of patches, as windows do
+    by_slot: ClassVar[bool] = False  # whether attention depends on the grid cells themselves, as windows do
 
     def __init__(
         self,
@@ -57,93 +59,93 @@ class PatchClassifier(Classifier):
         super().__init__()
         for name, value in (("dim", dim), ("heads", heads), ("depth", depth)):
             if value < 1:
-                raise UserError(f"a model with {name}={value} cannot be; choose 1 or more")
+                raise UserError(f"a model cannot have {name}={value}; choose 1 or more")
         if dim % heads:
-            raise UserError(f"a width of {dim} cannot be shared by {heads} heads; choose a dim that heads divides")
+            raise UserError(f"dim={dim} is not divisible by heads={heads}; choose a multiple")
         if len(image) != 3:
-            raise UserError(f"pictures of {image} cannot be; give channels, height and width")
+            raise UserError(f"an image shape of {image} is not (channels, height, width); give three numbers")
         channels, height, width = image
         self.patch = pair(patch)
         self.geometry = Geometry(dim, heads, depth, grid_of((height, width), self.patch), prefix)
-        self.span = self.geometry.grid  # the grid that was trained on: coordinates are in its patches
+        self.span = self.geometry.grid  # coordinates count its cells
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
         self.encoding = build_encoding(encoding, self.geometry)
 
     def positions(self, images: Tensor) -> Positions:
-        """The places of these pictures' patches: those of the training grid, another grid fitted into its span."""
+        """Returns the positions of the images' patches; another grid is interpolated into the training grid."""
         height, width = images.shape[2:]
         return Positions.of(grid_of((height, width), self.patch), fit=self.span, device=images.device)
 
-    def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Self:
-        """The same model for another grid: tables are resampled for good, everything else is fitted into the span."""
+    def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
+        """Returns a copy for another grid with position tables resampled; other encodings interpolate coordinates."""
         new = deepcopy(self)
-        new.encoding = self.encoding.resized(grid, how=how)
+        new.encoding = resized(new.encoding, grid, mode=mode)
         new.geometry = replace(self.geometry, grid=grid)
         return new
 
     def patch_tokens(self, images: Tensor) -> Tensor:
-        """(B, N, D): the patches projected, before anything is said of their places."""
+        """Returns the projected patches (B, N, D), before any position encoding."""
         return self.project(split(images, self.patch))
 
     def placed(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
-        """(B, N, D): patch tokens as they enter the first layer, and the places as the encoding arranged them."""
+        """Returns patch tokens (B, N, D) as they enter the first block, and positions as the encoding augmented them."""
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
             raise UserError(f"images of shape {shape} do not fit; give (batch, {self.channels}, height, width)")
         own = self.positions(images)
         pos = own if positions is None else positions
         x = self.patch_tokens(images)
-        places, batch = pos.cells.shape[1], max(len(pos.cells), len(pos.known))
-        if places != x.shape[1] or batch not in (1, len(x)):
+        count, batch = pos.cells.shape[1], max(len(pos.cells), len(pos.known))
+        if count != x.shape[1] or batch not in (1, len(x)):
             raise UserError(
-                f"positions of {places} places for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
-                "give a place for each patch, for one image or for all"
+                f"{count} positions for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
+                "give one per patch, for one image or for all"
             )
         if self.by_slot and pos.grid != own.grid:
-            told, cut = ("x".join(map(str, grid)) for grid in (pos.grid, own.grid))
+            given, needed = ("x".join(map(str, grid)) for grid in (pos.grid, own.grid))
             raise UserError(
-                f"positions on a {told} grid do not fit pictures of {cut} patches in a model with windows; "
-                "give them on the grid of the picture"
+                f"positions on a {given} grid do not fit images of {needed} patches in a model with windows; "
+                "give them on the grid of the image"
             )
-        x, pos = self.encoding.arrange(x, pos)
-        return self.encoding.embed(x, pos), pos
+        x, pos = self.encoding.augment(x, pos)
+        return embed(self.encoding, x, pos, 0), pos
 
     def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
-        """(B, T, D) after the last layer, prefix tokens first, and the places as the encoding arranged them."""
+        """Returns tokens (B, T, D) after the last block, prefix tokens first, and positions as augmented."""
         x, pos = self.placed(images, positions)
         return self.encode(x, pos), pos
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
-        """(B, N, D) patch tokens to (B, T, D): all layers."""
+        """Applies all blocks: patch tokens (B, N, D) → tokens (B, T, D)."""
         raise NotImplementedError
 
     def read(self, x: Tensor) -> Tensor:
-        """(B, T, D) to (B, D): what the head reads; the mean over patches unless overridden."""
+        """Pools tokens (B, T, D) to features (B, D); by default the mean over patches."""
         return x[:, self.geometry.prefix :].mean(1)
 
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """(B, D): what the head reads."""
+        """Returns the features (B, D) that enter the classification head."""
         return self.read(self.tokens(images, positions)[0])
 
     def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
-        """Logits and the encoding's penalty for this batch's places."""
+        """Returns logits and the encoding's penalty for this batch."""
         x, pos = self.tokens(images, positions)
-        return self.head(self.read(x)), self.encoding.penalty(pos, self.encoding)
+        return self.head(self.read(x)), self.encoding.penalty(pos)
 
 
 def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
-    """An encoding with random numbers of its own: one seed gives all encodings the same weights around them."""
+    """Builds an encoding from a random stream of its own, so that one seed gives the same other weights with any encoding."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch.initial_seed() + stream)
         return ENCODINGS.build(spec, geometry)
 
 
 def initialise(root: nn.Module, init: Init) -> None:
-    """First weights of all linear layers, biases of zero.
+    """Initializes the weights of all linear layers; biases are set to zero.
 
-    DeiT's truncated normal of .02, made for widths of hundreds; or Xavier's uniform ones, whose size goes by the width, so
-    that narrow models learn much sooner (q, k and v as one matrix, as in torch's own attention).
+    ``normal`` is DeiT's truncated normal with std 0.02, made for widths of hundreds; ``xavier`` scales with the width, so
+    that narrow models learn much faster (q, k and v count as one matrix, as in torch's own attention).
     """
     for module in root.modules():
         if isinstance(module, nn.Linear):
@@ -156,7 +158,7 @@ def initialise(root: nn.Module, init: Init) -> None:
 
 
 def refuse_encoding(model: str, spec: str) -> None:
-    """Refuses whatever tells places, for a model that has no tokens to tell them of."""
+    """Raises if a model without tokens is given an encoding that does anything."""
     traits = [set(ENCODINGS.describe(term.name).traits) for term in ENCODINGS.parse(spec)]
     if any("permutation-blind" not in known or "trained" in known for known in traits):
-        raise UserError(f"model {model!r} has no tokens to give {spec!r} to; set its encoding to 'none'")
+        raise UserError(f"model {model!r} has no tokens and cannot use encoding {spec!r}; set its encoding to 'none'")

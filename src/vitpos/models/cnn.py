@@ -1,4 +1,4 @@
-"""A small convolutional network: the baseline that builds neighbourhood in."""
+"""A small convolutional network, the baseline with built-in locality."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from vitpos.positions import Positions
 
 
 class CNN(Classifier):
-    """Two 3×3 convolutions, each halved by pooling, and a feed-forward classifier."""
+    """Two 3×3 convolutions, each followed by 2×2 max pooling, and an MLP classifier.
+
+    Args:
+        width: Channels of the first convolution; the second has twice as many.
+        hidden_dim: Width of the MLP.
+    """
 
     tokens = False
 
-    def __init__(self, image: Shape, classes: int, encoding: str = "none", *, width: int = 16, hidden: int = 128):
+    def __init__(self, image: Shape, classes: int, encoding: str = "none", *, width: int = 16, hidden_dim: int = 128):
         super().__init__()
         refuse_encoding("cnn", encoding)
-        if min(width, hidden) < 1:
-            raise UserError(f"model 'cnn' got width={width}, hidden={hidden}; choose 1 or more")
+        if min(width, hidden_dim) < 1:
+            raise UserError(f"model 'cnn' got width={width}, hidden_dim={hidden_dim}; choose 1 or more")
         channels, rows, columns = image
         self.conv1 = nn.Conv2d(channels, width, 3, padding=1)
         self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1)
-        self.dense = nn.Linear(2 * width * (rows // 4) * (columns // 4), hidden)
-        self.head = nn.Linear(hidden, classes)
+        self.dense = nn.Linear(2 * width * (rows // 4) * (columns // 4), hidden_dim)
+        self.head = nn.Linear(hidden_dim, classes)
 
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """(B, hidden). A picture has its places built in, so ``positions`` must not be given."""
-        assert positions is None, "a CNN has no tokens whose places could be told"
+        """Returns features (B, hidden_dim); ``positions`` must be None, because a CNN has no tokens."""
+        assert positions is None, "a CNN has no tokens and takes no positions"
         x = F.max_pool2d(F.relu(self.conv1(images)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
         return F.relu(self.dense(x.flatten(1)))

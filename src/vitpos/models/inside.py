@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
-from vitpos.models.attend import SelfAttention
+from vitpos.models.attention import SelfAttention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.vit import Bare, Block
 from vitpos.positions import Positions
@@ -37,11 +37,11 @@ class Attending:
 
     def weights(self) -> Tensor:
         """(B, H, T, T): how much each token takes of each; rows sum to 1."""
-        return self.logits().softmax(-1)
+        return self.module.weights(self.x, self.encoding, self.pos, self.layer)
 
     def queries_and_keys(self) -> tuple[Tensor, Tensor]:
         """(B, H, T, d) each, before anything is said of places."""
-        q, k, _ = self.module.prepared(self.x, self.encoding, self.layer)
+        q, k, _ = self.module.qkv_heads(self.x)
         return q, k
 
 

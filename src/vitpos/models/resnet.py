@@ -1,4 +1,4 @@
-"""The residual network (He et al., CVPR 2016), with bottlenecks: the convolutional peer of larger ViTs."""
+"""The residual network with bottleneck blocks (He et al., CVPR 2016), a convolutional baseline."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from vitpos.errors import UserError
 from vitpos.models.base import Classifier, Shape, refuse_encoding
 from vitpos.positions import Positions
 
-WIDER = 4  # how many times as many channels leave a bottleneck as pass through it
+EXPANSION = 4  # ratio of the output channels of a bottleneck to its inner channels
 
 
 class ResNet(Classifier):
-    """ResNet-50, or any other with bottlenecks: stages of residual convolutions, each at half the size and twice the width.
+    """ResNet-50 by default: stages of bottleneck blocks, each at half the resolution and twice the width.
 
-    A stage halves the size in the 3×3 convolution of its first block, as everybody's weights do, not in the 1×1 before it
-    as in the paper. ``stem`` is the 7×7 convolution and pooling that take a quarter of the size away, or for
-    pictures of 28 to 32 pixels a ``small`` one, a 3×3 convolution that takes nothing away.
+    A stage downsamples in the 3×3 convolution of its first block (v1.5, as in torchvision), not in the 1×1 convolution
+    before it as in the paper.
+
+    Args:
+        depths: Number of blocks of each stage.
+        width: Inner channels of the first stage.
+        stem: ``large``, a 7×7 convolution and pooling that divide the resolution by 4; ``small``, a 3×3 convolution without
+            downsampling, for images of 28 to 32 pixels.
     """
 
     tokens = False
@@ -49,10 +54,10 @@ class ResNet(Classifier):
         for index, depth in enumerate(depths):
             inner = width * 2**index
             strides = [2 if index else 1] + [1] * (depth - 1)
-            entering = [channels] + [WIDER * inner] * (depth - 1)
+            entering = [channels] + [EXPANSION * inner] * (depth - 1)
             blocks = (Bottleneck(*sizes, inner) for sizes in zip(entering, strides, strict=True))
             self.stages.append(nn.Sequential(*blocks))
-            channels = WIDER * inner
+            channels = EXPANSION * inner
         self.head = nn.Linear(channels, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -70,7 +75,7 @@ class Bottleneck(nn.Module):
 
     def __init__(self, channels: int, stride: int, inner: int):
         super().__init__()
-        outer = WIDER * inner
+        outer = EXPANSION * inner
         self.conv1 = nn.Conv2d(channels, inner, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(inner)
         self.conv2 = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=False)

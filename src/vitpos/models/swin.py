@@ -1,7 +1,9 @@
-"""The Swin Transformer (Liu et al., ICCV 2021): attention inside windows that shift, stages that merge patches."""
+"""The Swin Transformer (Liu et al., ICCV 2021): attention inside shifted windows, stages that merge patches."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -10,29 +12,38 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, PositionEncoding, parts
+from vitpos.encodings.base import ATTENTION_HOOKS, Geometry, PositionEncoding
+from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import UserError
+from vitpos.models.attention import QKNorm, embed
 from vitpos.models.base import Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
 from vitpos.patches import pair
 from vitpos.positions import Positions
 
-INSIDE = ("refresh", "prepare", "bias", "score", "rotate")  # hooks of an encoding that only windows can serve
-OUTSIDE = ("penalty", "advance")  # hooks that only the patch grid can serve
-
 
 class Swin(PatchClassifier):
-    """Swin-T, or any other Swin: attention inside windows that shift, in stages that halve the grid and double the width.
+    """Swin-T by default: attention inside shifted windows, in stages that halve the grid and double the width.
 
-    There are two kinds of places. ``encoding`` tells of those on the grid of patches, once, before the first stage:
-    whatever moves, hides or adds to tokens (``learned + mjp``). ``windows`` is an encoding of the places inside a window,
-    one for each stage: a relative bias as published, or any other; what it adds once, it adds at the start of its stage to
-    windows that are not shifted. Positions given from outside are those on the grid of patches; windows are cut by slots.
+    There are two position encodings. ``encoding`` acts on the whole patch grid, once before the first stage: whatever
+    augments, hides or adds to tokens (``learned + mjp``). ``window_encoding`` acts inside the windows, one instance per
+    stage: the relative bias as published, or any other; what it adds at the input it adds at the start of its stage to
+    windows that are not shifted. Positions passed to the model are those of the patch grid; windows follow grid cells.
 
-    A window larger than its stage's grid shrinks to it and does not shift. Where a grid is not made of whole windows it
-    is padded at its end with tokens that nobody sees (timm lets them be seen); odd grids are padded with zeros to be
-    merged.
+    A window larger than its stage's grid shrinks to it and is not shifted. A grid that is not a multiple of the window is
+    padded with masked tokens (timm does not mask them); odd grids are padded with zeros before merging.
+
+    Args:
+        patch: Patch size in pixels, one number or (height, width).
+        depths: Number of blocks of each stage.
+        heads: Number of heads of each stage.
+        window: Side of the windows in patches, one number or (rows, columns).
+        window_encoding: Spec of the position encoding inside windows.
+        drop_path: Rate of stochastic depth in the last block, linear from 0 in the first.
+        weight_init: DeiT's truncated normal with std 0.02, or Xavier's uniform.
+        qk_norm: Normalizes queries and keys: ``cosine`` attention with a learned scale per head (Swin-v2), or a
+            ``layernorm`` per head.
     """
 
     by_slot = True
@@ -48,14 +59,20 @@ class Swin(PatchClassifier):
         depths: tuple[int, ...] = (2, 2, 6, 2),
         heads: tuple[int, ...] = (3, 6, 12, 24),
         window: int | tuple[int, int] = 7,
-        windows: str = "relative",
-        mlp: float = 4.0,
+        window_encoding: str = "relative",
+        mlp_ratio: float = 4.0,
         drop_path: float = 0.2,
-        init: Literal["normal", "xavier"] = "normal",
+        weight_init: Literal["normal", "xavier"] = "normal",
+        qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
-        _check(dim, depths, heads, pair(window), mlp, drop_path)
+        _check(dim, depths, heads, pair(window), mlp_ratio, drop_path)
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
-        _refuse(encoding, self.encoding, INSIDE, "acts inside windows; give it to them: swin(windows={!r})")
+        _refuse(
+            encoding,
+            self.encoding,
+            self._acts_in_blocks,
+            "acts inside windows; give it to them: swin(window_encoding={!r})",
+        )
         self.patch_norm = nn.LayerNorm(dim)
         rates = torch.linspace(0, drop_path, sum(depths), device="cpu").tolist()
         ends = accumulate(depths, initial=0)
@@ -64,19 +81,36 @@ class Swin(PatchClassifier):
             grid = _halved(grid) if index else grid
             size = Windows.of(grid, pair(window), shifted=False).size
             inside = Geometry(dim * 2**index, heads[index], end - start, size)
-            told = build_encoding(windows, inside, stream=2 + index)
-            _refuse(windows, told, OUTSIDE, "acts on the whole grid; give it to the model's encoding: 'learned + {}'")
-            self.stages.append(Stage(inside, told, mlp, rates[start:end], init, merge=index > 0))
+            inner = build_encoding(window_encoding, inside, stream=2 + index)
+            _refuse(
+                window_encoding,
+                inner,
+                _trains,
+                "acts on the whole grid; give it to the model's encoding: 'learned + {}'",
+            )
+            self.stages.append(
+                Stage(inside, inner, mlp_ratio, rates[start:end], weight_init, merge=index > 0, qk_norm=qk_norm)
+            )
         self.norm = nn.LayerNorm(inside.dim)
         self.head = nn.Linear(inside.dim, classes)
-        initialise(self.head, init)
+        initialise(self.head, weight_init)
+
+    def _acts_in_blocks(self, part: PositionEncoding) -> bool:
+        """Whether an encoding acts inside attention or before any block but the first."""
+        pos, x = Positions.of(self.geometry.grid), torch.zeros(1, math.prod(self.geometry.grid), self.geometry.dim)
+        layers = range(1, self.geometry.depth)
+        return (
+            not part.hooks.isdisjoint(ATTENTION_HOOKS)
+            or any(part.vectors(pos, layer, x.dtype) is not None for layer in layers)
+            or any(part.update(x, pos, layer) is not x for layer in layers)
+        )
 
     def patch_tokens(self, images: Tensor) -> Tensor:
-        """(B, N, D): the patches projected and normed, before anything is said of their places."""
+        """Returns the projected and normalized patches (B, N, D), before any position encoding."""
         return self.patch_norm(super().patch_tokens(images))
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
-        """(B, N, D) to (B, N', D'): all stages, then the norm."""
+        """Applies all stages and the final norm: (B, N, D) → (B, N', D')."""
         x = x.unflatten(1, pos.grid)
         for stage in self.stages:
             x = stage(x)
@@ -84,23 +118,24 @@ class Swin(PatchClassifier):
 
 
 class Stage(nn.Module):
-    """Blocks on one grid, after merging the patches of the grid before it; every second block shifts its windows."""
+    """Blocks on one grid, after merging the patches of the previous stage; every second block shifts its windows."""
 
     def __init__(
         self,
         inside: Geometry,
         encoding: PositionEncoding,
-        mlp: float,
+        mlp_ratio: float,
         drop_paths: list[float],
         init: Init,
         *,
         merge: bool,
+        qk_norm: QKNorm,
     ):
         super().__init__()
         self.window, self.geometry, self.encoding = inside.grid, inside, encoding
         self.merge = Merge(inside.dim // 2) if merge else None
         self.blocks = nn.ModuleList(
-            WindowBlock(inside, int(inside.dim * mlp), rate, shifted=layer % 2 == 1)
+            WindowBlock(inside, int(inside.dim * mlp_ratio), rate, shifted=layer % 2 == 1, qk_norm=qk_norm)
             for layer, rate in enumerate(drop_paths)
         )
         for module in (self.merge, self.blocks):
@@ -108,39 +143,40 @@ class Stage(nn.Module):
                 initialise(module, init)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, R, C, D) of the grid before to (B, R', C', D') of this stage's."""
+        """(B, R, C, D) on the grid of the previous stage → (B, R', C', D') on that of this one."""
         if self.merge is not None:
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
         cut = windows.cut(x)
-        arranged, pos = self.encoding.arrange(cut, Positions.of(windows.size, device=x.device))
-        placed = self.encoding.embed(arranged, pos)
-        x = x if placed is cut else windows.join(placed)
+        tokens, pos = self.encoding.augment(cut, Positions.of(windows.size, device=x.device))
+        tokens = embed(self.encoding, tokens, pos, 0)
+        x = x if tokens is cut else windows.join(tokens)
         for layer, block in enumerate(self.blocks):
             x = block(x, self.encoding, pos, layer)
         return x
 
 
 class WindowBlock(Block):
-    """Attention inside windows and feed-forward, each after a norm and beside a residual."""
+    """A pre-norm block: attention inside windows and an MLP, each with a residual connection."""
 
-    def __init__(self, inside: Geometry, hidden: int, drop_path: float, *, shifted: bool):
-        super().__init__(inside.dim, inside.heads, hidden, drop_path, eps=1e-5)
+    def __init__(self, inside: Geometry, hidden: int, drop_path: float, *, shifted: bool, qk_norm: QKNorm):
+        super().__init__(inside.dim, inside.heads, hidden, drop_path, eps=1e-5, qk_norm=qk_norm)
         self.window, self.shifted = inside.grid, shifted
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """(B, R, C, D) → (B, R, C, D); ``pos`` are the places inside a window."""
+        """(B, R, C, D) → (B, R, C, D); ``pos`` are the positions inside a window."""
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=self.shifted)
-        cut = windows.cut(x)
-        fresh = encoding.refresh(cut, pos, layer)
-        x = x if fresh is cut else windows.join(fresh)
-        y = self.attention(self.norm1(fresh), encoding, pos, layer, windows.mask(x))
+        cut = tokens = windows.cut(x)
+        if layer:
+            tokens = embed(encoding, cut, pos, layer)
+            x = x if tokens is cut else windows.join(tokens)
+        y = self.attention(self.norm1(tokens), encoding, pos, layer, windows.mask(x))
         x = x + self.drop(windows.join(y))
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class Merge(nn.Module):
-    """Four neighbouring patches become one of twice the width; an odd grid is padded with zeros."""
+    """Merges 2×2 neighboring patches into one of twice the width; an odd grid is padded with zeros."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -151,7 +187,7 @@ class Merge(nn.Module):
         """(B, R, C, D) → (B, ⌈R/2⌉, ⌈C/2⌉, 2·D)."""
         x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
         x = x.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (B, R/2, 2, C/2, 2, D)
-        x = x.permute(0, 1, 3, 4, 2, 5).flatten(3)  # as published, the patch below comes before the one beside
+        x = x.permute(0, 1, 3, 4, 2, 5).flatten(3)  # as published, the patch below comes before the patch to the right
         return self.reduction(self.norm(x))
 
 
@@ -160,28 +196,38 @@ def _halved(grid: tuple[int, int]) -> tuple[int, int]:
 
 
 def _check(
-    dim: int, depths: tuple[int, ...], heads: tuple[int, ...], window: tuple[int, int], mlp: float, drop_path: float
+    dim: int,
+    depths: tuple[int, ...],
+    heads: tuple[int, ...],
+    window: tuple[int, int],
+    mlp_ratio: float,
+    drop_path: float,
 ) -> None:
-    """Refuses options that make no Swin."""
+    """Raises if the options do not define a model."""
     if not depths or len(depths) != len(heads) or min(*depths, *heads, *window) < 1:
         raise UserError(
             f"model 'swin' got depths={depths}, heads={heads}, window={window}; "
-            "give each stage a depth and a number of heads, and take 1 or more everywhere"
+            "give each stage a depth and a number of heads, all 1 or more"
         )
     for index, count in enumerate(heads):
         if dim * 2**index % count:
             raise UserError(
-                f"model 'swin': a width of {dim * 2**index} in stage {index + 1} cannot be shared by {count} heads; "
-                "choose a dim that they divide"
+                f"model 'swin': the width {dim * 2**index} of stage {index + 1} is not divisible by {count} heads; "
+                "choose another dim"
             )
-    if not 0 <= drop_path < 1 or mlp <= 0:
+    if not 0 <= drop_path < 1 or mlp_ratio <= 0:
         raise UserError(
-            f"model 'swin' got drop_path={drop_path}, mlp={mlp}; take a drop_path from 0 to below 1 and an mlp above 0"
+            f"model 'swin' got drop_path={drop_path}, mlp_ratio={mlp_ratio}; choose a drop_path from 0 to below 1 and an mlp_ratio above 0"
         )
 
 
-def _refuse(spec: str, encoding: PositionEncoding, hooks: tuple[str, ...], remedy: str) -> None:
-    """Refuses the terms of an encoding that act at hooks which are not served where it was given."""
-    for term, part in zip(ENCODINGS.parse(spec), parts(encoding), strict=True):
-        if any(part.acts(hook) for hook in hooks):
+def _refuse(spec: str, encoding: PositionEncoding, acts: Callable[[PositionEncoding], bool], remedy: str) -> None:
+    """Raises if a term of an encoding acts where Swin cannot serve it."""
+    for term, part in zip(ENCODINGS.parse(spec), encoding.parts, strict=True):
+        if acts(part):
             raise UserError(f"model 'swin' got {spec!r}, of which {str(term)!r} {remedy.format(str(term))}")
+
+
+def _trains(part: PositionEncoding) -> bool:
+    """Whether an encoding has a penalty or follows the progress of training."""
+    return "penalty" in part.hooks or isinstance(part, FollowsTraining)

@@ -9,18 +9,27 @@ from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
-from vitpos.models.attend import SelfAttention
+from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
 from vitpos.models.base import PatchClassifier, Shape, initialise
 from vitpos.positions import Positions
 
 
 class ViT(PatchClassifier):
-    """A ViT of any depth, width, heads and patch, with CLS or mean pooling, registers and drop-path.
+    """A Vision Transformer with any position encoding.
 
-    With ``pool="cls"`` the last block's answer is that of CLS alone: what an encoding says there of pairs of patches
-    reaches nobody, and in a model of one block such an encoding does nothing at all. Narrow models (a dim of 64) learn
-    much sooner from ``init="xavier"``, weights that go by the width, than from DeiT's .02. ``april`` leaves out the norm
-    before the first attention and both residuals of the first block, as the attack of that name needs it.
+    With ``pool="cls"`` only the CLS row of the last block's attention is used, so that a bias between patches has no
+    effect in the last block, and none at all in a model of one block.
+
+    Args:
+        patch: Patch size in pixels, one number or (height, width).
+        pool: Classifies from a CLS token or from the mean over patches.
+        registers: Number of register tokens (Darcet et al., ICLR 2024).
+        drop_path: Rate of stochastic depth in the last block, linear from 0 in the first.
+        weight_init: DeiT's truncated normal with std 0.02, or Xavier's uniform, which suits narrow models (dim 64).
+        april_block: Leaves out the norm before the first attention and both residuals of the first block, as the APRIL
+            attack needs it.
+        qk_norm: Normalizes queries and keys: ``cosine`` attention with a learned scale per head (Swin-v2), or a
+            ``layernorm`` per head (ViT-22B).
     """
 
     def __init__(
@@ -33,17 +42,18 @@ class ViT(PatchClassifier):
         dim: int = 192,
         depth: int = 6,
         heads: int = 3,
-        mlp: float = 4.0,
+        mlp_ratio: float = 4.0,
         pool: Literal["cls", "mean"] = "cls",
         registers: int = 0,
         drop_path: float = 0.0,
-        init: Literal["normal", "xavier"] = "normal",
-        april: bool = False,
+        weight_init: Literal["normal", "xavier"] = "normal",
+        april_block: bool = False,
+        qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
-        if not 0 <= drop_path < 1 or registers < 0 or mlp <= 0:
+        if not 0 <= drop_path < 1 or registers < 0 or mlp_ratio <= 0:
             raise UserError(
-                f"model 'vit' got drop_path={drop_path}, registers={registers}, mlp={mlp}; "
-                "take a drop_path from 0 to below 1, registers from 0 and an mlp above 0"
+                f"model 'vit' got drop_path={drop_path}, registers={registers}, mlp_ratio={mlp_ratio}; "
+                "choose a drop_path from 0 to below 1, 0 registers or more and an mlp_ratio above 0"
             )
         prefix = registers + (pool == "cls")
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads, depth=depth, prefix=prefix)
@@ -51,38 +61,41 @@ class ViT(PatchClassifier):
         tokens = torch.randn(prefix, dim) * 0.02  # CLS first, if any, then the registers
         self.prefix = nn.Parameter(tokens) if prefix else None
         rates = torch.linspace(0, drop_path, depth, device="cpu").tolist()
-        self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp), rate) for rate in rates)
-        if april:
-            self.blocks[0] = Bare(dim, heads, int(dim * mlp))
+        self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp_ratio), rate, qk_norm=qk_norm) for rate in rates)
+        if april_block:
+            self.blocks[0] = Bare(dim, heads, int(dim * mlp_ratio), qk_norm=qk_norm)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head = nn.Linear(dim, classes)
         for module in (self.project, self.blocks, self.head):
-            initialise(module, init)
+            initialise(module, weight_init)
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
-        """Prefix tokens in front, then every block, then the norm."""
+        """Prepends the prefix tokens, then applies every block and the final norm."""
         count = self.geometry.prefix
         if self.prefix is not None:
-            x = torch.cat([self.encoding.lead(self.prefix).expand(len(x), -1, -1), x], 1)  # (B, T, D)
+            added = self.encoding.prefix_vectors()
+            prefix = self.prefix if added is None else self.prefix + added
+            x = torch.cat([prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
         for layer, block in enumerate(self.blocks):
-            patches = x[:, count:]
-            fresh = self.encoding.refresh(patches, pos, layer)
-            x = x if fresh is patches else torch.cat([x[:, :count], fresh], 1)
+            if layer:
+                x = embed_tokens(self.encoding, x, pos, layer, count)
             x = block(x, self.encoding, pos, layer)
         return self.norm(x)
 
     def read(self, x: Tensor) -> Tensor:
-        """The CLS token, or the mean over patches."""
+        """Returns the CLS token, or the mean over patches."""
         return x[:, 0] if self.pool == "cls" else super().read(x)
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each after a norm and beside a residual."""
+    """A pre-norm transformer block: attention and MLP, each with a residual connection."""
 
-    def __init__(self, dim: int, heads: int, hidden: int, drop_path: float, *, eps: float = 1e-6):
+    def __init__(
+        self, dim: int, heads: int, hidden: int, drop_path: float, *, eps: float = 1e-6, qk_norm: QKNorm = None
+    ):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=eps)
-        self.attention = SelfAttention(dim, heads)
+        self.attention = SelfAttention(dim, heads, qk_norm=qk_norm)
         self.norm2 = nn.LayerNorm(dim, eps=eps)
         self.mlp = _mlp(dim, hidden)
         self.drop = DropPath(drop_path)
@@ -96,9 +109,9 @@ class Block(nn.Module):
 class Bare(nn.Module):
     """A first block without the norm before its attention and without residuals (APRIL; Lu et al., CVPR 2022)."""
 
-    def __init__(self, dim: int, heads: int, hidden: int):
+    def __init__(self, dim: int, heads: int, hidden: int, *, qk_norm: QKNorm = None):
         super().__init__()
-        self.attention = SelfAttention(dim, heads)
+        self.attention = SelfAttention(dim, heads, qk_norm=qk_norm)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = _mlp(dim, hidden)
 
@@ -112,7 +125,7 @@ def _mlp(dim: int, hidden: int) -> nn.Sequential:
 
 
 class DropPath(nn.Module):
-    """In training, leaves a branch out for a share of the images and scales the rest up (stochastic depth)."""
+    """Stochastic depth: in training, drops a residual branch for a fraction of the images and scales up the rest."""
 
     def __init__(self, rate: float):
         super().__init__()

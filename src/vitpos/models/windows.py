@@ -1,4 +1,4 @@
-"""Cutting a grid of tokens into windows that shift, and joining them again (Swin; Liu et al., ICCV 2021)."""
+"""Partition of a token grid into shifted windows and back (Swin; Liu et al., ICCV 2021)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from vitpos.positions import Positions
 
 @dataclass(frozen=True)
 class Windows:
-    """A grid cut into W windows of n places each: where they begin, and who in a window may see whom."""
+    """The partition of a grid into W windows of n tokens each, and the attention mask inside them."""
 
     grid: tuple[int, int]
     size: tuple[int, int]
-    shift: tuple[int, int]  # rows and columns by which windows begin later; what they leave out joins the last ones
+    shift: tuple[int, int]  # rows and columns by which windows are shifted, cyclically
 
     @staticmethod
     def of(grid: tuple[int, int], window: tuple[int, int], *, shifted: bool) -> Windows:
-        """Windows of a grid, no larger than it; ``shifted`` by half a window along the sides that have more than one."""
+        """Returns windows no larger than the grid; ``shifted`` by half a window along axes with more than one window."""
         rows, columns = (side // 2 if shifted and cells > side else 0 for cells, side in zip(grid, window, strict=True))
         size = min(window[0], grid[0]), min(window[1], grid[1])
         return Windows(grid, size, (rows, columns))
@@ -34,32 +34,32 @@ class Windows:
         return self._tile(F.pad(x, (0, 0, 0, columns, 0, rows)) if rows or columns else x)
 
     def join(self, x: Tensor) -> Tensor:
-        """(B·W, n, D) → (B, R, C, D): the inverse of ``cut``, without the padding."""
+        """(B·W, n, D) → (B, R, C, D): the inverse of ``cut``, without padding."""
         many = tuple(cells // side for cells, side in zip(self._padded, self.size, strict=True))
         x = x.unflatten(1, self.size).unflatten(0, (-1, *many)).transpose(2, 3)
         x = x.flatten(3, 4).flatten(1, 2)[:, : self.grid[0], : self.grid[1]]
         return x.roll(self.shift, (1, 2)) if any(self.shift) else x
 
     def mask(self, x: Tensor) -> Tensor | None:
-        """(W, 1, n, n) for tokens x: −∞ between those that only the shift or the padding brought together, else 0."""
+        """Returns (W, 1, n, n): −∞ between tokens that only the shift or the padding brought together, else 0; or None."""
         if not any(self.shift) and self._padded == self.grid:
             return None
         grid = Positions.of(self.grid, device=x.device)
-        return grid.table(("windows", self.size, self.shift, x.dtype), lambda: self._mask(x.device, x.dtype))
+        return grid.cached(("windows", self.size, self.shift, x.dtype), lambda: self._mask(x.device, x.dtype))
 
     def _mask(self, device: torch.device, dtype: torch.dtype) -> Tensor:
         rows, columns = (self._regions(axis, device) for axis in (0, 1))
         regions = self._tile((3 * rows[:, None] + columns)[None, ..., None])  # (W, n, 1)
-        apart = regions != regions.mT  # (W, n, n)
-        return torch.zeros_like(apart, dtype=dtype).masked_fill(apart, -torch.inf)[:, None]
+        different = regions != regions.mT  # (W, n, n)
+        return torch.zeros_like(different, dtype=dtype).masked_fill(different, -torch.inf)[:, None]
 
     def _regions(self, axis: int, device: torch.device) -> Tensor:
-        """0 where tokens lie beside their neighbours, 1 for what the shift brought to the end, 2 for padding."""
+        """Returns 0 for tokens next to their neighbors, 1 for those that the shift moved to the end, 2 for padding."""
         at, cells = torch.arange(self._padded[axis], device=device), self.grid[axis]
         return (at >= cells - self.shift[axis]).long() + (at >= cells)
 
     def _tile(self, x: Tensor) -> Tensor:
-        """(B, rows, columns, D), made of whole windows, → (B·W, n, D)."""
+        """(B, rows, columns, D), a multiple of the window, → (B·W, n, D)."""
         x = x.unflatten(2, (-1, self.size[1])).unflatten(1, (-1, self.size[0]))
         return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
 

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.data.base import Dataset
+from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import UserError, WorkError
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.base import Classifier
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending, gradients_of
 from vitpos.training.recipe import Recipe
@@ -55,6 +56,7 @@ def fit(
     yield State(done, snapshot(model, optimizer), {})
     device = next(model.parameters()).device
     augment, defend = augmenting(recipe.augment), defending(recipe.defence)
+    followers = [module for module in model.modules() if isinstance(module, FollowsTraining)]
     count = len(data.train)
     for epoch in range(done, recipe.epochs):
         model.train()  # whoever looked at the last state may have left it in evaluation
@@ -70,8 +72,8 @@ def fit(
             progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
             for group in optimizer.param_groups:
                 group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
-            if isinstance(model, PatchClassifier):
-                model.encoding.advance(progress)
+            for part in followers:
+                part.set_progress(progress)
             augment.advance(progress)
             optimizer.zero_grad()
             pieces = max(1, min(recipe.pieces, len(images) // 2))  # of two images or more, as batch norms need
@@ -138,7 +140,7 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
     for module_name, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             plain = name == "weight" and parameter.ndim >= 2 and "encoding" not in module_name.split(".")
-            (matrices if plain or getattr(module, "decays", False) else rest).append(parameter)
+            (matrices if plain or getattr(module, "weight_decay", False) else rest).append(parameter)
     return [{"params": matrices, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
 
 

@@ -1,0 +1,37 @@
+"""Projection onto the two principal directions, with exact gradients."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def project_on_principal_directions(vectors: Tensor, known: Tensor) -> Tensor:
+    """Projects vectors (B|1, N, D) onto the two principal directions of the known (B|1, N) ones: (B|1, N, 2).
+
+    As in the published code of MJP, the directions are those of the centered vectors, the vectors themselves are
+    projected, the sign of a direction is arbitrary, and the gradient flows through the directions too. They are computed
+    exactly, from the smaller of the two Gram matrices. A direction v of the covariance C with eigenvalue λ is to first
+    order v + (λ − C)⁺(C v − λ v), in which only the last C depends on the vectors: its value is v and its gradient that of
+    the direction.
+    """
+    weight = known[..., None] / known.sum(-1).clamp_min(1)[:, None, None]
+    centered = (vectors - (vectors * weight).sum(1, keepdim=True)) * known[..., None]  # (B|1, N, D), zero where hidden
+    fixed = centered.detach()
+    if fixed.shape[1] < fixed.shape[2]:
+        values, left = torch.linalg.eigh(fixed @ fixed.mT)
+        directions = fixed.mT @ left  # (B|1, D, count), smallest first, as long as their eigenvalues' roots
+    else:
+        values, directions = torch.linalg.eigh(fixed.mT @ fixed)
+    values = values[:, None]  # (B|1, 1, count)
+    real = values > 1e-6 * values[..., -1:]  # the rest is rounding error
+    directions = F.normalize(directions, dim=1) * real
+    main, size = directions[..., -2:], values[..., -2:]
+    change = centered.mT @ (centered @ main) - size * main  # (B|1, D, 2), zero, but with a gradient
+    along = directions.mT @ change  # in all directions, (B|1, count, 2)
+    gaps = size - values.mT
+    separated = gaps.abs() > 1e-6 * size
+    inside = directions @ torch.where(separated, along / torch.where(separated, gaps, 1), 0)
+    outside = (change - directions @ along) / size.clamp_min(1e-12)
+    return vectors @ (main + (inside + outside) * real[..., -2:]).flip(-1)

@@ -1,0 +1,70 @@
+"""What all rotary encodings share: the origin, and the rotation of channel pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
+from vitpos.errors import UserError
+from vitpos.positions import Positions
+
+PrefixMode = Literal["origin", "unrotated", "learned", "center"]
+Rotation = Callable[[Tensor], Tensor]  # (B, H, N, d) → (B, H, N, d)
+
+
+class Rotary(PositionEncoding):
+    """Base class of encodings that rotate q and k by their positions.
+
+    Prefix tokens are not rotated, so that they act as tokens at the origin (0, 0), as in the papers
+    (``prefix_mode="origin"``). ``center`` moves the origin to the center of the training grid, ``learned`` to a learned
+    position; ``unrotated`` gives every pair with a prefix token the plain q·k.
+    """
+
+    def __init__(self, geometry: Geometry, prefix_mode: PrefixMode):
+        super().__init__()
+        if prefix_mode in ("unrotated", "learned"):
+            check_has_prefix(type(self).__name__, f"prefix_mode={prefix_mode!r}", geometry)
+        self.geometry, self.unrotated_prefix = geometry, prefix_mode == "unrotated"
+        center = [(side - 1) / 2 for side in geometry.grid]
+        self.learned_origin = nn.Parameter(torch.tensor(center)) if prefix_mode == "learned" else None
+        self.origin = tuple(center) if prefix_mode == "center" else (0.0, 0.0)
+
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
+        """Returns the function that rotates q or k (B, H, N, d) at these positions in a layer."""
+        raise NotImplementedError
+
+    def centered_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns coordinates (B|1, N, 2) relative to the origin, in float32 or better."""
+        wide = torch.promote_types(dtype, torch.float32)
+        if self.learned_origin is not None:
+            return pos.coords.to(wide) - self.learned_origin.to(wide)
+        return pos.coords.to(wide) - pos.coords.new_tensor(self.origin, dtype=wide)
+
+    def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
+        """Rotates the patch queries and keys; prefix tokens are left unchanged."""
+        rotation = self.rotation(pos, layer, q.dtype)
+        return rotation(q), rotation(k)
+
+
+def check_head_dim(name: str, geometry: Geometry) -> int:
+    """Returns the width of a head; raises if two axes cannot share it in pairs of channels."""
+    head_dim = geometry.dim // geometry.heads
+    if head_dim % 4:
+        raise UserError(f"encoding {name!r} needs a head width divisible by 4, not {head_dim}; change dim or heads")
+    return head_dim
+
+
+def pair_factors(angles: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Returns the cosines and signed sines (…, N, d) that `rotate_pairs` needs, from angles (…, N, d/2)."""
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    return cos.repeat_interleave(2, -1), torch.stack([-sin, sin], -1).flatten(-2)
+
+
+def rotate_pairs(factors: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+    """Rotates pairs of channels (2t, 2t + 1) of x (…, N, d): (a, b) → (a cos − b sin, b cos + a sin)."""
+    cos, sin = factors
+    return x * cos + x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) * sin

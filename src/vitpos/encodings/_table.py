@@ -1,0 +1,116 @@
+"""Tables on a grid: interpolation at any coordinates, and resampling for another grid."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.positions import Positions
+
+Taps = tuple[Tensor, Tensor | None]
+"""Grid cells to read (…, K) and their weights (…, K); no weights if K is 1 and all coordinates are whole."""
+
+
+def interpolation_weights(coords: Tensor, grid: tuple[int, int], *, mode: str = "bicubic") -> Taps:
+    """Returns the grid cells to read for coordinates (…, 2) and their weights; outside the grid the border is repeated.
+
+    ``bicubic`` is PyTorch's kernel (a = −0.75), so that a finer grid over the same area reads what ``F.interpolate`` would
+    compute. At whole coordinates only one cell is read.
+    """
+    if not torch.compiler.is_compiling() and torch.equal(coords, coords.round()):
+        rows, columns = (coords[..., axis].long().clamp(0, grid[axis] - 1) for axis in (0, 1))
+        return (rows * grid[1] + columns)[..., None], None
+    (rows, by_row), (columns, by_column) = (_axis_weights(coords[..., axis], grid[axis], mode) for axis in (0, 1))
+    index = rows[..., :, None] * grid[1] + columns[..., None, :]
+    return index.flatten(-2), (by_row[..., :, None] * by_column[..., None, :]).flatten(-2)
+
+
+def rescale_coords(coords: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Converts coordinates (…, 2) in cells of grid ``old`` to cells of grid ``new`` that covers the same area."""
+    if old == new:
+        return coords
+    scale = coords.new_tensor([b / a for a, b in zip(old, new, strict=True)])
+    at = (coords + 0.5) * scale - 0.5
+    return torch.where((at - at.round()).abs() < 1e-4, at.round(), at)  # removes rounding errors at cell centers
+
+
+def gather(table: Tensor, weights: Taps) -> Tensor:
+    """Reads a table (cells, D) with interpolation weights: (…, D)."""
+    index, weight = weights
+    if weight is None:
+        return table[index[..., 0]]
+    return torch.einsum("...kd,...k->...d", table[index], weight.to(table.dtype))
+
+
+def _axis_weights(at: Tensor, size: int, mode: str) -> tuple[Tensor, Tensor]:
+    """Returns the neighbors (…, k) of each coordinate on one axis, clamped to the border, and their weights."""
+    whole = at.floor()
+    t = at - whole
+    if mode == "bilinear":
+        around = torch.tensor([0, 1], device=at.device)
+        weights = torch.stack([1 - t, t], -1)
+    else:
+        around = torch.tensor([-1, 0, 1, 2], device=at.device)
+        weights = torch.stack([_cubic(1 + t), _cubic(t), _cubic(1 - t), _cubic(2 - t)], -1)
+    return (whole[..., None].long() + around).clamp(0, size - 1), weights
+
+
+def _cubic(x: Tensor, a: float = -0.75) -> Tensor:
+    """Returns Keys' cubic convolution kernel at distances from 0 to 2."""
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return torch.where(x <= 1, near, far)
+
+
+def resize_table(table: Tensor, grid: tuple[int, int], *, mode: str = "bicubic") -> Tensor:
+    """Resamples a table (R, C, D) to (R', C', D) in float32 or better; the same grid returns the same values.
+
+    ``mode`` is ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` for a kernel that widens when shrinking and
+    ``-norm`` for vectors rescaled to the interpolated norms of the old ones. Plain ``bicubic`` is what ViT and DeiT use,
+    ``bicubic-antialias`` what timm uses; they differ even when enlarging, because their kernels do (a = −0.75 and −0.5).
+    """
+    kernel, antialias, norm = parse_mode(mode)
+    if tuple(table.shape[:2]) == tuple(grid):
+        return table.clone()
+    if grid[1] == 1 != grid[0]:  # torch 2.13 drops rows when it antialiases to a width of 1
+        return resize_table(table.transpose(0, 1), (1, grid[0]), mode=mode).transpose(0, 1)
+    wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(2, 0, 1)[None]
+    options = {} if kernel == "area" else {"align_corners": False, "antialias": antialias}
+    new = F.interpolate(wide, size=grid, mode=kernel, **options)
+    if norm:
+        lengths = F.interpolate(wide.norm(dim=1, keepdim=True), size=grid, mode=kernel, **options).clamp_min(0)
+        new = new * lengths / new.norm(dim=1, keepdim=True).clamp_min(torch.finfo(new.dtype).tiny)
+    return new[0].permute(1, 2, 0).to(table.dtype)
+
+
+def resize_flat_table(
+    rows: Tensor, old: tuple[int, int], new: tuple[int, int], *, prefix: int = 0, mode: str = "bicubic"
+) -> Tensor:
+    """Resamples a flat table (prefix + R·C, D) for another grid; the rows of prefix tokens are kept."""
+    if len(rows) != prefix + old[0] * old[1]:
+        raise UserError(
+            f"a table of {len(rows)} rows does not have {prefix} prefix tokens and a {old[0]}x{old[1]} grid; "
+            "name the right grid"
+        )
+    patches = resize_table(rows[prefix:].unflatten(0, old), new, mode=mode)
+    return torch.cat([rows[:prefix], patches.flatten(0, 1)])
+
+
+def parse_mode(mode: str) -> tuple[str, bool, bool]:
+    """Returns the kernel of a resampling mode, whether it is antialiased, and whether norms are kept."""
+    kernel, *more = mode.split("-")
+    if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
+        raise UserError(
+            f"cannot resample with mode {mode!r}; use bicubic, bilinear or area, with -antialias and -norm if wanted"
+        )
+    if kernel == "area" and "antialias" in more:
+        raise UserError("mode 'area' takes no -antialias: it averages already; leave it out")
+    return kernel, "antialias" in more, "norm" in more
+
+
+def unit_coords(pos: Positions, grid: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """Returns coordinates (B|1, N, 2) scaled so that the training grid covers −1 to 1 on each axis, edge to edge."""
+    coords = pos.coords.to(dtype)
+    return (coords + 0.5) * 2 / coords.new_tensor(grid) - 1

@@ -1,0 +1,85 @@
+"""Tables of positions are kept within a bound of bytes and never mixed up between encodings."""
+
+import pytest
+import torch
+
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.models import MODELS
+from vitpos.models.attention import attention_logits, embed
+from vitpos.positions import GRID_TABLES, Positions, TableCache
+
+GRID = (3, 4)
+
+
+def test_a_cache_drops_what_was_used_least_recently():
+    cache = TableCache(max_bytes=3000)
+
+    def make():
+        return torch.zeros(256)  # 1,024 bytes
+
+    a, b = cache.get("a", make), cache.get("b", make)
+    assert cache.get("a", make) is a
+    cache.get("c", make)  # b is dropped
+    assert cache.get("a", make) is a and cache.get("b", make) is not b
+    assert cache.bytes <= 3000
+
+
+def test_a_value_larger_than_the_cache_is_returned_and_not_kept():
+    cache = TableCache(max_bytes=100)
+    assert cache.get("large", lambda: torch.zeros(256)).shape == (256,) and cache.bytes == 0
+
+
+@pytest.mark.parametrize("spec", ["lookhere", "relative", "alibi", "decomposed", "irpe"])
+def test_a_pass_on_a_large_grid_leaves_a_bounded_number_of_bytes(spec):
+    before = GRID_TABLES.bytes
+    model = MODELS.build("vit(patch=2, dim=48, depth=4, heads=12, pool='mean')", (1, 56, 56), 3, spec)
+    with torch.inference_mode():
+        model(torch.zeros(1, 1, 56, 56))
+    pairs = (28 * 28) ** 2
+    assert GRID_TABLES.bytes - before <= 13 * 4 * pairs and GRID_TABLES.bytes <= GRID_TABLES.max_bytes
+
+
+class Sampled(PositionEncoding):
+    """Adds a vector that depends on a random buffer, and caches it."""
+
+    def __init__(self, geometry, *, as_buffer=True):
+        super().__init__()
+        if as_buffer:
+            self.register_buffer("direction", torch.randn(2, geometry.dim))
+        else:
+            self.direction = torch.randn(2, geometry.dim)
+
+    def vectors(self, pos, layer, dtype):
+        return self.cached(pos, "vectors", lambda: (pos.coords @ self.direction).to(dtype), dtype)
+
+
+@pytest.mark.parametrize("as_buffer", [True, False])
+def test_what_depends_on_a_random_tensor_is_not_shared(as_buffer):
+    geometry, pos = Geometry(8, 2, 1, GRID), Positions.of(GRID)
+    one, other = (Sampled(geometry, as_buffer=as_buffer) for _ in range(2))
+    assert not torch.equal(one.vectors(pos, 0, torch.float32), other.vectors(pos, 0, torch.float32))
+
+
+@pytest.mark.parametrize("spec", list(ENCODINGS))
+def test_two_instances_with_other_weights_called_in_turn_do_not_share_values(spec):
+    geometry, pos = Geometry(32, 2, 2, GRID, 1), Positions.of(GRID)
+
+    def outputs(encoding):
+        x = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(0))
+        x = embed(encoding, x, pos, 0)
+        q = torch.cat([x[:, :1], x], 1).unflatten(2, (2, 16)).transpose(1, 2)
+        return attention_logits(q, q.flip(-1), encoding, pos, 1, x)
+
+    def build(seed):
+        torch.manual_seed(seed)
+        encoding = ENCODINGS.build(spec, geometry).eval()
+        with torch.no_grad():
+            for parameter in encoding.parameters():
+                parameter.copy_(torch.randn_like(parameter))
+        return encoding
+
+    one, other = build(1), build(2)
+    alone = [outputs(encoding).detach() for encoding in (build(1), build(2))]
+    first, second, again = outputs(one), outputs(other), outputs(one)
+    assert torch.equal(first, again) and torch.equal(first, alone[0]) and torch.equal(second, alone[1])
