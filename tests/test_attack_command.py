@@ -13,14 +13,15 @@ from PIL import Image
 from rich.console import Console
 
 from tests.test_cli import vitpos
-from vitpos import lab, progress
 from vitpos.attacks.pictures import own
 from vitpos.attacks.recovery import Recovery
-from vitpos.experiment import Experiment
+from vitpos.cli import progress
 from vitpos.inspection import subjects
+from vitpos.lab import runner as lab
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.store import Folder, Run
 from vitpos.report import write_report
 from vitpos.report.recovered import attacks
-from vitpos.store import Folder, Run
 
 TEXT = """
 data = "mnist(limit=64)"

@@ -14,8 +14,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from tests.references import peer
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
-from vitpos.lab import check
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.runner import check
 from vitpos.models import MODELS
 from vitpos.moves import moved as shift
 from vitpos.training import AUGMENTS, operations

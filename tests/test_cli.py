@@ -219,8 +219,8 @@ def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):
 
 
 def test_what_is_finished_is_not_rehearsed_again(tiny, finished):
-    from vitpos import lab
-    from vitpos.experiment import Experiment
+    from vitpos.lab import runner as lab
+    from vitpos.lab.experiment import Experiment
 
     class Count(lab.Watch):
         rows: ClassVar[list[int]] = []

@@ -4,8 +4,8 @@ import torch.nn.functional as F
 
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
-from vitpos.lab import check
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.runner import check
 from vitpos.models import MODELS
 from vitpos.training.defences import defending
 from vitpos.training.fit import fit, parameter_groups

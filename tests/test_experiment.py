@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from vitpos import lab
 from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment, shipped
+from vitpos.lab import runner as lab
+from vitpos.lab.experiment import Experiment, shipped
 
 TEXT = """
 question = "Which?"

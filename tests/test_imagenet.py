@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitpos import lab
-from vitpos.experiment import Experiment
+from vitpos.lab import runner as lab
+from vitpos.lab.experiment import Experiment
 from vitpos.puzzle import Puzzle
 
 

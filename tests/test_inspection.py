@@ -11,11 +11,11 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from tests.test_cli import vitpos
-from vitpos import progress
 from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
 from vitpos.analysis.regression import baselines
 from vitpos.attacks.pictures import own
+from vitpos.cli import progress
 from vitpos.data.base import load
 from vitpos.errors import UserError
 from vitpos.inspection import inspect, of_model, subjects

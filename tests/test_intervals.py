@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.references import peer
-from vitpos import lab
 from vitpos.analysis.intervals import half_width, paired, quantile
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
+from vitpos.lab import runner as lab
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.summary import summarise
 from vitpos.report import write_report
 from vitpos.report.advice import advice
-from vitpos.summary import summarise
 
 TEXT = """
 data = "stripes(count=40)"

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from vitpos import lab
 from vitpos.analysis import figures as draw
+from vitpos.cli.progress import output, show_table
 from vitpos.data.base import load
 from vitpos.evaluations import EVALUATIONS
-from vitpos.experiment import Experiment
-from vitpos.progress import output, show_table
+from vitpos.lab import runner as lab
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.store import Folder, Run
+from vitpos.lab.summary import Figure, grouped, summarise
 from vitpos.report import sections, write_report
 from vitpos.report.advice import advice
 from vitpos.report.curves import curves
 from vitpos.report.groups import colours, lines, panels
 from vitpos.report.page import prose
-from vitpos.store import Folder, Run
-from vitpos.summary import Figure, grouped, summarise
 
 TEXT = """
 data = "stripes(count=40)"

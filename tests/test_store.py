@@ -3,7 +3,7 @@
 import json
 import math
 
-from vitpos.store import Run
+from vitpos.lab.store import Run
 
 
 def test_a_number_that_does_not_exist_is_missing_and_its_evaluation_counts_as_asked(tmp_path):

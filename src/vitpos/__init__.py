@@ -22,10 +22,10 @@ _HOMES = {
     "EVALUATIONS": "vitpos.evaluations",
     "Recipe": "vitpos.training.recipe",
     "fit": "vitpos.training.fit",
-    "Experiment": "vitpos.experiment",
-    "Run": "vitpos.store",
-    "run": "vitpos.lab",
-    "evaluate": "vitpos.lab",
+    "Experiment": "vitpos.lab.experiment",
+    "Run": "vitpos.lab.store",
+    "run": "vitpos.lab.runner",
+    "evaluate": "vitpos.lab.runner",
 }
 __all__ = [*_HOMES, "__version__"]
 

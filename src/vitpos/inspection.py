@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from vitpos import lab
 from vitpos.analysis.look import Drawn, Look
 from vitpos.analysis.look_at_offsets import look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
@@ -19,16 +18,17 @@ from vitpos.analysis.look_at_work import look_at_work
 from vitpos.analysis.offsets import offset_biases, rotary_frequencies
 from vitpos.analysis.similarity import position_vectors
 from vitpos.attacks.pictures import own
-from vitpos.cells import Cell
 from vitpos.data.base import Dataset, load
 from vitpos.encodings.rope_dino import waves_on
 from vitpos.errors import UserError, WorkError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
 from vitpos.interop.files import told_in
 from vitpos.interop.grids import Grid
+from vitpos.lab import runner as lab
+from vitpos.lab.cells import Cell
+from vitpos.lab.store import Folder
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.swin import Stage, Swin
-from vitpos.store import Folder
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vitpos.disk import locked, write_whole
 from vitpos.errors import WorkError
+from vitpos.files import locked, write_whole
 
 Tell = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all or 0 where nobody knows
 

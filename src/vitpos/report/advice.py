@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from vitpos.analysis.intervals import paired
-from vitpos.cells import Column, Table
-from vitpos.summary import Figure, Row, grouped
+from vitpos.lab.cells import Column, Table
+from vitpos.lab.summary import Figure, Row, grouped
 
 MOST = 4  # names in a sentence
 Name = TypeVar("Name")

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
-from vitpos.cells import Column, Table
+from vitpos.lab.cells import Column, Table
+from vitpos.lab.store import Folder
+from vitpos.lab.summary import Row, summarise
 from vitpos.questions import QUESTIONS
 from vitpos.report.groups import arranged, base, colours, legend, lines
-from vitpos.store import Folder
-from vitpos.summary import Row, summarise
 
 SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent
 SWEPT = ("accuracy", "consistency", "agreement")  # metrics that are drawn against an option

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import COLOURS, INK
-from vitpos.cells import Table
+from vitpos.lab.cells import Table
+from vitpos.lab.store import Folder, Run
+from vitpos.lab.summary import Row, grouped, labels, summarise
 from vitpos.report.advice import among_best, supported
-from vitpos.store import Folder, Run
-from vitpos.summary import Row, grouped, labels, summarise
 
 BRIGHT = 6  # rows in colour where there are more rows than colours
 

@@ -16,17 +16,17 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import svg
 from vitpos.catalog import Catalog
-from vitpos.cells import Column, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
+from vitpos.lab.cells import Column, Table
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.store import Folder, write_text
+from vitpos.lab.summary import compared, labels, measured, seeds_of, shared, summarise
 from vitpos.models import MODELS
 from vitpos.questions import QUESTIONS
 from vitpos.report import sections
 from vitpos.report.advice import advice
-from vitpos.store import Folder, write_text
-from vitpos.summary import compared, labels, measured, seeds_of, shared, summarise
 
 CODE = re.compile(r"``(.+?)``")
 METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:\.\d+)?(?:, \w+)*(?:, …| and so on)?):(?= )")  # "area: the …"

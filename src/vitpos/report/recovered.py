@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.attacks import ATTACKS
+from vitpos.lab.store import Folder
 from vitpos.questions import QUESTIONS
 from vitpos.report.attack import difference, drawn, nearness
 from vitpos.report.groups import first_runs
-from vitpos.store import Folder
 
 SHOWN = 3  # pictures of each attack: a page has many
 

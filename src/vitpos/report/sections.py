@@ -10,19 +10,19 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
-from vitpos.cells import Cell, Column, Table
 from vitpos.data import DATASETS, STORED
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
-from vitpos.lab import restore
+from vitpos.lab.cells import Cell, Column, Table
+from vitpos.lab.runner import restore
+from vitpos.lab.store import Folder
+from vitpos.lab.summary import Figure as Number
+from vitpos.lab.summary import Row, labels, summarise
 from vitpos.models.base import PatchClassifier
 from vitpos.report.advice import among_best
 from vitpos.report.curves import curves
 from vitpos.report.groups import arranged, base, colours, first_runs, legend, panels
 from vitpos.report.recovered import attacks, films
-from vitpos.store import Folder
-from vitpos.summary import Figure as Number
-from vitpos.summary import Row, labels, summarise
 
 Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, what it shows, the figure or rows of figures
 

@@ -20,10 +20,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from vitpos.cells import Cell
-from vitpos.disk import locked, write_whole
 from vitpos.errors import UserError, WorkError
-from vitpos.experiment import Experiment
+from vitpos.files import locked, write_whole
+from vitpos.lab.cells import Cell
+from vitpos.lab.experiment import Experiment
 from vitpos.machine import machine
 from vitpos.training.recipe import Recipe
 

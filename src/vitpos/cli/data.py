@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from vitpos.cells import Cell
+from vitpos.cli.progress import errors
 from vitpos.data import DATASETS, STORED
 from vitpos.data.files import told
 from vitpos.errors import WorkError
-from vitpos.progress import errors
+from vitpos.lab.cells import Cell
 from vitpos.questions import QUESTIONS
 
 

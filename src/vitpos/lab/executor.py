@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from vitpos.cells import Cell
 from vitpos.errors import UserError, WorkError
+from vitpos.lab.cells import Cell
 
 Event = tuple[str, Cell, tuple[Any, ...]]  # name of what happened, to which cell, and what there is to say of it
 Job = Callable[[Cell, Path, Callable[[Event], None]], None]

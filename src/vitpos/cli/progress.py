@@ -27,12 +27,12 @@ from rich.text import Text
 
 from vitpos.attacks.metrics import missing
 from vitpos.attacks.recovery import Recovery, following
-from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
-from vitpos.lab import Watch
+from vitpos.lab.cells import Cell, Table
+from vitpos.lab.runner import Watch
+from vitpos.lab.store import Folder
+from vitpos.lab.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 from vitpos.questions import QUESTIONS
-from vitpos.store import Folder
-from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 
 T = TypeVar("T")
 NARROWEST = 26  # characters of a column of text that can be read

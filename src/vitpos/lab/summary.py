@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vitpos.analysis.intervals import Difference, half_width, paired
-from vitpos.cells import Cell, Column, Table
-from vitpos.experiment import Experiment
-from vitpos.store import Folder, Scores
+from vitpos.lab.cells import Cell, Column, Table
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.store import Folder, Scores
 
 MANY = 40  # an evaluation of more numbers than this is no matter for a table
 

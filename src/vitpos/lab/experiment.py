@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from vitpos.catalog import Catalog, accepts, suggest
-from vitpos.cells import Cell, Column, Reference, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
+from vitpos.lab.cells import Cell, Column, Reference, Table
 from vitpos.models import MODELS
 from vitpos.questions import QUESTIONS
 from vitpos.training.recipe import Recipe
 
-SHIPPED = Path(__file__).with_name("experiments")
+SHIPPED = Path(__file__).parents[1] / "experiments"
 SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
 TRAIN = {f"train.{f.name}": ast.parse(str(f.type), mode="eval").body for f in fields(Recipe)}
 KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitpos import lab
 from vitpos.attacks.pictures import own
 from vitpos.catalog import Term
+from vitpos.cli.data import fetch_for
+from vitpos.cli.progress import attacking, show_attacks
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.fetching import fetch_for
-from vitpos.progress import attacking, show_attacks
+from vitpos.lab import runner as lab
 from vitpos.report.attack import write_attacks
 
 

@@ -38,7 +38,7 @@ def list_(
 ) -> None:
     """What there is, one line each with its options; of one thing, all that is said of it."""
     from vitpos.catalog import suggest
-    from vitpos.listing import KINDS, entries, explain, show
+    from vitpos.cli.list import KINDS, entries, explain, show
 
     if kind not in (*KINDS, "all"):
         raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
@@ -65,14 +65,14 @@ def run(
     workers: Annotated[int | None, Option(min=1, help="processes that share the cells and cores; one per core")] = None,
 ) -> None:
     """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
-    from vitpos.experiment import Experiment
+    from vitpos.lab.experiment import Experiment
 
     asked = Experiment.read(experiment, settings or (), _seeds(seeds))
-    from vitpos import lab
-    from vitpos.fetching import fetch_for
-    from vitpos.progress import Progress, show_answers
+    from vitpos.cli.data import fetch_for
+    from vitpos.cli.progress import Progress, show_answers
+    from vitpos.lab import runner as lab
+    from vitpos.lab.store import Folder
     from vitpos.report import write_report
-    from vitpos.store import Folder
 
     other = (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells
     fetch_for(asked.cells)
@@ -105,11 +105,11 @@ def evaluate(
     from vitpos.questions import QUESTIONS
 
     asked = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
-    from vitpos import lab
-    from vitpos.fetching import fetch_for
-    from vitpos.progress import show_answers
+    from vitpos.cli.data import fetch_for
+    from vitpos.cli.progress import show_answers
+    from vitpos.lab import runner as lab
+    from vitpos.lab.store import Folder, Run, only_one
     from vitpos.report import write_report
-    from vitpos.store import Folder, Run, only_one
 
     path = run.resolve()
     if (path / "experiment.json").exists():
@@ -161,7 +161,7 @@ def attack(
     from vitpos.attacks import ATTACKS
 
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
-    from vitpos.attacking import attack_all
+    from vitpos.cli.attack import attack_all
 
     attack_all(source, every, out, pictures or ())
 
@@ -178,7 +178,7 @@ def inspect(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
-    from vitpos.looking import look, read_grid
+    from vitpos.cli.inspect import look, read_grid
 
     asked = read_grid(grid) if grid is not None else None
     look([(source, asked)], out, "inspect", images=images, files=pictures or (), slow=slow)
@@ -200,7 +200,7 @@ def compare(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
-    from vitpos.looking import look, read_grid
+    from vitpos.cli.inspect import look, read_grid
 
     asked = [read_grid(text) for text in grids or ()]
     if len(asked) > 2:
@@ -239,7 +239,7 @@ def data(
             raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
     if action == "get" and not names:
         raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(STORED))}'")
-    from vitpos import fetching
+    from vitpos.cli import data as fetching
 
     wanted = names or list(STORED)
     if action == "list":
