@@ -1,11 +1,13 @@
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
-from vitpos.lab import runner as lab
+from vitpos.lab import dry_run as trial
+from vitpos.lab.events import Event, Observer
 from vitpos.lab.experiment import Experiment, shipped
 
 TEXT = """
@@ -197,9 +199,9 @@ def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, m
     def load_without_fetching(spec):
         return _noise(spec.split("(")[0]) if spec.split("(")[0] in fetched else load(spec)
 
-    monkeypatch.setattr(lab, "load", load_without_fetching)
+    monkeypatch.setattr(trial, "load", load_without_fetching)
     experiment = Experiment.read(name)
-    lab.check(_covering(experiment), experiment.tables)
+    trial.dry_run(_covering(experiment), experiment.tables)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
@@ -218,10 +220,10 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     columns = [{ label = "after three", evaluation = "translation", metric = "NAME" }]
     """
     experiment = make(text.replace("NAME", "tokens_3"))
-    lab.check(experiment.cells, experiment.tables)
+    trial.dry_run(experiment.cells, experiment.tables)
     with pytest.raises(UserError, match="no metric 'tokns_1'"):
         experiment = make(text.replace("NAME", "tokns_1"))
-        lab.check(experiment.cells, experiment.tables)
+        trial.dry_run(experiment.cells, experiment.tables)
 
 
 def test_the_scorecard_has_the_same_columns_at_every_size():
@@ -233,8 +235,15 @@ def test_the_scorecard_has_the_same_columns_at_every_size():
     assert small == large
 
 
-def test_data_that_cannot_be_had_are_told_before_anything_is_rehearsed(monkeypatch):
+def test_data_that_cannot_be_had_are_an_error_before_the_dry_run():
     text = TEXT.replace('"mnist + part(limit=64)"', '["mnist + part(limit=64)", "folder(path=\'nowhere\')"]')
-    monkeypatch.setattr(lab, "_rehearse", lambda cell, tables: pytest.fail(f"rehearsed {cell.data}"))
+
+    class Recorder(Observer):
+        events: ClassVar[list[Event]] = []
+
+        def on_event(self, event):
+            self.events.append(event)
+
     with pytest.raises(UserError, match="nowhere"):
-        lab.check(make(text).cells)
+        trial.dry_run(make(text).cells, observer=Recorder())
+    assert not Recorder.events

@@ -212,8 +212,8 @@ def test_the_models_own_data_are_no_outliers(own, against, same):
 
 
 def test_the_other_data_is_fetched_before_anything_is_trained(monkeypatch, tmp_path):
-    from vitpos.cli import data as fetching
+    from vitpos.lab.downloads import missing_data
 
     monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))  # nothing is here but what came with the package
     evaluations = ("accuracy", "outliers", "outliers(against='cifar10 + part(limit=9)', limit=5)")
-    assert fetching.missing([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)]) == ["fashion", "cifar10"]
+    assert missing_data([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)]) == ["fashion", "cifar10"]

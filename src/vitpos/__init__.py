@@ -23,7 +23,9 @@ _HOMES = {
     "Recipe": "vitpos.training.recipe",
     "fit": "vitpos.training.fit",
     "Experiment": "vitpos.lab.experiment",
-    "Run": "vitpos.lab.store",
+    "CellFolder": "vitpos.lab.store",
+    "Results": "vitpos.lab.results",
+    "Observer": "vitpos.lab.events",
     "run": "vitpos.lab.runner",
     "evaluate": "vitpos.lab.runner",
 }

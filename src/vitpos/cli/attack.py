@@ -1,39 +1,59 @@
-"""What ``vitpos attack`` does: attack each model, write what is found, show all of it."""
+"""``vitpos attack``: attacks every model of a run, writes numbers and images, prints a table."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vitpos.attacks.pictures import own
+from vitpos.attacks.recovery import following
 from vitpos.catalog import Term
-from vitpos.cli.data import fetch_for
-from vitpos.cli.progress import attacking, show_attacks
+from vitpos.cli.progress import AttackBar, progress_bar
+from vitpos.cli.tables import show_attacks
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.lab import runner as lab
+from vitpos.files import require_folder
+from vitpos.lab.cell_models import evaluate_spec, load_models
+from vitpos.lab.console import Console, describe
+from vitpos.lab.downloads import download, missing_data
+from vitpos.lab.events import AttackProgress, Observer
+from vitpos.questions import QUESTIONS
 from vitpos.report.attack import write_attacks
 
 
 def attack_all(source: Path, attacks: Sequence[Term], out: Path, pictures: Sequence[Path] = ()) -> None:
-    """Attacks all models of a run, a cell or a file of weights; ``pictures`` of one's own in place of the test's."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; give a folder")
+    """Attacks all models of a run, a cell or a weights file; ``pictures`` replace the test images if given."""
+    require_folder(out)
     if (out / "results.csv").exists():
         raise UserError(f"--out {out} holds the results of another command; give a new folder")
     for term in attacks if pictures else ():
         term.options["images"] = len(pictures)
-    models, wanted = lab.trained(source), [str(term) for term in attacks]
-    fetch_for([cell for cell, _ in models])
-    answers = []
-    with attacking(len(models) * len(wanted)) as now:
+    models, wanted = load_models(source), [str(term) for term in attacks]
+    with Console() as console:
+        download(missing_data([cell for cell, _ in models]), console)
+    results = []
+    with progress_bar(len(models) * len(wanted)) as (bar, task):
+        observer = AttackBar(bar, task)
         for cell, make in models:
             model, data = make(), load(cell.data)
             data = own(model, data, pictures) if pictures else data
             for spec in wanted:
-                with now(cell, spec):
-                    answers.append((cell, spec, lab.ask(spec, model, data)))
-                written = write_attacks(out, answers, pictures)
-    show_attacks(answers)
-    print(f"results: {written}, and pictures beside it", file=sys.stderr)
+                bar.update(task, description=f"{describe(cell)}: {spec}")
+                with following(_forwarding(observer, _images(spec))):
+                    results.append((cell, spec, evaluate_spec(spec, model, data)))
+                bar.update(task, completed=len(results))
+                written = write_attacks(out, results, pictures)
+    show_attacks(results)
+    print(f"results: {written}, and images beside it", file=sys.stderr)
+
+
+def _forwarding(observer: Observer, images: int) -> Callable[[float], None]:
+    """A callback that sends the fractions of images that are done as fractions of the attack."""
+    return lambda fraction: observer.on_event(AttackProgress(fraction / images))
+
+
+def _images(spec: str) -> int:
+    """The number of images that an attack reconstructs."""
+    (term,) = QUESTIONS.parse(spec)
+    return term.options.get("images", QUESTIONS.describe(term.name).options["images"].default)

@@ -1,78 +1,28 @@
-"""How the command line follows a download, and what it says of data sets in files."""
+"""``vitpos data list``, ``get`` and ``verify``: the data sets that are kept in files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-from vitpos.cli.progress import errors
 from vitpos.data import DATASETS, STORED
-from vitpos.data.files import told
 from vitpos.errors import WorkError
-from vitpos.lab.cells import Cell
-from vitpos.questions import QUESTIONS
-
-
-def fetch(names: Iterable[str]) -> None:
-    """Fetches data sets, with a bar for each transfer; where no one watches, with a line for each source."""
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(20),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    )
-    tasks: dict[str, TaskID] = {}
-
-    def hear(what: str, done: int, total: int) -> None:
-        if what not in tasks:
-            for task in tasks.values():
-                bar.update(task, visible=False)
-            tasks[what] = bar.add_task(what, total=None)
-            if not errors.is_terminal:
-                errors.print(what, soft_wrap=True)
-        bar.update(tasks[what], completed=done, total=total or None)
-
-    with bar, told(hear):
-        for name in names:
-            STORED.load(name).read()
-
-
-def fetch_for(cells: Iterable[Cell]) -> None:
-    """Fetches what cells need and is missing or not as published."""
-    fetch(missing(cells))
-
-
-def missing(cells: Iterable[Cell]) -> list[str]:
-    """The data sets, not here or not as published, that cells are trained on or evaluations set against them."""
-    specs = dict.fromkeys(spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluate))))
-    named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
-    files = {name: STORED.load(name) for name in named if name in STORED}
-    return [name for name, kept in files.items() if kept.sources and kept.problems()]
-
-
-def _against(evaluation: str) -> str | None:
-    """The other data that an evaluation looks at, if it has the option ``against``."""
-    (term,) = QUESTIONS.parse(evaluation)
-    option = QUESTIONS.describe(term.name).options.get("against")
-    return term.options.get("against", option.default) if option else None
+from vitpos.lab.console import Console
+from vitpos.lab.downloads import download
 
 
 def get(names: Sequence[str]) -> None:
-    """Fetches data sets and says where they are."""
+    """Downloads data sets and prints where they are."""
     for name in names:
-        fetch([name])
+        with Console() as console:
+            download([name], console)
         print(f"{name}: in {STORED.load(name).folder}")
 
 
 def verify(names: Sequence[str]) -> None:
-    """Says of each data set whether its files are what they should be; fails if one is damaged."""
+    """Prints for each data set whether its files have the published hashes; fails if one has not."""
     bad = []
     for name in names:
         problems = STORED.load(name).problems()

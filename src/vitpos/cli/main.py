@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -67,30 +66,30 @@ def run(
     """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
     from vitpos.lab.experiment import Experiment
 
-    asked = Experiment.read(experiment, settings or (), _seeds(seeds))
-    from vitpos.cli.data import fetch_for
-    from vitpos.cli.progress import Progress, show_answers
-    from vitpos.lab import runner as lab
-    from vitpos.lab.store import Folder
+    wanted = Experiment.read(experiment, settings or (), _seeds(seeds))
+    from vitpos.cli.progress import RunProgress
+    from vitpos.cli.tables import show_evaluation
+    from vitpos.lab import runner
+    from vitpos.lab.store import ExperimentFolder
     from vitpos.report import write_report
 
-    other = (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells
-    fetch_for(asked.cells)
+    other = (out / "experiment.json").exists() and ExperimentFolder.open(out).experiment.cells != wanted.cells
     failure: WorkError | None = None
-    with Progress() as progress:
+    with RunProgress() as progress:
         try:
-            lab.run(asked, out, workers=workers, watch=progress)
+            runner.run(wanted, out, workers=workers, observer=progress)
         except WorkError as error:
             failure = error
-    if not (out / "experiment.json").exists() or not (folder := Folder.open(out)).runs:
+    results = progress.results
+    if results is None or not results.trained:
         raise failure or AssertionError("a run without cells")
     if other:
         print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
-    progress.show(range(len(asked.tables)), folder)
-    for spec in () if asked.tables else dict.fromkeys(spec for cell in asked.cells for spec in cell.evaluate):
-        show_answers(folder, spec)
+    progress.show(range(len(wanted.tables)), results)
+    for spec in () if wanted.tables else dict.fromkeys(spec for cell in wanted.cells for spec in cell.evaluate):
+        show_evaluation(results, spec)
     print(f"results: {out / 'results.csv'}", file=sys.stderr)
-    print(f"report:  {write_report([out], out / 'report.html')}", file=sys.stderr)
+    print(f"report:  {write_report([results], out / 'report.html')}", file=sys.stderr)
     if failure:
         raise failure
 
@@ -101,40 +100,21 @@ def evaluate(
     specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image')")],
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
 ) -> None:
-    """Ask more of a finished run; the answers are added to its scores."""
+    """Evaluate a finished run further; the numbers are added to its results."""
     from vitpos.questions import QUESTIONS
 
-    asked = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
-    from vitpos.cli.data import fetch_for
-    from vitpos.cli.progress import show_answers
-    from vitpos.lab import runner as lab
-    from vitpos.lab.store import Folder, Run, only_one
+    wanted = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
+    from vitpos.cli.tables import show_evaluation
+    from vitpos.lab.console import Console
+    from vitpos.lab.runner import evaluate_run
     from vitpos.report import write_report
 
-    path = run.resolve()
-    if (path / "experiment.json").exists():
-        folder = Folder.open(path)
-        runs = [r for _, r in folder.runs]
-    elif (path / "cell.json").exists():
-        folder = Folder.open(path.parent.parent)
-        runs = [Run(path)] if Run(path).trained else []
-    else:
-        raise UserError(f"{run} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'")
-    if not runs:
-        raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
-    known = list(dict.fromkeys(spec for r in runs for spec in r.scores))
-    wanted = list(dict.fromkeys(QUESTIONS.spelt(spec, known) for spec in asked))
-    cells = [replace(r.cell, evaluate=tuple(wanted)) for r in runs]
-    fetch_for(cells)
-    lab.check(cells)
-    with only_one(folder.path):
-        for one in runs:
-            lab.evaluate(one, wanted)
-        folder.write_results()
-        write_report([folder.path], folder.path / "report.html")
-    for spec in wanted:
-        show_answers(folder, spec)
-    print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
+    with Console() as console:
+        results, stored = evaluate_run(run, wanted, console)
+    write_report([results], results.path / "report.html")
+    for spec in stored:
+        show_evaluation(results, spec)
+    print(f"results: {results.path / 'results.csv'}", file=sys.stderr)
 
 
 @app.command()
@@ -239,15 +219,15 @@ def data(
             raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
     if action == "get" and not names:
         raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(STORED))}'")
-    from vitpos.cli import data as fetching
+    from vitpos.cli import data as command
 
     wanted = names or list(STORED)
     if action == "list":
-        fetching.show(wanted, as_json)
+        command.show(wanted, as_json)
     elif action == "get":
-        fetching.get(wanted)
+        command.get(wanted)
     else:
-        fetching.verify(wanted)
+        command.verify(wanted)
 
 
 def _seeds(text: str | None) -> list[int] | None:

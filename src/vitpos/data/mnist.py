@@ -79,8 +79,8 @@ class Inside:
             return [str(error)]
         return []
 
-    def read(self) -> dict[str, np.ndarray]:
-        """The four parts."""
+    def read(self, on_progress: object = None) -> dict[str, np.ndarray]:
+        """The four parts; there is no download to follow."""
         return read(ARCHIVE)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from vitpos.training.recipe import Recipe
-
-ALWAYS = ("epochs", "batch", "lr", "warmup", "decay", "smoothing", "clip")  # what every key has told of a recipe
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,6 @@ class Cell:
         """A folder name that tells a reader what it is, and tells apart whatever changes the weights."""
         identity = asdict(self)
         del identity["evaluate"], identity["swept"]
-        for f in fields(Recipe):
-            if f.name not in ALWAYS and identity["train"][f.name] == f.default:
-                del identity["train"][f.name]  # as before there was such a field, so that older runs are found
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"

@@ -1,4 +1,4 @@
-"""Cells spread over processes of this machine, each with its share of the cores.
+"""Runs cells in several processes of this machine, each with its share of the cores.
 
 A small model cannot keep two cores busy: two processes of one thread finish an experiment sooner than one of two.
 """
@@ -16,25 +16,54 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import torch
 
 from vitpos.errors import UserError, WorkError
 from vitpos.lab.cells import Cell
+from vitpos.lab.events import CellDone, CellFailed, Event, Observer, TrainProgress, TrainStart
+from vitpos.lab.store import CellFolder
 
-Event = tuple[str, Cell, tuple[Any, ...]]  # name of what happened, to which cell, and what there is to say of it
-Job = Callable[[Cell, Path, Callable[[Event], None]], None]
+Job = Callable[[Cell, CellFolder, Observer], None]  # must be importable by name, as processes receive it by pickle
 
 
-def cores() -> int:
-    """The cores that this process may use."""
+class Executor(Protocol):
+    """Runs a job on every cell of an experiment."""
+
+    def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
+        """Returns when each cell has sent CellDone or CellFailed to the observer; a failing cell stops no other."""
+
+
+class LocalExecutor:
+    """Runs cells on this machine, in this process or in several.
+
+    Args:
+        workers: Number of processes; by default one per core, or one in all where there is a GPU.
+    """
+
+    def __init__(self, workers: int | None = None):
+        self.workers = workers or (1 if torch.cuda.is_available() else num_cores())
+
+    def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
+        """Runs the job on every cell and forwards the events of all processes to the observer."""
+        workers = max(1, min(self.workers, len(cells)))
+        if workers > 1:
+            with _noticing_ctrl_c() as pressed:
+                _run_in_pool(job, cells, folder, workers, observer, pressed)
+            return
+        for cell in cells:
+            _run_one(job, cell, folder, observer)
+
+
+def num_cores() -> int:
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """While this lasts, this process computes on one core."""
+def single_threaded() -> Iterator[None]:
+    """While this lasts, torch computes on one core in this process."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -43,14 +72,28 @@ def alone() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def spread(job: Job, cells: Sequence[Cell], folder: Path, workers: int, hear: Callable[[Event], None]) -> None:
-    """Runs ``job`` on every cell, in this process or in several, and lets ``hear`` know of everything that happens."""
-    if workers == 1:
-        for cell in cells:
-            _attempt(job, cell, folder, hear)
-        return
-    with _noticing_ctrl_c() as pressed:
-        _share(job, cells, folder, workers, hear, pressed)
+def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
+    """Runs the job on one cell and sends how it ended; the traceback of an unexpected error goes to a file."""
+    cell_folder = CellFolder(folder / "cells" / cell.key)
+    try:
+        cell_folder.clear_traceback()
+        job(cell, cell_folder, observer)
+    except (UserError, WorkError) as error:
+        observer.on_event(CellFailed(cell, str(error)))
+    except Exception as error:
+        observer.on_event(CellFailed(cell, _unexpected(error, cell_folder)))
+    else:
+        observer.on_event(CellDone(cell))
+
+
+def _unexpected(error: Exception, folder: CellFolder) -> str:
+    """One line on an unexpected error, whose traceback is stored in the cell's folder."""
+    summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+    try:
+        where = folder.save_traceback("".join(traceback.format_exception(error)))
+    except WorkError as full:
+        return f"unexpected {summary} (no traceback: {full})"
+    return f"unexpected {summary}; the traceback is in {where}"
 
 
 @contextmanager
@@ -72,17 +115,17 @@ def _noticing_ctrl_c() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _share(
-    job: Job, cells: Sequence[Cell], folder: Path, workers: int, hear: Callable[[Event], None], pressed: list[int]
+def _run_in_pool(
+    job: Job, cells: Sequence[Cell], folder: Path, workers: int, observer: Observer, pressed: list[int]
 ) -> None:
-    """Runs ``job`` on every cell in several processes."""
+    """Runs the job on every cell in several processes."""
     context = multiprocessing.get_context("spawn")
     tasks: multiprocessing.Queue[Cell | None] = context.Queue()
     events: multiprocessing.Queue[Event] = context.Queue()
-    tasks.cancel_join_thread()  # whoever stops does not wait until all cells have been handed over
+    tasks.cancel_join_thread()  # stopping does not wait until all cells have been handed over
     for task in (*cells, *[None] * workers):
         tasks.put(task)
-    arguments = (job, tasks, events, folder, max(1, cores() // workers))
+    arguments = (job, tasks, events, folder, max(1, num_cores() // workers))
     processes = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(workers)]
     for process in processes:
         process.start()
@@ -97,21 +140,12 @@ def _share(
                 if any(process.exitcode for process in processes):
                     raise WorkError("a worker process died; the same command goes on from what is finished") from None
                 continue
-            left -= event[0] in ("finish", "fail")
-            hear(event)
+            left -= isinstance(event, CellDone | CellFailed)
+            observer.on_event(event)
     finally:
         for process in processes:
             process.terminate()
             process.join()
-
-
-def _attempt(job: Job, cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
-    try:
-        job(cell, folder, say)
-    except (UserError, WorkError) as error:
-        say(("fail", cell, (WorkError(str(error)),)))
-    else:
-        say(("finish", cell, ()))
 
 
 def _work(
@@ -121,27 +155,32 @@ def _work(
     folder: Path,
     threads: int,
 ) -> None:
-    """What a worker process does: one cell after the other."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends its workers
+    """The main function of a worker process: one cell after the other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it, and ends its workers
     torch.set_num_threads(threads)
-    parent, ticks, last = multiprocessing.parent_process(), 0, time.monotonic()
-
-    def say(event: Event) -> None:
-        nonlocal ticks, last
-        if parent and not parent.is_alive():
-            sys.exit(1)
-        name, cell, about = event
-        if name == "start":
-            ticks = 0
-        if name == "tick":  # a few times a second will do
-            ticks += about[0]
-            if time.monotonic() - last < 0.2:
-                return
-            about, ticks, last = (ticks,), 0, time.monotonic()
-        events.put((name, cell, about))
-
+    observer = _Forwarder(events)
     while cell := tasks.get():
-        try:
-            _attempt(job, cell, folder, say)
-        except Exception:
-            say(("fail", cell, (WorkError(f"an error of vitpos itself:\n{traceback.format_exc()}"),)))
+        _run_one(job, cell, folder, observer)
+
+
+class _Forwarder(Observer):
+    """Sends the events of a worker process to the main process, those of batches a few times a second."""
+
+    def __init__(self, events: multiprocessing.Queue[Event]):
+        self.events = events
+        self.parent = multiprocessing.parent_process()
+        self.images, self.last = 0, time.monotonic()
+
+    def on_event(self, event: Event) -> None:
+        """Puts the event into the queue; ends the process if the main process has died."""
+        if self.parent and not self.parent.is_alive():
+            sys.exit(1)
+        if isinstance(event, TrainStart):
+            self.images = 0
+        if isinstance(event, TrainProgress):
+            self.images += event.images
+            if time.monotonic() - self.last < 0.2:
+                return
+            event = TrainProgress(event.cell, self.images)
+            self.images, self.last = 0, time.monotonic()
+        self.events.put(event)

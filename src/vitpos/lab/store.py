@@ -1,30 +1,43 @@
-"""What a run leaves behind: folders written so that a crash loses nothing and nothing half-written looks finished.
+"""The folders of a run, written so that a crash loses nothing and nothing half-written looks finished.
 
-A folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
-each cell: ``cell.json``, ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json`` and
-``weights.safetensors`` once it has; ``scores.json``; ``attacks/`` with what attacks found. Every file is written beside
-its place and moved there whole.
+The folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
+each cell: ``cell.json``; ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json``,
+``test_samples.safetensors``, ``position_table.safetensors`` and, last, ``weights.safetensors`` once it has; then
+``scores.json`` and ``attacks/`` with reconstructed images; ``error.log`` if it failed unexpectedly.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from vitpos.errors import UserError, WorkError
-from vitpos.files import locked, write_whole
+from vitpos.files import (
+    exclusive,
+    os_reason,
+    read_json,
+    read_metadata,
+    read_tensors,
+    require_folder,
+    write_csv,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
-from vitpos.machine import machine
 from vitpos.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -33,40 +46,38 @@ if TYPE_CHECKING:
     from vitpos.attacks.recovery import Recovery
     from vitpos.models.base import Classifier
 
-RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value")
+FORMAT_VERSION = 2  # of the folders; counted up when a file changes its name or its meaning
 Scores = dict[str, dict[str, float]]  # evaluation → metric → value
 
 
 @dataclass(frozen=True)
-class Run:
+class CellFolder:
     """The folder of one cell."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, cell: Cell) -> Self:
-        """The folder for a cell, made now if it is not there."""
-        with working_on(path):
-            path.mkdir(parents=True, exist_ok=True)
+        """The folder of a cell, created if needed."""
         if not (path / "cell.json").exists():
-            _write(path / "cell.json", _json(asdict(cell)))
+            write_json(path / "cell.json", {"format_version": FORMAT_VERSION, **asdict(cell)})
         return cls(path)
 
     @cached_property
     def cell(self) -> Cell:
-        """What was trained here."""
-        return _cell(_read_json(self.path / "cell.json"))
+        """The cell that is trained here."""
+        return _read_cell(read_json(self.path / "cell.json"), self.path)
 
     @property
     def trained(self) -> bool:
-        """Whether the weights are there; they are moved into place whole, last of all."""
+        """Whether the weights are there; they are moved into place whole, after all other files of the training."""
         return (self.path / "weights.safetensors").is_file()
 
     @property
     def scores(self) -> Scores:
-        """What was measured so far."""
+        """The numbers of all evaluations so far."""
         path = self.path / "scores.json"
-        return _read_json(path) if path.exists() else {}
+        return read_json(path) if path.exists() else {}
 
     @property
     def log(self) -> list[dict[str, float]]:
@@ -79,225 +90,186 @@ class Run:
 
     @property
     def machine(self) -> dict[str, str]:
-        """What trained it."""
-        return _read_json(self.path / "machine.json")
+        """The machine and the versions that trained it."""
+        return read_json(self.path / "machine.json")
 
-    def add_scores(self, evaluation: str, numbers: Mapping[str, float]) -> None:
-        """Keeps the numbers of one evaluation, replacing older ones of the same.
+    def save_result(self, evaluation: str, numbers: Mapping[str, float]) -> None:
+        """Stores the numbers of one evaluation, replacing older ones of the same evaluation.
 
-        What is not finite is left out: a number that does not exist (NaN) is missing, not measured, and JSON has no word
-        for infinity, of which nothing could be told over seeds anyway.
+        Numbers that are not finite are left out: NaN means that there is no such number, and JSON has no infinity.
         """
         finite = {metric: value for metric, value in numbers.items() if math.isfinite(value)}
-        _write(self.path / "scores.json", _json(self.scores | {evaluation: finite}))
+        write_json(self.path / "scores.json", self.scores | {evaluation: finite})
 
-    def add_pictures(self, question: str, answer: Recovery) -> None:
-        """Keeps what an attack found, or why it could not, replacing older pictures of the same."""
-        pictures = {"found": answer.found, "goal": answer.goal, "frames": answer.frames}
-        tensors = {name: (255 * x).round().byte() for name, x in pictures.items() if x is not None}
-        with working_on(self.path / "attacks"):
-            (self.path / "attacks").mkdir(exist_ok=True)
-        self._save(self._pictures(question), tensors, {"question": question, "why": answer.why})
+    def save_images(self, evaluation: str, result: Recovery) -> None:
+        """Stores the images of an attack, or why there are none, replacing older ones of the same attack."""
+        images = {"found": result.found, "goal": result.goal, "frames": result.frames}
+        tensors = {name: (255 * x).round().byte() for name, x in images.items() if x is not None}
+        write_tensors(self._images(evaluation), tensors, {"question": evaluation, "why": result.why})
 
-    def pictures(self, question: str) -> tuple[dict[str, Tensor], str]:
-        """What an attack found, as bytes by name (``found``, ``goal``, ``frames``), and why if it could not."""
-        if not (self.path / self._pictures(question)).exists():
+    def load_images(self, evaluation: str) -> tuple[dict[str, Tensor], str]:
+        """Returns the images of an attack as bytes by name (``found``, ``goal``, ``frames``), and why if there are none."""
+        if not self._images(evaluation).exists():
             return {}, ""
-        tensors, about = self._load(self._pictures(question))
+        tensors, about = read_tensors(self._images(evaluation))
         return tensors, about["why"]
 
-    def _pictures(self, question: str) -> str:
-        return f"attacks/{hashlib.sha256(question.encode()).hexdigest()[:16]}.safetensors"
+    def _images(self, evaluation: str) -> Path:
+        return self.path / "attacks" / f"{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
-        """Keeps a state to go on from."""
-        self._save("checkpoint.safetensors", tensors, {"epoch": str(epoch), "log": json.dumps(log)})
+        """Stores a state that training can continue from."""
+        metadata = {"epoch": str(epoch), "log": json.dumps(log)}
+        write_tensors(self.path / "checkpoint.safetensors", tensors, metadata)
 
-    def checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
-        """The epoch, tensors and log of the last state kept, if any."""
+    def load_checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
+        """The epoch, tensors and log of the last checkpoint, if any."""
         if not (self.path / "checkpoint.safetensors").exists():
             return None
-        tensors, about = self._load("checkpoint.safetensors")
+        tensors, about = read_tensors(self.path / "checkpoint.safetensors")
         return int(about["epoch"]), tensors, json.loads(about["log"])
 
-    def finish(self, model: Classifier, log: list[dict[str, float]]) -> None:
-        """Keeps the log and the weights of a trained model; from now on the cell counts as trained."""
-        _write(self.path / "machine.json", _json(machine()))
-        header = list(log[0]) if log else []
-        _write(self.path / "log.csv", _csv(header, [list(record.values()) for record in log]).encode())
-        self._save("weights.safetensors", model.state_dict(), {"cell": (self.path / "cell.json").read_text()})
+    def save_samples(self, images: Tensor) -> None:
+        """Stores a few test images (n, C, height, width) as bytes, for the report."""
+        write_tensors(self.path / "test_samples.safetensors", {"images": images}, {})
+
+    def load_samples(self) -> Tensor:
+        """The stored test images (n, C, height, width)."""
+        return read_tensors(self.path / "test_samples.safetensors")[0]["images"]
+
+    def save_position_table(self, table: Tensor) -> None:
+        """Stores the vectors (R, C, D) that the trained encoding adds to the tokens of each grid cell."""
+        write_tensors(self.path / "position_table.safetensors", {"table": table}, {})
+
+    def load_position_table(self) -> Tensor | None:
+        """The stored vectors (R, C, D); None if the encoding adds none."""
+        path = self.path / "position_table.safetensors"
+        return read_tensors(path)[0]["table"] if path.exists() else None
+
+    def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
+        """Stores the log, the weights and the class names; from now on the cell counts as trained."""
+        write_json(self.path / "machine.json", machine())
+        write_csv(self.path / "log.csv", list(log[0]) if log else [], [list(record.values()) for record in log])
+        metadata = {"cell": (self.path / "cell.json").read_text(), "classes": json.dumps(classes)}
+        write_tensors(self.path / "weights.safetensors", model.state_dict(), metadata)
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
-    def weights(self) -> dict[str, Tensor]:
+    def load_weights(self) -> dict[str, Tensor]:
         """The trained weights."""
         if not self.trained:
             raise UserError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
-        return self._load("weights.safetensors")[0]
+        return read_tensors(self.path / "weights.safetensors")[0]
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes it was trained on."""
+        return tuple(json.loads(read_metadata(self.path / "weights.safetensors")["classes"]))
 
     @staticmethod
-    def told_by(weights: Path) -> tuple[Cell, dict[str, Tensor]]:
-        """What was trained, and the trained weights, from a file of weights alone, wherever it was copied to."""
+    def from_weights(weights: Path) -> tuple[Cell, dict[str, Tensor], tuple[str, ...]]:
+        """Returns the cell, the trained weights and the class names of a weights file alone, wherever it was copied to."""
         try:
-            tensors, about = Run(weights.parent)._load(weights.name)
+            tensors, about = read_tensors(weights)
         except WorkError:
             what = "is damaged, or no weights of a 'vitpos run'"
             raise UserError(f"{weights} {what}; give one of its cells, or a weights.safetensors") from None
         if "cell" not in about:
             raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
-        return _cell(json.loads(about["cell"])), tensors
+        cell = _read_cell(json.loads(about["cell"]), weights)
+        return cell, tensors, tuple(json.loads(about["classes"]))
 
-    def _save(self, name: str, tensors: Mapping[str, Tensor], about: dict[str, str]) -> None:
-        from safetensors.torch import save
+    def save_traceback(self, text: str) -> Path:
+        """Stores the traceback of an unexpected error."""
+        return write_text(self.path / "error.log", text)
 
-        _write(self.path / name, save({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, about))
-
-    def _load(self, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(self.path / name, "pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise WorkError(f"{self.path / name} is damaged ({error}); delete it and run the cell again") from None
+    def clear_traceback(self) -> None:
+        """Removes the traceback of an earlier attempt."""
+        (self.path / "error.log").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
-class Folder:
+class ExperimentFolder:
     """The folder of an experiment."""
 
     path: Path
     experiment: Experiment
 
     @classmethod
-    @contextmanager
-    def working(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
-        """The folder for an experiment, made or taken over now and locked; that of another experiment is refused."""
-        if path.exists() and not path.is_dir():
-            raise UserError(f"--out {path} is a file; give a folder")
-        if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
-            raise UserError(f"--out {path} holds experiment {other!r}; give {experiment.name!r} a folder of its own")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            (path / ".lock").touch()
-        except OSError as error:
-            raise UserError(f"--out {path} cannot be written ({_reason(error)}); give another folder") from None
-        with only_one(path):
-            _write(path / "experiment.json", _json(dict(experiment.origin)))
-            yield cls(path, experiment)
-
-    @classmethod
     def open(cls, path: Path) -> Self:
         """The folder of an experiment that was run before."""
         if not (path / "experiment.json").exists():
             raise UserError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
-        return cls(path, Experiment.make(_read_json(path / "experiment.json")))
+        stored = read_json(path / "experiment.json")
+        _check_version(stored, path)
+        return cls(path, Experiment.make(stored))
 
-    def run_of(self, cell: Cell) -> Run:
-        """Where a cell's run is, or will be."""
-        return Run(self.path / "cells" / cell.key)
+    @classmethod
+    def reserve(cls, path: Path, experiment: Experiment) -> Self:
+        """The folder that an experiment may use; one of another experiment is refused. Nothing is written yet."""
+        require_folder(path)
+        if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
+            raise UserError(f"--out {path} holds experiment {other!r}; give {experiment.name!r} a folder of its own")
+        return cls(path, experiment)
+
+    @classmethod
+    @contextmanager
+    def create_locked(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
+        """The folder of an experiment, created or continued, and locked against other processes."""
+        folder = cls.reserve(path, experiment)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / ".lock").touch()
+        except OSError as error:
+            raise UserError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
+        with exclusive(path):
+            write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.origin})
+            yield folder
+
+    def cell_folder(self, cell: Cell) -> CellFolder:
+        """The folder of a cell, which may not exist yet."""
+        return CellFolder(self.path / "cells" / cell.key)
 
     @property
-    def runs(self) -> list[tuple[Cell, Run]]:
-        """The trained cells of the experiment as it was last asked for, in its order."""
-        pairs = [(cell, self.run_of(cell)) for cell in self.experiment.cells]
-        return [(cell, run) for cell, run in pairs if run.trained]
-
-    @property
-    def unfinished(self) -> list[Cell]:
-        """The cells that are not trained, or not asked everything yet."""
-        return [cell for cell in self.experiment.cells if not self.finished(cell)]
-
-    def finished(self, cell: Cell) -> bool:
-        """Whether a cell is trained and measured."""
-        run = self.run_of(cell)
-        return run.trained and set(cell.evaluate) <= set(run.scores)
-
-    def results(self) -> Iterator[dict[str, Any]]:
-        """One row per number."""
-        for cell, run in self.runs:
-            fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
-            for evaluation, numbers in run.scores.items():
-                for metric, value in numbers.items():
-                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, metric, value), strict=True))
-                    yield row | {name: self.experiment.value(cell, name) for name in self.experiment.columns}
-
-    def write_results(self) -> Path:
-        """``results.csv``, anew."""
-        header = [*RESULT_COLUMNS, *self.experiment.columns]
-        _write(self.path / "results.csv", _csv(header, [list(row.values()) for row in self.results()]).encode())
-        return self.path / "results.csv"
+    def trained(self) -> list[CellFolder]:
+        """The folders of the trained cells, in the order of the experiment."""
+        return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
 
 
-def _cell(values: dict[str, Any]) -> Cell:
+def _check_version(stored: Mapping[str, Any], path: Path) -> None:
+    """Refuses a folder or file that another version of this layout wrote."""
+    found = stored.get("format_version", 1)
+    if found != FORMAT_VERSION:
+        remedy = "upgrade vitpos" if found > FORMAT_VERSION else "run the experiment again into a new folder"
+        raise UserError(f"{path} has format version {found}, and this vitpos reads version {FORMAT_VERSION}; {remedy}")
+
+
+def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
+    _check_version(stored, path)
+    values = {key: value for key, value in stored.items() if key != "format_version"}
     swept = tuple((key, value) for key, value in values["swept"])
     fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "swept": swept}
     return Cell(**{**values, **fixed})
 
 
-def write_bytes(path: Path, content: bytes) -> Path:
-    """A file, whole or not at all; its folder is made if it is not there."""
-    with working_on(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, content)
-    return path
+def machine() -> dict[str, str]:
+    """Processor, cores, memory, system and the versions that numbers depend on."""
+    import torch
+
+    kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")
+    return {
+        "processor": _search("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor() or platform.machine(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "memory": f"{int(kibibytes) / 2**20:.0f} GiB" if kibibytes else "unknown",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("vitpos", "torch", "numpy")},
+    }
 
 
-def write_rows(path: Path, rows: Sequence[Sequence[Any]], swept: Sequence[str] = ()) -> Path:
-    """A file like ``results.csv``, with the columns that were ``swept`` at the end."""
-    return write_bytes(path, _csv([*RESULT_COLUMNS, *swept], [list(row) for row in rows]).encode())
-
-
-def write_text(path: Path, text: str) -> Path:
-    """A text file, whole or not at all; its folder is made if it is not there."""
-    return write_bytes(path, text.encode())
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Keeps a second process from working in the same folder."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(folder, wait=False))
-        except BlockingIOError:
-            raise UserError(f"another process is working in {folder}; wait for it or give another --out") from None
-        yield
-
-
-@contextmanager
-def working_on(path: Path) -> Iterator[None]:
-    """Turns an error of the file system into one that says what is kept and what to do."""
+def _search(path: str, pattern: str) -> str | None:
     try:
-        yield
-    except OSError as error:
-        raise WorkError(
-            f"cannot write {path} ({_reason(error)}); what is finished is kept: mend it and run the same command again"
-        ) from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    with working_on(path):
-        write_whole(path, content)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WorkError(f"{path} is damaged ({error}); delete it and run again") from None
-
-
-def _json(values: Any) -> bytes:
-    return (json.dumps(values, indent=1) + "\n").encode()
-
-
-def _csv(header: list[str], rows: list[list[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _reason(error: BaseException) -> str:
-    cause = error if isinstance(error, OSError) else error.__cause__
-    return (isinstance(cause, OSError) and cause.strerror) or str(error)
+        found = re.search(pattern, Path(path).read_text())
+    except OSError:
+        return None
+    return found[1] if found else None

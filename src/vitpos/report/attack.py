@@ -13,8 +13,9 @@ from torch import Tensor
 
 from vitpos.analysis import figures as draw
 from vitpos.attacks.recovery import Recovery
+from vitpos.files import write_bytes
 from vitpos.lab.cells import Cell
-from vitpos.lab.store import write_bytes, write_rows
+from vitpos.lab.results import write_rows
 
 Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found
 SHOWN = 8  # pictures in a strip

@@ -38,13 +38,14 @@ def fit(
     *,
     seed: int = 0,
     resume: tuple[int, Mapping[str, Tensor]] | None = None,
-    tick: Callable[[int], None] = lambda images: None,
+    on_batch: Callable[[int], None] = lambda images: None,
 ) -> Iterator[State]:
-    """Trains ``model`` in place, yielding a state before the first epoch and after each; ``tick`` hears of every batch.
+    """Trains ``model`` in place, yielding a state before the first epoch and after each.
 
     Order and noise of an epoch depend on the seed and its number alone, so that going on from a state (``resume``: its
     epoch and tensors) gives bit for bit what an unbroken training gives. A loss or weight that is not finite raises
-    WorkError; the last state yielded is then the last good one.
+    WorkError; the last state yielded is then the last good one. ``on_batch`` is called after each batch with the number
+    of images in it.
     """
     refuse(model, recipe)
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe.decay), lr=recipe.lr, fused=True)
@@ -99,7 +100,7 @@ def fit(
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()
-            tick(len(images))
+            on_batch(len(images))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
         seconds = time.perf_counter() - began
