@@ -15,7 +15,7 @@ from vitpos.errors import UserError, WorkError
 from vitpos.lab.cells import Cell
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models import MODELS
-from vitpos.models.base import Classifier
+from vitpos.models.base import Classifier, require_classes
 from vitpos.questions import QUESTIONS
 
 
@@ -29,6 +29,7 @@ def build_model(cell: Cell, data: Dataset) -> Classifier:
 
 def evaluate_spec(spec: str, model: Classifier, data: Dataset) -> Recovery:
     """The result of an evaluation or an attack on a trained model; an evaluation has numbers alone."""
+    require_classes(model, data.classes, data.spec)
     answer = QUESTIONS.build(spec, model, data)
     return answer if isinstance(answer, Recovery) else Recovery(answer)
 

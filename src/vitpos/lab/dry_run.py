@@ -15,7 +15,7 @@ from vitpos.lab.executor import single_threaded
 from vitpos.questions import QUESTIONS
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending
-from vitpos.training.fit import refuse
+from vitpos.training.fit import refuse, refuse_data
 
 
 def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Observer | None = None) -> None:
@@ -43,9 +43,11 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
         data = load(cell.data)
         model = build_model(cell, data)
         few = replace(data, train=data.train.first(2), test=data.test.first(2))
+        refuse_data(model, data, cell.train)
         refuse(model, cell.train)
         defending(cell.train.defence)
-        augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
+        if len(few.train):
+            augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
         gives = {spec: evaluate_spec(_shortened_spec(spec), model, few).numbers for spec in cell.evaluate}
     except UserError as error:
         raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None

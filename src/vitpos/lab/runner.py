@@ -100,7 +100,8 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     CellFolder.create(folder.path, cell)
     if not folder.trained:
         train(cell, folder, observer)
-    evaluate(folder, [spec for spec in cell.evaluate if spec not in folder.scores], observer)
+    known = folder.scores
+    evaluate(folder, [spec for spec in cell.evaluate if spec not in known], observer)
 
 
 def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:

@@ -17,7 +17,7 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -150,8 +150,9 @@ class CellFolder:
         """Stores the log, the weights and the class names; from now on the cell counts as trained."""
         write_json(self.path / "machine.json", machine())
         write_csv(self.path / "log.csv", list(log[0]) if log else [], [list(record.values()) for record in log])
-        metadata = {"cell": (self.path / "cell.json").read_text(), "classes": json.dumps(classes)}
-        write_tensors(self.path / "weights.safetensors", model.state_dict(), metadata)
+        about = json.dumps({**read_json(self.path / "cell.json"), "classes": classes})
+        # one key: safetensors writes several in an order of its own, and the same training must give the same bytes
+        write_tensors(self.path / "weights.safetensors", model.state_dict(), {"cell": about})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -163,7 +164,7 @@ class CellFolder:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes it was trained on."""
-        return tuple(json.loads(read_metadata(self.path / "weights.safetensors")["classes"]))
+        return tuple(json.loads(read_metadata(self.path / "weights.safetensors")["cell"])["classes"])
 
     @staticmethod
     def from_weights(weights: Path) -> tuple[Cell, dict[str, Tensor], tuple[str, ...]]:
@@ -175,8 +176,8 @@ class CellFolder:
             raise UserError(f"{weights} {what}; give one of its cells, or a weights.safetensors") from None
         if "cell" not in about:
             raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
-        cell = _read_cell(json.loads(about["cell"]), weights)
-        return cell, tensors, tuple(json.loads(about["classes"]))
+        stored = json.loads(about["cell"])
+        return _read_cell(stored, weights), tensors, tuple(stored["classes"])
 
     def save_traceback(self, text: str) -> Path:
         """Stores the traceback of an unexpected error."""
@@ -245,7 +246,7 @@ def _check_version(stored: Mapping[str, Any], path: Path) -> None:
 
 def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
     _check_version(stored, path)
-    values = {key: value for key, value in stored.items() if key != "format_version"}
+    values = {f.name: stored[f.name] for f in fields(Cell)}
     swept = tuple((key, value) for key, value in values["swept"])
     fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "swept": swept}
     return Cell(**{**values, **fixed})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
@@ -130,6 +131,16 @@ class PatchClassifier(Classifier):
         """Logits and the encoding's penalty for this batch's places."""
         x, pos = self.tokens(images, positions)
         return self.head(self.read(x)), self.encoding.penalty(pos, self.encoding)
+
+
+def require_classes(model: Classifier, classes: Sequence[str], data: str) -> None:
+    """Raises UserError if the number of a model's outputs is not the number of classes of some data."""
+    layers = [module for module in model.head.modules() if isinstance(module, nn.Linear)]
+    if layers and layers[-1].out_features != len(classes):
+        raise UserError(
+            f"a model with {layers[-1].out_features} outputs does not fit data {data!r} with {len(classes)} classes; "
+            f"build the model for {len(classes)} classes, or take other data"
+        )
 
 
 def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:

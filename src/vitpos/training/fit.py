@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError, WorkError
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.base import Classifier, PatchClassifier, require_classes
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending, gradients_of
 from vitpos.training.recipe import Recipe
@@ -47,6 +47,7 @@ def fit(
     WorkError; the last state yielded is then the last good one. ``on_batch`` is called after each batch with the number
     of images in it.
     """
+    refuse_data(model, data, recipe)
     refuse(model, recipe)
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe.decay), lr=recipe.lr, fused=True)
     done = 0
@@ -112,6 +113,13 @@ def fit(
             "images_per_second": count / seconds,
         }
         yield State(epoch + 1, snapshot(model, optimizer), record)
+
+
+def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
+    """Refuses data of other classes than the model's, and a training without training images."""
+    require_classes(model, data.classes, data.spec)
+    if recipe.epochs and not len(data.train):
+        raise UserError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
 
 
 def refuse(model: nn.Module, recipe: Recipe) -> None:
