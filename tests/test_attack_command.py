@@ -162,7 +162,7 @@ def test_mistakes_are_told_in_one_line(out, tmp_path, words, code, message):
 def test_a_file_of_weights_tells_what_it_is(out):
     (cell, run), *_ = Results.open(out).trained
     found, weights, classes = CellFolder.from_weights(run.path / "weights.safetensors")
-    assert found == run.cell and found.key == cell.key and set(weights) == set(run.load_weights())
+    assert found == run.cell and found.folder_name == cell.folder_name and set(weights) == set(run.load_weights())
     assert classes == run.classes == tuple("0123456789")
 
 

@@ -42,10 +42,10 @@ def test_a_cell_that_fails_says_why_in_one_line_and_stops_no_other(tmp_path, wor
     LocalExecutor(workers).run(job, cells, tmp_path, recorder)
     ended = {event.cell: event for event in recorder.events if isinstance(event, CellDone | CellFailed)}
     assert [type(ended[one]) for one in cells] == [CellFailed, CellFailed, CellDone, CellDone]
-    log = tmp_path / "cells" / cells[0].key / "error.log"
+    log = tmp_path / "cells" / cells[0].folder_name / "error.log"
     assert ended[cells[0]].error == f"unexpected ZeroDivisionError: two; the traceback is in {log}"
     assert "in job" in log.read_text() and ended[cells[1]].error == "take another"
-    assert [path.name for path in (tmp_path / "cells").iterdir()] == [cells[0].key]
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == [cells[0].folder_name]
     images = sum(e.images for e in recorder.events if isinstance(e, TrainProgress) and e.cell == cells[2])
     assert images == 100 if workers == 1 else images <= 100, "processes send the events of batches in groups"
 

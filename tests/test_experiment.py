@@ -31,7 +31,7 @@ def make(text=TEXT, settings=(), seeds=None):
 
 def test_lists_become_a_grid_of_cells():
     experiment = make()
-    assert len(experiment.cells) == 8 and len({cell.key for cell in experiment.cells}) == 8
+    assert len(experiment.cells) == 8 and len({cell.folder_name for cell in experiment.cells}) == 8
     assert experiment.columns == ("train.lr",)
     assert [(c.encoding, c.train.lr, c.seed) for c in experiment.cells[:3]] == [
         ("none", 0.01, 0),
@@ -53,7 +53,7 @@ def test_two_trainings_of_one_model_are_told_apart():
     text = TEXT.replace("lr = [0.01, 0.001]", "") + "[[cells]]\ntrain.batch = 32\n[[cells]]\ntrain.lr = 0.5\n"
     experiment = make(text, ["encoding=none"], seeds=[0, 1])
     assert experiment.columns == ("train.batch", "train.lr")
-    assert len({cell.row for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
+    assert len({cell.group for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
 
 
 def test_a_cell_named_twice_is_run_once_and_asked_everything():
@@ -87,13 +87,13 @@ def test_seeds_given_apart_replace_those_of_the_file():
 
 
 def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
-    key = make().cells[0].key
-    assert make(settings=["evaluate=confusion"]).cells[0].key == key
-    assert make(settings=["train.batch=64"]).cells[0].key != key
-    assert make(settings=["train.augment=jigsaw"]).cells[0].key != key
-    assert make(settings=["train.start=1e-6"]).cells[0].key != key
-    assert make(settings=["train.start=0.0"]).cells[0].key == key
-    assert make(TEXT.replace("0.01,", "1e-2,")).cells[0].key == key
+    key = make().cells[0].folder_name
+    assert make(settings=["evaluate=confusion"]).cells[0].folder_name == key
+    assert make(settings=["train.batch=64"]).cells[0].folder_name != key
+    assert make(settings=["train.augment=jigsaw"]).cells[0].folder_name != key
+    assert make(settings=["train.start=1e-6"]).cells[0].folder_name != key
+    assert make(settings=["train.start=0.0"]).cells[0].folder_name == key
+    assert make(TEXT.replace("0.01,", "1e-2,")).cells[0].folder_name == key
 
 
 @pytest.mark.parametrize(

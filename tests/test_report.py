@@ -49,7 +49,7 @@ def stored(path, score, text=TEXT):
         for cell in experiment.cells:
             found = score(cell)
             if found is not None:
-                run = CellFolder.create(folder.path / "cells" / cell.key, cell)
+                run = CellFolder.create(folder.path / "cells" / cell.folder_name, cell)
                 runner.finish(run, build_model(cell, load(cell.data)), load(cell.data), LOG)
                 for evaluation, numbers in found.items():
                     run.save_result(evaluation, numbers)

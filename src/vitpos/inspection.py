@@ -79,7 +79,7 @@ def ours(path: Path) -> bool:
 
 
 def _named(cell: Cell) -> str:
-    return f"{cell.told} · {cell.model} · {cell.data} · seed {cell.seed}"
+    return f"{cell.label} · {cell.model} · {cell.data} · seed {cell.seed}"
 
 
 def _of_cell(cell: Cell, make: Callable[[], Classifier]) -> Subject:

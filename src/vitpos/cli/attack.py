@@ -42,15 +42,23 @@ def attack_all(source: Path, attacks: Sequence[Term], out: Path, pictures: Seque
                 bar.update(task, description=f"{describe(cell)}: {spec}")
                 with following(_forwarding(observer, _images(spec))):
                     results.append((cell, spec, evaluate_spec(spec, model, data)))
-                bar.update(task, completed=len(results))
+                observer.finished = len(results)
+                bar.update(task, completed=observer.finished)
                 written = write_attacks(out, results, pictures)
     show_attacks(results)
     print(f"results: {written}, and images beside it", file=sys.stderr)
 
 
 def _forwarding(observer: Observer, images: int) -> Callable[[float], None]:
-    """A callback that sends the fractions of images that are done as fractions of the attack."""
-    return lambda fraction: observer.on_event(AttackProgress(fraction / images))
+    """A callback that adds up the fractions of images that are done and sends the fraction of the attack."""
+    done = 0.0
+
+    def forward(fraction: float) -> None:
+        nonlocal done
+        done += fraction / images
+        observer.on_event(AttackProgress(done))
+
+    return forward
 
 
 def _images(spec: str) -> int:

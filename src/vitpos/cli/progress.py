@@ -52,15 +52,15 @@ class RunProgress(Console):
 
 
 class AttackBar(Observer):
-    """Advances a bar by the fractions of attacks."""
+    """Shows the attack that runs after ``finished`` others, which the loop over attacks counts."""
 
     def __init__(self, bar: Progress, task: TaskID):
-        self.bar, self.task = bar, task
+        self.bar, self.task, self.finished = bar, task, 0
 
     def on_event(self, event: Event) -> None:
-        """Advances the bar."""
+        """Moves the bar."""
         if isinstance(event, AttackProgress):
-            self.bar.advance(self.task, event.fraction)
+            self.bar.update(self.task, completed=self.finished + event.fraction)
 
 
 @contextmanager

@@ -73,21 +73,21 @@ class Console(Observer):
             case DryRun(done, total):
                 self._dry_run(done, total)
             case TrainStart(cell, images, done):
-                self._open(cell.key, describe(cell), images, done, unit="images")
-                self.began[cell.key] = time.monotonic()
+                self._open(cell.folder_name, describe(cell), images, done, unit="images")
+                self.began[cell.folder_name] = time.monotonic()
             case TrainProgress(cell, images):
-                self.bars.advance(self.tasks[cell.key], images)
+                self.bars.advance(self.tasks[cell.folder_name], images)
             case EvalStart(cell, spec, done, total):
                 self._trained(cell)
-                self.work.setdefault(cell.key, "evaluated")
-                self._open(cell.key, f"{spec}: {describe(cell)}", total, done)
+                self.work.setdefault(cell.folder_name, "evaluated")
+                self._open(cell.folder_name, f"{spec}: {describe(cell)}", total, done)
             case CellDone(cell):
                 self._trained(cell)
-                self._close(cell.key)
-                work = self.work.get(cell.key, "was trained before")
+                self._close(cell.folder_name)
+                work = self.work.get(cell.folder_name, "was trained before")
                 errors.print(f"{describe(cell)}: {work}", soft_wrap=True)
             case CellFailed(cell, error):
-                self._close(cell.key)
+                self._close(cell.folder_name)
                 errors.print(f"failed: {describe(cell)}: {error}", style="red", soft_wrap=True)
 
     def _download(self, name: str, done: int, total: int) -> None:
@@ -108,8 +108,8 @@ class Console(Observer):
         self.bars.update(self.tasks["dry run"], completed=done, visible=done < total)
 
     def _trained(self, cell: Cell) -> None:
-        if cell.key in self.began:
-            self.work[cell.key] = f"trained in {time.monotonic() - self.began.pop(cell.key):.0f} s"
+        if cell.folder_name in self.began:
+            self.work[cell.folder_name] = f"trained in {time.monotonic() - self.began.pop(cell.folder_name):.0f} s"
 
     def _open(self, name: str, text: str, total: float | None, done: int, *, unit: str = "") -> None:
         self._close(name)
@@ -142,4 +142,4 @@ class _Speed(ProgressColumn):
 
 def describe(cell: Cell) -> str:
     """A cell in one line."""
-    return f"{cell.data} · {cell.model} · {cell.told} · seed {cell.seed}"
+    return f"{cell.data} · {cell.model} · {cell.label} · seed {cell.seed}"

@@ -79,7 +79,7 @@ class CellFailed:
 
 @dataclass(frozen=True)
 class AttackProgress:
-    """A further ``fraction`` of one attack on one model is done; the fractions of an attack add up to 1."""
+    """``fraction`` of the current attack on the current model is done, 0 to 1."""
 
     fraction: float
 

@@ -74,7 +74,7 @@ def single_threaded() -> Iterator[None]:
 
 def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
     """Runs the job on one cell and sends how it ended; the traceback of an unexpected error goes to a file."""
-    cell_folder = CellFolder(folder / "cells" / cell.key)
+    cell_folder = CellFolder(folder / "cells" / cell.folder_name)
     try:
         cell_folder.clear_traceback()
         job(cell, cell_folder, observer)

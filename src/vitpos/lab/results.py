@@ -36,7 +36,7 @@ class Results:
         """Reads the numbers of one cell again."""
         folder = self.folder.cell_folder(cell)
         if folder.trained:
-            self._scores[cell.key] = folder.scores
+            self._scores[cell.folder_name] = folder.scores
 
     @property
     def path(self) -> Path:
@@ -55,11 +55,11 @@ class Results:
 
     def scores(self, cell: Cell) -> Scores:
         """The numbers of a cell by evaluation and metric; empty if it is not trained."""
-        return self._scores.get(cell.key, {})
+        return self._scores.get(cell.folder_name, {})
 
     def is_trained(self, cell: Cell) -> bool:
         """Whether a cell is trained."""
-        return cell.key in self._scores
+        return cell.folder_name in self._scores
 
     def is_done(self, cell: Cell) -> bool:
         """Whether a cell is trained and all its evaluations are finished."""
@@ -81,11 +81,11 @@ class Results:
         found = []
         for cell, _ in self.trained:
             fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
-            swept = {name: self.experiment.value(cell, name) for name in self.experiment.columns}
+            varied = {name: self.experiment.value(cell, name) for name in self.experiment.columns}
             for evaluation, numbers in self.scores(cell).items():
                 for metric, value in numbers.items():
                     row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, metric, value), strict=True))
-                    found.append(row | swept)
+                    found.append(row | varied)
         return found
 
     def write_csv(self) -> Path:
@@ -99,6 +99,6 @@ class Results:
         return as_text(self)
 
 
-def write_rows(path: Path, rows: Sequence[Sequence[Any]], swept: Sequence[str] = ()) -> Path:
+def write_rows(path: Path, rows: Sequence[Sequence[Any]], varied: Sequence[str] = ()) -> Path:
     """Writes a file with the columns of ``results.csv``, then those of values that differ between cells."""
-    return write_csv(path, [*RESULT_COLUMNS, *swept], rows)
+    return write_csv(path, [*RESULT_COLUMNS, *varied], rows)

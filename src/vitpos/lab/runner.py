@@ -76,7 +76,7 @@ def run(
     if results.errors:
         cell, error = next(iter(results.errors.items()))
         count = f"{len(results.errors)} of {len(experiment.cells)} cells failed"
-        raise WorkError(f"{count}, the first ({cell.told}, seed {cell.seed}): {error}; the others are finished")
+        raise WorkError(f"{count}, the first ({cell.label}, seed {cell.seed}): {error}; the others are finished")
     return results
 
 

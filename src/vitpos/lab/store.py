@@ -228,7 +228,7 @@ class ExperimentFolder:
 
     def cell_folder(self, cell: Cell) -> CellFolder:
         """The folder of a cell, which may not exist yet."""
-        return CellFolder(self.path / "cells" / cell.key)
+        return CellFolder(self.path / "cells" / cell.folder_name)
 
     @property
     def trained(self) -> list[CellFolder]:
@@ -247,8 +247,8 @@ def _check_version(stored: Mapping[str, Any], path: Path) -> None:
 def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
     _check_version(stored, path)
     values = {f.name: stored[f.name] for f in fields(Cell)}
-    swept = tuple((key, value) for key, value in values["swept"])
-    fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "swept": swept}
+    varied = tuple((key, value) for key, value in values["varied"])
+    fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "varied": varied}
     return Cell(**{**values, **fixed})
 
 

@@ -86,7 +86,7 @@ def labels(rows: Sequence[Row]) -> list[str]:
     """The headings that tell the rows apart; what all share is said by :func:`shared`."""
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
     model = ["model"] if len({row.cell.model for row in rows}) > 1 else []
-    return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.swept)]
+    return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.varied)]
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -122,7 +122,7 @@ def summarize(results: Results, table: Table) -> list[Row]:
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in results.experiment.cells:
         if table.shows(cell):
-            groups.setdefault(cell.row, []).append(cell)
+            groups.setdefault(cell.group, []).append(cell)
     rows = []
     for cells in groups.values():
         scores = {cell.seed: results.scores(cell) for cell in cells if results.is_trained(cell)}
@@ -135,7 +135,7 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
     """A row with its differences from the one that has another encoding and is the same otherwise."""
 
     def rest(cell: Cell) -> tuple[object, ...]:
-        return cell.data, cell.model, cell.swept
+        return cell.data, cell.model, cell.varied
 
     base = next((r for r in rows if r.cell.encoding == table.against and rest(r.cell) == rest(row.cell)), row)
     if base is row:

@@ -53,7 +53,7 @@ def colours(results: Results) -> dict[str, str]:
     for table in results.experiment.tables:
         for group in grouped(summarize(results, table)).values():
             for number, column in enumerate(table.columns):
-                estimates = {row.cell.row: row.estimates[number] for row in group if row.estimates[number].values}
+                estimates = {row.cell.group: row.estimates[number] for row in group if row.estimates[number].values}
                 first = {row: estimate.mean for row, estimate in estimates.items()} | first
                 if column.better and estimates:
                     wins.update(supported(among_best(column, estimates), estimates))
@@ -61,7 +61,7 @@ def colours(results: Results) -> dict[str, str]:
     for named in lines(summarize(results, Table("", ()))).values():
         for name, row in named.items():
             better, higher = ranks.get(name, (0, 0.0))
-            ranks[name] = better - wins[row.cell.row], higher - first.get(row.cell.row, 0.0)
+            ranks[name] = better - wins[row.cell.group], higher - first.get(row.cell.group, 0.0)
     ranks.pop(base(results), None)
     others = sorted(ranks, key=lambda name: ranks[name])
     chosen = others if len(others) <= len(COLOURS) else others[:BRIGHT]
@@ -90,9 +90,9 @@ def first_runs(results: Results) -> dict[str, dict[str, CellFolder]]:
     """The first trained cell of each row of cells, grouped and named as lines of figures are."""
     first: dict[tuple[object, ...], CellFolder] = {}
     for cell, folder in results.trained:
-        first.setdefault(cell.row, folder)
+        first.setdefault(cell.group, folder)
     found = {
-        group: {name: first[row.cell.row] for name, row in rows.items() if row.cell.row in first}
+        group: {name: first[row.cell.group] for name, row in rows.items() if row.cell.group in first}
         for group, rows in lines(summarize(results, Table("", ()))).items()
     }
     return {group: runs for group, runs in found.items() if runs}

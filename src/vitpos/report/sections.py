@@ -174,4 +174,4 @@ def _curves(results: Results) -> Iterator[Section]:
 
 
 def _model(cell: Cell) -> str:
-    return f"{cell.model} · {cell.told}"
+    return f"{cell.model} · {cell.label}"
