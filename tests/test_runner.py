@@ -1,6 +1,8 @@
 """``vitpos.run`` from Python: progress, results, and why a cell failed."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -99,3 +101,11 @@ def test_a_model_and_data_of_different_classes_do_not_train_or_evaluate():
         next(vitpos.fit(model, data, vitpos.Recipe(epochs=1)))
     with pytest.raises(UserError, match=expected):
         cell_models.evaluate_spec("accuracy", model, data)
+
+
+def test_a_script_that_runs_at_its_top_level_gets_the_remedy(small, tmp_path):
+    text = TEXT.replace("stripes(count=40)", "mnist(limit=64, test_limit=64)").replace("(2, 4)", "14")
+    (tmp_path / "small.toml").write_text(text)
+    (tmp_path / "script.py").write_text(f"import vitpos\nvitpos.run({small!r}, {str(tmp_path / 'out')!r}, workers=2)\n")
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    assert done.returncode == 1 and "put it under if __name__ == '__main__', or give workers=1" in done.stderr

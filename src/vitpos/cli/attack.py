@@ -22,13 +22,13 @@ from vitpos.questions import QUESTIONS
 from vitpos.report.attack import write_attacks
 
 
-def attack_all(source: Path, attacks: Sequence[Term], out: Path, pictures: Sequence[Path] = ()) -> None:
-    """Attacks all models of a run, a cell or a weights file; ``pictures`` replace the test images if given."""
+def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence[Path] = ()) -> None:
+    """Attacks all models of a run, a cell or a weights file; the images in ``files`` replace the test images."""
     require_folder(out)
     if (out / "results.csv").exists():
         raise UserError(f"--out {out} holds the results of another command; give a new folder")
-    for term in attacks if pictures else ():
-        term.options["images"] = len(pictures)
+    for term in attacks if files else ():
+        term.options["images"] = len(files)
     models, wanted = load_models(source), [str(term) for term in attacks]
     with Console() as console:
         download(missing_data([cell for cell, _ in models]), console)
@@ -37,14 +37,14 @@ def attack_all(source: Path, attacks: Sequence[Term], out: Path, pictures: Seque
         observer = AttackBar(bar, task)
         for cell, make in models:
             model, data = make(), load(cell.data)
-            data = own(model, data, pictures) if pictures else data
+            data = own(model, data, files) if files else data
             for spec in wanted:
                 bar.update(task, description=f"{describe(cell)}: {spec}")
                 with following(_forwarding(observer, _images(spec))):
                     results.append((cell, spec, evaluate_spec(spec, model, data)))
                 observer.finished = len(results)
                 bar.update(task, completed=observer.finished)
-                written = write_attacks(out, results, pictures)
+                written = write_attacks(out, results, files)
     show_attacks(results)
     print(f"results: {written}, and images beside it", file=sys.stderr)
 

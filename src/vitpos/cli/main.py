@@ -35,7 +35,7 @@ def list_(
         str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")
     ] = None,
 ) -> None:
-    """What there is, one line each with its options; of one thing, all that is said of it."""
+    """List what there is, one line each with its options; of one thing, its whole definition."""
     from vitpos.catalog import suggest
     from vitpos.cli.list import KINDS, entries, explain, show
 
@@ -126,24 +126,24 @@ def attack(
     specs: Annotated[
         list[str], Option("--with", metavar="SPEC", help="an attack, as projection or matching(steps=500)")
     ],
-    out: Annotated[Path, Option(help="the folder for numbers and pictures")],
-    pictures: Annotated[
+    out: Annotated[Path, Option(help="the folder for numbers and images")],
+    image_files: Annotated[
         list[Path] | None,
         Option(
             "--image",
             metavar="FILE",
-            help="pictures of your own in place of the test's, each with the label that the model gives it; repeatable",
+            help="images of your own in place of the test images, each with the label that the model predicts; repeatable",
         ),
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
 ) -> None:
-    """Rebuild pictures from the gradients that trained models share: results.csv and a PNG for each model and attack."""
+    """Reconstruct images from the gradients that trained models share: results.csv and a PNG for each model and attack."""
     from vitpos.attacks import ATTACKS
 
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
     from vitpos.cli.attack import attack_all
 
-    attack_all(source, every, out, pictures or ())
+    attack_all(source, every, out, image_files or ())
 
 
 @app.command()
@@ -152,8 +152,8 @@ def inspect(
     out: Annotated[Path, Option(help="the folder for inspect.json, figures and a page")],
     grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
     images: Annotated[int, Option(min=5, help="test images on which a run is watched")] = 256,
-    pictures: Annotated[
-        list[Path] | None, Option("--image", metavar="FILE", help="pictures on which a run's attention is drawn")
+    image_files: Annotated[
+        list[Path] | None, Option("--image", metavar="FILE", help="images on which a run's attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
@@ -161,7 +161,7 @@ def inspect(
     from vitpos.cli.inspect import look, read_grid
 
     asked = read_grid(grid) if grid is not None else None
-    look([(source, asked)], out, "inspect", images=images, files=pictures or (), slow=slow)
+    look([(source, asked)], out, "inspect", images=images, files=image_files or (), slow=slow)
 
 
 @app.command()
@@ -174,8 +174,8 @@ def compare(
         Option("--grid", help="rows and columns, as 14x14, where a checkpoint cannot say; twice: of A, of B"),
     ] = None,
     images: Annotated[int, Option(min=5, help="test images on which runs are watched")] = 256,
-    pictures: Annotated[
-        list[Path] | None, Option("--image", metavar="FILE", help="pictures on which runs' attention is drawn")
+    image_files: Annotated[
+        list[Path] | None, Option("--image", metavar="FILE", help="images on which runs' attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
@@ -187,7 +187,7 @@ def compare(
         raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
     one, other = (asked[0], asked[-1]) if asked else (None, None)
     sources = [(first, one), (second, other)]
-    look(sources, out, "compare", images=images, files=pictures or (), slow=slow, single=True)
+    look(sources, out, "compare", images=images, files=image_files or (), slow=slow, single=True)
 
 
 @app.command()

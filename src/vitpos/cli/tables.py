@@ -33,7 +33,7 @@ output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty(
 
 
 def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> None:
-    """Prints what is said of several things, side by side, as many at a time as can be read."""
+    """Prints the properties of several models side by side, as many models at a time as fit the width."""
     fitting = max(1, output.width // NARROWEST - 1)
     for first in range(0, len(names), fitting):
         some = slice(first, first + fitting)
@@ -81,7 +81,7 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
 
 
 def show_table(results: Results, table: Table) -> None:
-    """Prints a table; a figure from elsewhere stands below ours."""
+    """Prints a table; a published number stands below ours."""
     rows = summarize(results, table)
     grid = Grid(title=Text(table.title, "bold"), title_justify="left", pad_edge=False)
     for label in labels(rows):
@@ -106,7 +106,7 @@ def show_table(results: Results, table: Table) -> None:
 
 
 def show_evaluation(results: Results, spec: str) -> None:
-    """Prints what an evaluation gave: a line for each number, or, of many rows of cells, a column for each number."""
+    """Prints the numbers of an evaluation: one line each, or one column each where there are many rows of cells."""
     table = measured(results, [spec])
     rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
     silent: dict[str, list[str]] = {}

@@ -56,6 +56,13 @@ class LocalExecutor:
             _run_one(job, cell, folder, observer)
 
 
+def refuse_to_nest() -> None:
+    """Ends a worker process that, to find its job, imports a script which starts a run at its top level."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        remedy = "put it under if __name__ == '__main__', or give workers=1"
+        sys.exit(f"error: vitpos.run starts processes that import this script, which calls it again; {remedy}")
+
+
 def num_cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

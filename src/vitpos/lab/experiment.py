@@ -148,7 +148,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
 
 
 def _takes_positions(model: str) -> bool:
-    """Whether a model has tokens that an encoding could tell places of."""
+    """Whether a model has tokens, and so takes a position encoding."""
     return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("tokens", True))
 
 

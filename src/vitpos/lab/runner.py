@@ -28,7 +28,7 @@ from vitpos.lab.events import (
     TrainProgress,
     TrainStart,
 )
-from vitpos.lab.executor import Executor, LocalExecutor
+from vitpos.lab.executor import Executor, LocalExecutor, refuse_to_nest
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder, ExperimentFolder
@@ -59,6 +59,7 @@ def run(
         observer: Receives the events of the run; by default they are shown on standard error.
         executor: Runs the cells; by default processes of this machine.
     """
+    refuse_to_nest()
     if observer is None:
         from vitpos.lab.console import Console
 

@@ -83,7 +83,7 @@ def seeds_of(rows: Sequence[Row]) -> int:
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
-    """The headings that tell the rows apart; what all share is said by :func:`shared`."""
+    """The headings of what differs among the rows; :func:`shared` gives what all have in common."""
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
     model = ["model"] if len({row.cell.model for row in rows}) > 1 else []
     return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.varied)]

@@ -33,7 +33,7 @@ def figures(results: Results) -> Iterator[Section]:
 def _protocols(results: Results) -> Iterator[Section]:
     """The percentages of the tables that ask for a chart: a group for each column and training set."""
     groups: dict[str, dict[str, Estimate]] = {}
-    told = [name for name in labels(summarize(results, Table("", ()))) if name != "trained on"]
+    names = [name for name in labels(summarize(results, Table("", ()))) if name != "trained on"]
     for table in results.experiment.tables:
         rows = summarize(results, table) if table.chart else []
         several = len({row.cell.data for row in rows}) > 1
@@ -41,7 +41,7 @@ def _protocols(results: Results) -> Iterator[Section]:
             for column, estimate in zip(table.columns, row.estimates, strict=True):
                 if column.percent and estimate.values:
                     trained_on = "\ntrained on " + row.cell.data.replace(" + ", " +\n") if several else ""
-                    groups.setdefault(column.label + trained_on, {})[" · ".join(map(row.label, told))] = estimate
+                    groups.setdefault(column.label + trained_on, {})[" · ".join(map(row.label, names))] = estimate
     if groups:
         note = "Mean, and the standard deviation over seeds where there are several."
         yield (
@@ -52,7 +52,7 @@ def _protocols(results: Results) -> Iterator[Section]:
 
 
 def _heat(results: Results) -> Iterator[Section]:
-    """The tables that ask for it as maps of colours, one for rows that can be compared, each column by itself."""
+    """The tables that ask for it as maps of colours, one for rows that can be compared, each column on its own scale."""
     for table in results.experiment.tables if results.trained else ():
         rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
         for group, named in panels(rows).items() if table.heat else ():
@@ -61,7 +61,7 @@ def _heat(results: Results) -> Iterator[Section]:
             signs = [_sign(column, named.values(), number) for number, column in enumerate(table.columns)]
             headings = [column.label for column in table.columns]
             note = (
-                "Each column by itself, from its worst (pale) to its best (dark); grey where neither end is better, "
+                "Each column on its own scale, from its worst (pale) to its best (dark); grey where neither end is better, "
                 "or where the seeds tell nobody from the best."
             )
             title = " · ".join(filter(None, (f"At a glance: {table.title}", group)))
@@ -75,8 +75,8 @@ def _short(estimate: Estimate) -> str:
 def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
     """Whether more (1) or less (−1) is better in a column; 0 where neither is, or where its seeds tell nobody apart."""
     estimates = dict(enumerate(row.estimates[number] for row in rows if row.estimates[number].values))
-    told = bool(column.better) and len(among_best(column, estimates)) < len(estimates)
-    return {"more": 1, "less": -1, "": 0}[column.better] if told else 0
+    differ = bool(column.better) and len(among_best(column, estimates)) < len(estimates)
+    return {"more": 1, "less": -1, "": 0}[column.better] if differ else 0
 
 
 def _planes(results: Results) -> Iterator[Section]:
