@@ -133,9 +133,10 @@ class PatchClassifier(Classifier):
         return self.head(self.read(x)), self.encoding.penalty(pos, self.encoding)
 
 
-def require_classes(model: Classifier, classes: Sequence[str], data: str) -> None:
-    """Raises UserError if the number of a model's outputs is not the number of classes of some data."""
-    layers = [module for module in model.head.modules() if isinstance(module, nn.Linear)]
+def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
+    """Raises UserError if the last linear layer of a model's head, if it has one, has not one output per class."""
+    head = getattr(model, "head", nn.Identity())
+    layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
     if layers and layers[-1].out_features != len(classes):
         raise UserError(
             f"a model with {layers[-1].out_features} outputs does not fit data {data!r} with {len(classes)} classes; "
