@@ -13,14 +13,18 @@ from PIL import Image
 from rich.console import Console
 
 from tests.test_cli import vitpos
-from vitpos import lab, progress
 from vitpos.attacks.pictures import own
 from vitpos.attacks.recovery import Recovery
-from vitpos.experiment import Experiment
+from vitpos.cli import tables
+from vitpos.data.base import load
 from vitpos.inspection import subjects
+from vitpos.lab import runner
+from vitpos.lab.cell_models import build_model, load_models
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.results import Results
+from vitpos.lab.store import CellFolder
 from vitpos.report import write_report
 from vitpos.report.recovered import attacks
-from vitpos.store import Folder, Run
 
 TEXT = """
 data = "mnist(limit=64)"
@@ -39,28 +43,28 @@ columns = [{ label = "PSNR", evaluation = "projection(images=2)", metric = "psnr
 def out(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("attack")
     (place / "small.toml").write_text(TEXT)
-    lab.run(Experiment.read(str(place / "small.toml")), place / "out", workers=1)
+    runner.run(Experiment.read(str(place / "small.toml")), place / "out", workers=1)
     return place / "out"
 
 
 def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(out):
-    runs = {cell.encoding: run for cell, run in Folder.open(out).runs}
-    tensors, why = runs["learned"].pictures("projection(images=2)")
+    runs = {cell.encoding: run for cell, run in Results.open(out).trained}
+    tensors, why = runs["learned"].load_images("projection(images=2)")
     assert torch.equal(tensors["found"], tensors["goal"]) and tensors["goal"].shape == (2, 1, 28, 28) and not why
     assert runs["learned"].scores["projection(images=2)"]["psnr_worst"] > 200
-    tensors, why = runs["rope"].pictures("projection(images=2)")
+    tensors, why = runs["rope"].load_images("projection(images=2)")
     assert not tensors and "added to tokens" in why and runs["rope"].scores["projection(images=2)"] == {}
-    assert runs["rope"].pictures("matching(images=1, steps=3)")[0]["frames"].shape == (1, 9, 1, 28, 28)
+    assert runs["rope"].load_images("matching(images=1, steps=3)")[0]["frames"].shape == (1, 9, 1, 28, 28)
     page = write_report([out], out / "report.html").read_text()
     assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
 
 
 def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_yet(out, tmp_path):
     def names(run):
-        drawn = [figure for title, _, figure in attacks(Folder.open(run)) if title.startswith("Attack proj")]
+        drawn = [figure for title, _, figure in attacks(Results.open(run)) if title.startswith("Attack proj")]
         return [axes.get_title(loc="left") for figure in drawn for axes in figure.axes]
 
-    (run,) = (run for cell, run in Folder.open(out).runs if cell.encoding == "learned")
+    (run,) = (run for cell, run in Results.open(out).trained if cell.encoding == "learned")
     known = run.scores["projection(images=2)"]
     near = f"PSNR {known['psnr']:.1f} dB (grey {known['psnr_grey']:.1f}), SSIM 1.00"
     assert names(out) == ["to be found", f"learned, mean of 2: {near}"]
@@ -73,9 +77,9 @@ def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_y
 
 
 def test_untrained_weights_are_the_first_ones(out):
-    (cell, run), *_ = Folder.open(out).runs
-    first = lab.build(cell, lab.load(cell.data)).state_dict()
-    assert run.log == [] and all(torch.equal(first[name], tensor) for name, tensor in run.weights().items())
+    (cell, run), *_ = Results.open(out).trained
+    first = build_model(cell, load(cell.data)).state_dict()
+    assert run.log == [] and all(torch.equal(first[name], tensor) for name, tensor in run.load_weights().items())
 
 
 def test_a_run_is_attacked_and_numbers_and_pictures_are_written(out, tmp_path):
@@ -94,7 +98,7 @@ def test_a_run_is_attacked_and_numbers_and_pictures_are_written(out, tmp_path):
 
 
 def test_weights_alone_are_enough(out, tmp_path):
-    (_, run), *_ = Folder.open(out).runs
+    (_, run), *_ = Results.open(out).trained
     shutil.copy(run.path / "weights.safetensors", tmp_path / "copy.safetensors")
     done = vitpos(
         "attack", tmp_path / "copy.safetensors", "--with", "projection(images=1)", "--out", tmp_path / "found"
@@ -117,11 +121,11 @@ def test_pictures_of_ones_own_are_found_too(out, tmp_path):
 
 
 def test_pictures_of_sixteen_bits_are_those_of_eight(out, tmp_path):
-    (cell, make), *_ = lab.trained(out)
+    (cell, make), *_ = load_models(out)
     pixels = torch.randint(256, (28, 28)).numpy()
     Image.fromarray(pixels.astype("uint8")).save(tmp_path / "8.png")
     Image.fromarray((257 * pixels).astype("uint16")).save(tmp_path / "16.png")
-    data = own(make(), lab.load(cell.data), [tmp_path / "8.png", tmp_path / "16.png"])
+    data = own(make(), load(cell.data), [tmp_path / "8.png", tmp_path / "16.png"])
     assert torch.equal(*data.test.images)
 
 
@@ -156,9 +160,10 @@ def test_mistakes_are_told_in_one_line(out, tmp_path, words, code, message):
 
 
 def test_a_file_of_weights_tells_what_it_is(out):
-    (cell, run), *_ = Folder.open(out).runs
-    told, weights = Run.told_by(run.path / "weights.safetensors")
-    assert told == run.cell and told.key == cell.key and set(weights) == set(run.weights())
+    (cell, run), *_ = Results.open(out).trained
+    found, weights, classes = CellFolder.from_weights(run.path / "weights.safetensors")
+    assert found == run.cell and found.folder_name == cell.folder_name and set(weights) == set(run.load_weights())
+    assert classes == run.classes == tuple("0123456789")
 
 
 def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_named(tmp_path):
@@ -166,7 +171,7 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
         "data = 'mnist(limit=64)'\nmodel = 'vit(patch=(7, 14), dim=16, depth=1, heads=2)'\nencoding = 'learned'\n"
         "[train]\nepochs = 0\ndefence = ['', 'prune(share=0.5)']\n"
     )
-    lab.run(Experiment.read(str(tmp_path / "two.toml")), tmp_path / "run", workers=1)
+    runner.run(Experiment.read(str(tmp_path / "two.toml")), tmp_path / "run", workers=1)
     done = vitpos("attack", tmp_path / "run", "--with", "projection(images=1)", "--out", tmp_path / "found")
     assert done.returncode == 0, done.stderr
     with (tmp_path / "found" / "results.csv").open() as file:
@@ -178,9 +183,9 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
     seen = [name.split(" · ")[0] for name, _ in subjects(tmp_path / "run")]
     assert sorted(seen) == ["learned, train.defence=none", "learned, train.defence=prune(share=0.5)"]
     narrow = Console(width=80, file=(printed := io.StringIO()))
-    cells = [cell for cell, _ in lab.trained(tmp_path / "run")]
+    cells = [cell for cell, _ in load_models(tmp_path / "run")]
     numbers = {f"metric_{number}": 123.4 for number in range(12)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "output", narrow)
-        progress.show_attacks([(cell, "projection", Recovery(numbers)) for cell in cells])
+        patch.setattr(tables, "output", narrow)
+        tables.show_attacks([(cell, "projection", Recovery(numbers)) for cell in cells])
     assert all(name in printed.getvalue() for name in numbers) and printed.getvalue().count("123.4") == 24

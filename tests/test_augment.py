@@ -14,8 +14,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from tests.references import peer
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
-from vitpos.lab import check
+from vitpos.lab.dry_run import dry_run
+from vitpos.lab.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.moves import moved as shift
 from vitpos.training import AUGMENTS, operations
@@ -337,9 +337,9 @@ def test_training_with_all_of_them_is_finite_and_goes_on_bit_for_bit():
 def test_augments_are_rehearsed_before_anything_is_trained():
     text = 'data = "mnist"\nmodel = "attention"\nencoding = "none"\ntrain.augment = "%s"'
     origin = {"name": "x", "asked": "", "settings": [], "seeds": None}
-    check(Experiment.make(origin | {"text": text % PUBLISHED}).cells)
+    dry_run(Experiment.make(origin | {"text": text % PUBLISHED}).cells)
     with pytest.raises(UserError, match="no grid of 5x5"):
-        check(Experiment.make(origin | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
+        dry_run(Experiment.make(origin | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
 
 
 def test_a_crop_moves_each_picture_by_a_few_pixels_of_its_own():

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitpos.catalog import accepts
+from vitpos.cli.list import CATALOGS
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
-from vitpos.listing import CATALOGS
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_the_source_says_is_what_the_object_takes(kind):
 
 def test_listing_and_checking_need_no_torch():
     code = (
-        "import sys, vitpos.cli, vitpos.listing as l, vitpos.experiment as e;"
+        "import sys, vitpos.cli.main, vitpos.cli.list as l, vitpos.lab.experiment as e;"
         "[l.entries(k) for k in l.KINDS]; e.Experiment.read('mnist-jigsaw');"
         "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'matplotlib')))"
     )

@@ -72,8 +72,16 @@ def test_run_prints_a_table_and_writes_everything(finished):
         follow = by_protocol[encoding, "0", "jigsaw(grid=(7, 7), positions='follow')"]
         assert by_protocol[encoding, "0", "accuracy"] == follow
     for cell in (out / "cells").iterdir():
-        files = {"cell.json", "log.csv", "machine.json", "weights.safetensors", "scores.json"}
-        assert {path.name for path in cell.iterdir()} == files
+        files = {
+            "cell.json",
+            "log.csv",
+            "machine.json",
+            "test_samples.safetensors",
+            "weights.safetensors",
+            "scores.json",
+        }
+        table = {"position_table.safetensors"} if "learned" in cell.name else set()
+        assert {path.name for path in cell.iterdir()} == files | table
 
 
 def test_the_page_stands_alone(finished):
@@ -219,17 +227,18 @@ def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):
 
 
 def test_what_is_finished_is_not_rehearsed_again(tiny, finished):
-    from vitpos import lab
-    from vitpos.experiment import Experiment
+    from vitpos.lab.events import DryRun, Observer
+    from vitpos.lab.runner import run
 
-    class Count(lab.Watch):
-        rows: ClassVar[list[int]] = []
+    class Count(Observer):
+        total: ClassVar[list[int]] = []
 
-        def check(self, done, all):
-            self.rows.append(all)
+        def on_event(self, event):
+            if isinstance(event, DryRun):
+                self.total.append(event.total)
 
-    lab.run(Experiment.read(str(tiny)), finished[0], workers=1, watch=Count())
-    assert Count.rows == [0]
+    run(str(tiny), finished[0], workers=1, observer=Count())
+    assert Count.total == [0]
 
 
 def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):

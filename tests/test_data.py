@@ -218,3 +218,30 @@ def test_a_picture_that_cannot_be_read_is_named(tree):
     data = load(f"folder(path={str(tree / 'plain')!r}, size=8)")
     with pytest.raises(WorkError, match=r"4\.png cannot be read.*replace or delete it"):
         data.test.images[:]
+
+
+@pytest.mark.parametrize("spec", ["mnist(test_limit=50)", "mnist + part(test_limit=50)"])
+def test_test_images_are_limited_as_training_images_are(spec):
+    whole, data = load("mnist"), load(spec)
+    assert len(data.test) == 50 and len(data.train) == len(whole.train)
+    assert torch.equal(data.test.images, whole.some(50).test.images), "those that an evaluation's limit takes"
+    assert len(load("mnist + part(limit=7, test_limit=20000)").test) == 10000
+    with pytest.raises(UserError, match="test_limit=0; take 1 test image or more"):
+        load("mnist(test_limit=0)")
+
+
+def test_a_folder_without_training_images_can_be_evaluated_on_but_not_trained_on(tree):
+    from PIL import Image
+
+    from vitpos.models import MODELS
+    from vitpos.training.fit import fit
+    from vitpos.training.recipe import Recipe
+
+    for number in range(4):
+        (folder := tree / "only" / "val" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 20), (number, 0, 0)).save(folder / f"{number}.png")
+    data = load(f"folder(path={str(tree / 'only')!r}, size=32, test_limit=3)")
+    assert data.classes == ("a", "b") and len(data.test) == 3 and len(data.train) == 0 and data.shape == (3, 32, 32)
+    model = MODELS.build("vit(patch=8, dim=8, depth=1, heads=1)", data.shape, 2, "none")
+    with pytest.raises(UserError, match="has no training images; add some"):
+        next(fit(model, data, Recipe(epochs=1)))

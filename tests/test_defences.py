@@ -4,8 +4,8 @@ import torch.nn.functional as F
 
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
-from vitpos.lab import check
+from vitpos.lab.dry_run import dry_run
+from vitpos.lab.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.training.defences import defending
 from vitpos.training.fit import fit, parameter_groups
@@ -129,9 +129,9 @@ def test_training_uses_the_gradient_as_it_is_shared():
 def test_what_mixes_images_is_refused_where_each_is_defended_by_itself(model, augment, what):
     text = f'data = "mnist(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'
     origin = {"name": "x", "asked": "", "settings": [], "seeds": None}
-    check(Experiment.make(origin | {"text": text}).cells)
+    dry_run(Experiment.make(origin | {"text": text}).cells)
     with pytest.raises(UserError, match=what):
-        check(Experiment.make(origin | {"text": text + 'train.defence = "clip"'}).cells)
+        dry_run(Experiment.make(origin | {"text": text + 'train.defence = "clip"'}).cells)
     data = load("mnist(limit=64)")
     built = MODELS.build(model, data.shape, 10, "none")
     with pytest.raises(UserError, match=what):

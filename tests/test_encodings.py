@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from vitpos.encodings.tables import read, resample, taps
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.tables import read, resample, taps
 from vitpos.models.attention import embed
 from vitpos.positions import Positions
 

@@ -1,12 +1,14 @@
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
 
-from vitpos import lab
 from vitpos.data.base import Dataset, Split, load
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment, shipped
+from vitpos.lab import dry_run as trial
+from vitpos.lab.events import Event, Observer
+from vitpos.lab.experiment import Experiment, shipped
 
 TEXT = """
 question = "Which?"
@@ -29,7 +31,7 @@ def make(text=TEXT, settings=(), seeds=None):
 
 def test_lists_become_a_grid_of_cells():
     experiment = make()
-    assert len(experiment.cells) == 8 and len({cell.key for cell in experiment.cells}) == 8
+    assert len(experiment.cells) == 8 and len({cell.folder_name for cell in experiment.cells}) == 8
     assert experiment.columns == ("train.lr",)
     assert [(c.encoding, c.train.lr, c.seed) for c in experiment.cells[:3]] == [
         ("none", 0.01, 0),
@@ -51,7 +53,7 @@ def test_two_trainings_of_one_model_are_told_apart():
     text = TEXT.replace("lr = [0.01, 0.001]", "") + "[[cells]]\ntrain.batch = 32\n[[cells]]\ntrain.lr = 0.5\n"
     experiment = make(text, ["encoding=none"], seeds=[0, 1])
     assert experiment.columns == ("train.batch", "train.lr")
-    assert len({cell.row for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
+    assert len({cell.group for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
 
 
 def test_a_cell_named_twice_is_run_once_and_asked_everything():
@@ -85,13 +87,13 @@ def test_seeds_given_apart_replace_those_of_the_file():
 
 
 def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
-    key = make().cells[0].key
-    assert make(settings=["evaluate=confusion"]).cells[0].key == key
-    assert make(settings=["train.batch=64"]).cells[0].key != key
-    assert make(settings=["train.augment=jigsaw"]).cells[0].key != key
-    assert make(settings=["train.start=1e-6"]).cells[0].key != key
-    assert make(settings=["train.start=0.0"]).cells[0].key == key
-    assert make(TEXT.replace("0.01,", "1e-2,")).cells[0].key == key
+    key = make().cells[0].folder_name
+    assert make(settings=["evaluate=confusion"]).cells[0].folder_name == key
+    assert make(settings=["train.batch=64"]).cells[0].folder_name != key
+    assert make(settings=["train.augment=jigsaw"]).cells[0].folder_name != key
+    assert make(settings=["train.start=1e-6"]).cells[0].folder_name != key
+    assert make(settings=["train.start=0.0"]).cells[0].folder_name == key
+    assert make(TEXT.replace("0.01,", "1e-2,")).cells[0].folder_name == key
 
 
 @pytest.mark.parametrize(
@@ -197,9 +199,9 @@ def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, m
     def load_without_fetching(spec):
         return _noise(spec.split("(")[0]) if spec.split("(")[0] in fetched else load(spec)
 
-    monkeypatch.setattr(lab, "load", load_without_fetching)
+    monkeypatch.setattr(trial, "load", load_without_fetching)
     experiment = Experiment.read(name)
-    lab.check(_covering(experiment), experiment.tables)
+    trial.dry_run(_covering(experiment), experiment.tables)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
@@ -218,10 +220,10 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     columns = [{ label = "after three", evaluation = "translation", metric = "NAME" }]
     """
     experiment = make(text.replace("NAME", "tokens_3"))
-    lab.check(experiment.cells, experiment.tables)
+    trial.dry_run(experiment.cells, experiment.tables)
     with pytest.raises(UserError, match="no metric 'tokns_1'"):
         experiment = make(text.replace("NAME", "tokns_1"))
-        lab.check(experiment.cells, experiment.tables)
+        trial.dry_run(experiment.cells, experiment.tables)
 
 
 def test_the_scorecard_has_the_same_columns_at_every_size():
@@ -233,8 +235,15 @@ def test_the_scorecard_has_the_same_columns_at_every_size():
     assert small == large
 
 
-def test_data_that_cannot_be_had_are_told_before_anything_is_rehearsed(monkeypatch):
+def test_data_that_cannot_be_had_are_an_error_before_the_dry_run():
     text = TEXT.replace('"mnist + part(limit=64)"', '["mnist + part(limit=64)", "folder(path=\'nowhere\')"]')
-    monkeypatch.setattr(lab, "_rehearse", lambda cell, tables: pytest.fail(f"rehearsed {cell.data}"))
+
+    class Recorder(Observer):
+        events: ClassVar[list[Event]] = []
+
+        def on_event(self, event):
+            self.events.append(event)
+
     with pytest.raises(UserError, match="nowhere"):
-        lab.check(make(text).cells)
+        trial.dry_run(make(text).cells, observer=Recorder())
+    assert not Recorder.events

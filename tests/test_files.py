@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from vitpos.data import cifar, fashion
-from vitpos.data.files import Files, Unavailable, told
+from vitpos.data.files import Files, Unavailable
 from vitpos.data.sources import Package, Web, _reading, debian, gz, tar
 from vitpos.errors import WorkError
 
@@ -96,8 +96,7 @@ def test_a_broken_transfer_goes_on_where_it_was():
     partial = files.folder / "a.bin.partial"
     assert partial.stat().st_size == 200_000 and not (files.folder / "a.bin").exists()
     heard = []
-    with told(lambda what, done, total: heard.append((done, total))):
-        assert files.read() == {"a.bin": CONTENT}
+    assert files.read(lambda what, done, total: heard.append((done, total))) == {"a.bin": CONTENT}
     assert server.ranges == [None, "bytes=200000-"]
     assert heard[-1] == (600_000, 600_000) and not partial.exists()
     assert files.read() == {"a.bin": CONTENT} and len(server.ranges) == 2, "what is kept is not fetched again"
@@ -188,8 +187,8 @@ def test_a_connection_that_dies_is_a_source_that_is_not_there():
 def test_a_client_is_followed_and_its_last_words_are_told():
     heard = []
     package = Package("some", 100, (("sh", "-c", "printf x > some.bin; sleep 0.4"),), raw)
-    with told(lambda what, done, total: heard.append((what, done, total))):
-        Files("tiny", {"some.bin": md5(b"x")}, (package,)).read()
+    files = Files("tiny", {"some.bin": md5(b"x")}, (package,))
+    files.read(lambda what, done, total: heard.append((what, done, total)))
     assert ("tiny: sh package some", 1, 100) in heard
     failing = Package("some", 100, (("sh", "-c", "echo no such package >&2; exit 3"),), raw)
     with pytest.raises(WorkError, match="no such package"):

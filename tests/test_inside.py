@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from vitpos.encodings.steps import lookup
 
 from vitpos.analysis.attention import (
     attention_distance,
@@ -27,7 +28,6 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.protocols import resized
 from vitpos.encodings.relative import Relative
-from vitpos.encodings.steps import lookup
 from vitpos.errors import UserError
 from vitpos.evaluations.layers import layers
 from vitpos.models import MODELS

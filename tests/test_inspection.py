@@ -11,11 +11,11 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from tests.test_cli import vitpos
-from vitpos import progress
 from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
 from vitpos.analysis.regression import baselines
 from vitpos.attacks.pictures import own
+from vitpos.cli import tables
 from vitpos.data.base import load
 from vitpos.errors import UserError
 from vitpos.inspection import inspect, of_model, subjects
@@ -119,9 +119,9 @@ def test_a_head_that_sees_one_pair_both_ways_has_no_more_turned_than_there_is():
 
 
 def test_many_models_are_shown_in_blocks_that_fit(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "output", Console(width=80))
+    monkeypatch.setattr(tables, "output", Console(width=80))
     names = [f"model {number}" for number in range(5)]
-    progress.show_columns(names, [("all", list("abcde")), ("some", ["–", "–", "–", "–", "x"])])
+    tables.show_columns(names, [("all", list("abcde")), ("some", ["–", "–", "–", "–", "x"])])
     printed = capsys.readouterr().out
     assert all(name in printed for name in names) and max(map(len, printed.splitlines())) <= 80
     assert printed.count("all") == 3 and printed.count("some") == 1

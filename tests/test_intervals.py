@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.references import peer
-from vitpos import lab
 from vitpos.analysis.intervals import half_width, paired, quantile
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
+from vitpos.lab import runner
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.summary import format_estimate, summarize
 from vitpos.report import write_report
 from vitpos.report.advice import advice
-from vitpos.summary import summarise
 
 TEXT = """
 data = "stripes(count=40)"
@@ -71,18 +71,20 @@ def test_pairs_are_made_by_seed():
 
 def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
     experiment = make()
-    folder = lab.run(experiment, tmp_path / "out", workers=1)
-    for number, (cell, run) in enumerate(folder.runs):  # known numbers instead of what so short a training gives
-        run.add_scores("accuracy", {"accuracy": 0.5 + 0.01 * cell.seed + (0.2 if number >= 3 else 0.0)})
-    base, row = summarise(folder, experiment.tables[0])
-    assert base.figures[0].difference is None and base.figures[0].mark == ""
-    assert row.figures[0].difference.mean == pytest.approx(0.2) and row.figures[0].mark == " ▲"
-    assert row.figures[0].difference_text == "+20.00 [20.00, 20.00] ▲"
-    assert row.figures[0].interval.startswith("95 % interval 68.52 to 73.48: 70.00 (seed 0)")
-    assert base.figures[1].text == "0.51 ± 0.01" and row.figures[1].text == "0.71 ± 0.01 (1.39×)"
+    results = runner.run(experiment, tmp_path / "out", workers=1)
+    for number, (cell, run) in enumerate(results.trained):  # known numbers instead of what so short a training gives
+        run.save_result("accuracy", {"accuracy": 0.5 + 0.01 * cell.seed + (0.2 if number >= 3 else 0.0)})
+        results.refresh(cell)
+    base, row = summarize(results, experiment.tables[0])
+    assert base.estimates[0].difference is None and base.estimates[0].direction == 0
+    assert row.estimates[0].difference.mean == pytest.approx(0.2) and row.estimates[0].direction == 1
+    assert row.estimates[0].interval == pytest.approx((0.6852, 0.7348), abs=5e-5)
+    assert format_estimate(row.estimates[0], mark=True) == "71.00 ± 1.00 ▲"
+    assert [format_estimate(one.estimates[1]) for one in (base, row)] == ["0.51 ± 0.01", "0.71 ± 0.01 (1.39×)"]
     said = ["accuracy: learned (71.00 ± 1.00 %).", "In all, learned is among the best in 1 of 1."]
     assert list(advice(experiment.tables[0], [base, row])) == [("", said)]
-    alike = [replace(row, figures=(replace(row.figures[0], by_seed={0: 0.5, 1: 0.53, 2: 0.51}), row.figures[1])), base]
+    noisy = replace(row.estimates[0], by_seed={0: 0.5, 1: 0.53, 2: 0.51})
+    alike = [replace(row, estimates=(noisy, row.estimates[1])), base]
     assert next(advice(experiment.tables[0], alike))[1][0].endswith("not told apart from it by these seeds: none.")
     page = write_report([tmp_path / "out"], tmp_path / "page.html").read_text()
     assert "At a glance: Compared" in page and "Which should I use?" in page

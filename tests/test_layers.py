@@ -8,14 +8,16 @@ import vitpos
 SOURCE = Path(vitpos.__file__).parent
 LAYERS = [  # each may import from itself and from those before it
     {"errors"},
-    {"catalog", "positions", "patches", "machine", "disk", "puzzle", "moves"},
+    {"catalog", "positions", "patches", "files", "puzzle", "moves"},
     {"data", "encodings"},
     {"models"},
     {"training", "interop"},
     {"evaluations", "attacks", "analysis"},
-    {"cells", "experiment", "store", "workers", "lab", "inspection", "claims", "summary", "questions"},
-    {"report", "explorer", "listing", "progress", "fetching", "looking", "attacking"},
-    {"cli", "__main__", "__init__"},
+    {"questions"},
+    {"lab", "inspection"},
+    {"leaderboard", "claims"},
+    {"report", "explorer", "cli"},
+    {"__main__", "__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 

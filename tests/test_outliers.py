@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitpos.cells import Cell
 from vitpos.data.base import Dataset, Split, load
 from vitpos.data.shapes import grey, in_shape
 from vitpos.errors import UserError
@@ -23,6 +22,7 @@ from vitpos.evaluations.confidence import (
     response_rate_accuracy,
 )
 from vitpos.evaluations.predict import remembering
+from vitpos.lab.cells import Cell
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe
 
@@ -212,8 +212,8 @@ def test_the_models_own_data_are_no_outliers(own, against, same):
 
 
 def test_the_other_data_is_fetched_before_anything_is_trained(monkeypatch, tmp_path):
-    from vitpos import fetching
+    from vitpos.lab.downloads import missing_data
 
     monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))  # nothing is here but what came with the package
     evaluations = ("accuracy", "outliers", "outliers(against='cifar10 + part(limit=9)', limit=5)")
-    assert fetching.missing([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)]) == ["fashion", "cifar10"]
+    assert missing_data([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)]) == ["fashion", "cifar10"]

@@ -4,13 +4,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vitpos.encodings.steps import lookup
+from vitpos.encodings.tables import resample
 
 from tests.references import peer
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings._sape2_fused import AddDistances
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.steps import lookup
-from vitpos.encodings.tables import resample
 from vitpos.models import MODELS
 from vitpos.models.attention import attention, attention_logits, double_backward_attention, embed
 from vitpos.positions import Positions

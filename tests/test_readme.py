@@ -13,7 +13,7 @@ import torch
 
 from vitpos.attacks.metrics import psnr
 from vitpos.data.base import load
-from vitpos.experiment import Experiment
+from vitpos.lab.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from vitpos.encodings.tables import resample_rows
 
 from tests.references import peer
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.tables import resample_rows
 from vitpos.models import MODELS
 from vitpos.positions import Positions
 

@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from vitpos import lab
 from vitpos.analysis import figures as draw
+from vitpos.cli.tables import output, show_table
 from vitpos.data.base import load
 from vitpos.evaluations import EVALUATIONS
-from vitpos.experiment import Experiment
-from vitpos.progress import output, show_table
+from vitpos.lab import runner
+from vitpos.lab.cell_models import build_model, load_model
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.results import Results
+from vitpos.lab.store import CellFolder, ExperimentFolder
+from vitpos.lab.summary import Estimate, format_estimate, grouped, summarize
 from vitpos.report import sections, write_report
 from vitpos.report.advice import advice
 from vitpos.report.curves import curves
 from vitpos.report.groups import colours, lines, panels
 from vitpos.report.page import prose
-from vitpos.store import Folder, Run
-from vitpos.summary import Figure, grouped, summarise
 
 TEXT = """
 data = "stripes(count=40)"
@@ -36,30 +38,31 @@ heat = true
 columns = [{ label = "right", evaluation = "accuracy", better = "more" }]
 """
 TWO = TEXT.replace('data = "stripes(count=40)"', 'data = ["stripes(count=40)", "stripes(count=60)"]')  # sets of data
+CONFUSION = {f"{truth} as {taken}": 0.5 for truth in ("a", "b") for taken in ("a", "b")}
 LOG = [{"epoch": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}]
 
 
 def stored(path, score, text=TEXT):
-    """The folder of an experiment whose cells have the scores that ``score(cell)`` gives; None is an untrained cell."""
+    """The results of an experiment whose cells have the scores that ``score(cell)`` gives; None is an untrained cell."""
     experiment = Experiment.make({"name": "tiny", "asked": "tiny", "text": text, "settings": [], "seeds": None})
-    with Folder.working(path, experiment) as folder:
+    with ExperimentFolder.create_locked(path, experiment) as folder:
         for cell in experiment.cells:
             found = score(cell)
             if found is not None:
-                run = Run.create(folder.path / "cells" / cell.key, cell)
-                run.finish(lab.build(cell, load(cell.data)), LOG)
+                run = CellFolder.create(folder.path / "cells" / cell.folder_name, cell)
+                runner.finish(run, build_model(cell, load(cell.data)), load(cell.data), LOG)
                 for evaluation, numbers in found.items():
-                    run.add_scores(evaluation, numbers)
-    return folder
+                    run.save_result(evaluation, numbers)
+    return Results(folder)
 
 
 def shown(folder):
     """The rows of its first table."""
-    return summarise(folder, folder.experiment.tables[0])
+    return summarize(folder, folder.experiment.tables[0])
 
 
 def page_of(folder):
-    return write_report([folder.path], folder.path / "page.html").read_text()
+    return write_report([folder], folder.path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
@@ -67,8 +70,8 @@ def test_a_number_that_is_none_is_missing_and_breaks_nothing(tmp_path, strange):
     values = {"none": [0.5, strange, 0.7], "learned": [strange] * 3}
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding][cell.seed]}})
     base, row = shown(folder)
-    assert base.figures[0].values == (0.5, 0.7) and base.figures[0].text == "60.00 ± 14.14"
-    assert row.figures[0].text == "–" and row.figures[0].difference is None
+    assert base.estimates[0].values == (0.5, 0.7) and format_estimate(base.estimates[0]) == "60.00 ± 14.14"
+    assert format_estimate(row.estimates[0]) == "–" and row.estimates[0].difference is None
     with output.capture() as printed:
         show_table(folder, folder.experiment.tables[0])
     assert "60.00 ± 14.14" in printed.get() and "–" in printed.get()
@@ -252,11 +255,12 @@ def test_names_at_the_ends_of_lines_keep_apart(places):
 def test_position_similarities_are_one_section_without_what_is_not_finite(tmp_path):
     text = TWO.replace('"learned"', '"learned", "sinusoidal", "learned(std=1.0)"')
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}}, text)
-    for cell, run in folder.runs:
+    for cell, run in folder.trained:
         if cell.encoding == "learned(std=1.0)":  # a training that went astray
-            model = lab.restore(run)
+            model = load_model(run)
             model.encoding.table.data.fill_(math.nan)
-            run.finish(model, LOG)
+            (run.path / "position_table.safetensors").unlink()
+            runner.finish(run, model, load(cell.data), LOG)
     (rows,) = (rows for title, _, rows in sections.figures(folder) if title == "Position similarity")
     assert [[figure.axes[0].get_title() for figure in row] for row in rows] == [
         [f"trained on stripes(count={count})\n{name}" for name in ("learned", "sinusoidal")] for count in (40, 60)
@@ -296,8 +300,10 @@ def test_intervals_are_in_the_page_beside_the_numbers(tmp_path):
     page = page_of(folder)
     assert '71.00 ± 1.00 ▲<span class="below">[68.52, 73.48]</span></td>' in page
     assert "over 3 seeds; below in brackets the 95 % interval of the mean" in page
-    counted = replace(shown(folder)[0].figures[0], by_seed={0: 64.0, 1: 64.0}, percent=False)
-    assert counted.bounds == "" and counted.text == "64", "a number that no seed changes has no interval"
+    counted = replace(shown(folder)[0].estimates[0], by_seed={0: 64.0, 1: 64.0}, percent=False)
+    assert counted.interval is None and format_estimate(counted) == "64", (
+        "a number that no seed changes has no interval"
+    )
 
 
 @pytest.mark.parametrize("notes", ["", 'notes = ["Read me."]'])
@@ -331,10 +337,10 @@ def test_metrics_stand_out_in_their_definitions(spec):
 
 
 def test_a_deviation_does_not_seem_to_be_nothing():
-    number = Figure({0: 0.4789, 1: 0.4811, 2: 0.48}, None, percent=False)
-    assert number.text == "0.4800 ± 0.0011"
-    assert replace(number, by_seed={0: 0.5, 1: 0.51, 2: 0.52}).text == "0.51 ± 0.01"
-    assert replace(number, by_seed={0: 0.48, 1: 0.48}).text == "0.48"
+    number = Estimate({0: 0.4789, 1: 0.4811, 2: 0.48}, None, percent=False)
+    assert format_estimate(number) == "0.4800 ± 0.0011"
+    assert format_estimate(replace(number, by_seed={0: 0.5, 1: 0.51, 2: 0.52})) == "0.51 ± 0.01"
+    assert format_estimate(replace(number, by_seed={0: 0.48, 1: 0.48})) == "0.48"
 
 
 @pytest.mark.parametrize("count", [7, 8])
@@ -359,16 +365,22 @@ def test_what_is_unfinished_changes_no_name_and_no_colour(tmp_path):
     assert axes.lines[0].get_color() == whole[0].lines[1].get_color()
 
 
-def test_a_page_shows_what_it_can_where_some_data_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))  # nothing is here but what came with the package
-    text = TEXT.replace('data = "stripes(count=40)"', 'data = ["fashion", "stripes(count=40)"]')
-    folder = stored(tmp_path / "out", lambda cell: None if cell.data == "fashion" else of_two_sets(cell), text)
-    model = lab.restore(folder.runs[-1][1])
-    for cell in folder.experiment.cells:
-        if cell.data == "fashion":
-            Run.create(folder.path / "cells" / cell.key, cell).finish(model, LOG)
-    page = page_of(folder)
-    assert "fashion is not here; fetch it with" in page and page.count('alt="Position similarity"') == 1
+def test_a_page_is_made_of_stored_files_alone(tmp_path, monkeypatch):
+    folder = stored(tmp_path / "out", lambda cell: of_two_sets(cell) | {"confusion": CONFUSION})
+    monkeypatch.setattr("vitpos.data.DATASETS.build", lambda *about: pytest.fail("data were loaded"))
+    monkeypatch.setattr("vitpos.models.MODELS.build", lambda *about: pytest.fail("a model was built"))
+    load.cache_clear()
+    titles = [title for title, _, _ in sections.figures(Results.open(folder.path))]
+    assert {"What the models saw", "Position similarity", "Confusion, trained on stripes(count=40)"} <= set(titles)
+    assert "A figure is left out" not in titles and page_of(folder).count('alt="Position similarity"') == 1
+
+
+def test_a_damaged_file_leaves_out_its_figure_alone(tmp_path):
+    folder = stored(tmp_path / "out", of_two_sets)
+    for path in folder.path.rglob("position_table.safetensors"):
+        path.write_bytes(b"damaged")
+    titles = [title for title, _, _ in sections.figures(folder)]
+    assert titles.count("A figure is left out") == 1 and "Training curves" in titles
 
 
 def test_the_names_of_points_in_a_plane_stand_beside_it_and_do_not_overlap():

@@ -22,10 +22,12 @@ _HOMES = {
     "EVALUATIONS": "vitpos.evaluations",
     "Recipe": "vitpos.training.recipe",
     "fit": "vitpos.training.fit",
-    "Experiment": "vitpos.experiment",
-    "Run": "vitpos.store",
-    "run": "vitpos.lab",
-    "evaluate": "vitpos.lab",
+    "Experiment": "vitpos.lab.experiment",
+    "CellFolder": "vitpos.lab.store",
+    "Results": "vitpos.lab.results",
+    "Observer": "vitpos.lab.events",
+    "run": "vitpos.lab.runner",
+    "evaluate": "vitpos.lab.runner",
 }
 __all__ = [*_HOMES, "__version__"]
 

@@ -1,6 +1,6 @@
 """``python -m vitpos``: the command line."""
 
-from vitpos.cli import main
+from vitpos.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from vitpos import lab
 from vitpos.analysis.look import Drawn, Look
 from vitpos.analysis.look_at_offsets import look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
@@ -19,16 +18,17 @@ from vitpos.analysis.look_at_work import look_at_work
 from vitpos.analysis.offsets import offset_biases, rotary_frequencies
 from vitpos.analysis.similarity import position_vectors
 from vitpos.attacks.pictures import own
-from vitpos.cells import Cell
 from vitpos.data.base import Dataset, load
 from vitpos.encodings.rope_dino import frequencies_on_grid
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import UserError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
 from vitpos.interop.files import told_in
 from vitpos.interop.grids import Grid
+from vitpos.lab.cell_models import load_models
+from vitpos.lab.cells import Cell
+from vitpos.lab.store import ExperimentFolder
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.swin import Stage, Swin
-from vitpos.store import Folder
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def subjects(path: Path, grid: Grid | None = None) -> list[tuple[str, Callable[[
     Models of ours know their ``grid``; it is for checkpoints that cannot say theirs.
     """
     if ours(path):
-        return [(_named(cell), partial(_of_cell, cell, make)) for cell, make in lab.trained(path)]
+        return [(_named(cell), partial(_of_cell, cell, make)) for cell, make in load_models(path)]
     return [(str(path), lambda: of_checkpoint(open_checkpoint(path, grid=grid)))]
 
 
@@ -67,9 +67,9 @@ def unfinished(path: Path) -> str:
     """How many cells of a run are not trained yet, in words; nothing if all are."""
     if not (path / "experiment.json").exists():
         return ""
-    folder = Folder.open(path)
+    folder = ExperimentFolder.open(path)
     every = folder.experiment.cells
-    left = len(every) - len([run for _, run in folder.runs if run.trained])
+    left = len(every) - len(folder.trained)
     return f"{left} of {len(every)} cells" if left else ""
 
 
@@ -79,7 +79,7 @@ def ours(path: Path) -> bool:
 
 
 def _named(cell: Cell) -> str:
-    return f"{cell.told} · {cell.model} · {cell.data} · seed {cell.seed}"
+    return f"{cell.label} · {cell.model} · {cell.data} · seed {cell.seed}"
 
 
 def _of_cell(cell: Cell, make: Callable[[], Classifier]) -> Subject:
@@ -175,26 +175,6 @@ def inspect(
         nothing = "nothing about places is stored, and there is no model of one grid to be watched"
         numbers["why"] = "its grid is not known; give --grid, as 14x14" if unknown else nothing
     return Inspection(subject, Look(numbers, figures))
-
-
-def inspect_each(
-    every: Sequence[tuple[str, Callable[[], Subject]]],
-    look: Callable[[str, Callable[[], Inspection]], Inspection],
-    **options: Any,
-) -> Iterator[Inspection]:
-    """Inspects several subjects, each by ``look(name, work)``; of those that cannot be looked at, why.
-
-    If there is only one, or nothing is left, that is an error.
-    """
-    seen = 0
-    for number, (name, make) in enumerate(every, 1):
-        try:
-            yield look(name, lambda make=make: inspect(make(), **options))  # type: ignore[misc]
-            seen += 1
-        except (UserError, WorkError) as error:
-            if not seen and number == len(every):
-                raise
-            yield Inspection(Subject(name, {}), Look({"name": name, "why": str(error)}))
 
 
 def _looks(subject: Subject, images: int, files: Sequence[Path], slow: bool, seed: int) -> Iterator[tuple[str, Look]]:

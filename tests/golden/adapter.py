@@ -24,19 +24,20 @@ from torch import Tensor, nn
 
 from tests.golden import names, values
 from tests.golden.cases import CHANNELS, CLASSES, GRID, OTHER, PATCH, Case
-from vitpos import lab
 from vitpos.data import DATASETS
-from vitpos.data.base import Dataset, Split
+from vitpos.data.base import Dataset, Split, load
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
-from vitpos.experiment import Experiment
 from vitpos.inspection import inspect, of_model
+from vitpos.lab import runner
+from vitpos.lab.cell_models import load_model
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.store import CellFolder
 from vitpos.models import MODELS
 from vitpos.positions import Positions
 from vitpos.questions import QUESTIONS
 from vitpos.report.inside import plain
-from vitpos.store import Folder
 from vitpos.training.fit import fit
 from vitpos.training.recipe import Recipe
 
@@ -254,17 +255,17 @@ def run_experiment(
         kept = tuple(cell for cell in experiment.cells if (cell.data, cell.model, cell.encoding) in wanted)
         assert len(kept) == len(wanted), f"{name} has only {len(kept)} of the cells {wanted}"
         experiment = replace(experiment, cells=kept)
-    folder = lab.run(experiment, out, workers=1)
+    results = runner.run(experiment, out, workers=1)
     for number, encoding in enumerate(inspected):
         new = canonical("encoding", names.spec("encoding", encoding))
-        (found,) = [run for cell, run in folder.runs if cell.encoding == new]
-        (out / f"{number}.json").write_text(json.dumps(inspect_run(folder, found.cell)))
+        (found,) = [folder for cell, folder in results.trained if cell.encoding == new]
+        (out / f"{number}.json").write_text(json.dumps(inspect_run(found)))
 
 
-def inspect_run(folder: Folder, cell: Any) -> Any:
+def inspect_run(folder: CellFolder) -> Any:
     """What inspect.json has of a trained cell."""
-    model, data = lab.restore(folder.run_of(cell)), lab.load(cell.data)
-    return plain(inspect(of_model("run", model, data, encoding=cell.encoding), images=40).look.numbers)
+    model, data = load_model(folder), load(folder.cell.data)
+    return plain(inspect(of_model("run", model, data, encoding=folder.cell.encoding), images=40).look.numbers)
 
 
 def run_alone(

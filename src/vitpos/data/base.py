@@ -95,10 +95,17 @@ class View:
         raise UserError("a view comes after the data it looks at; write 'mnist + VIEW', not 'VIEW + mnist'")
 
 
-def shortened(data: Dataset, fraction: float, limit: int | None, *, seed: int = 0) -> Dataset:
-    """A share of the training images, or so many at most, drawn once from a seed; the test images stay."""
+def shortened(
+    data: Dataset, fraction: float, limit: int | None, test_limit: int | None = None, *, seed: int = 0
+) -> Dataset:
+    """A fraction of the training images, ``limit`` at most, and ``test_limit`` test images, drawn once from a seed."""
     if not 0 < fraction <= 1 or (limit is not None and limit < 1):
         raise UserError(f"data got fraction={fraction}, limit={limit}; take a share up to 1 and a limit from 1")
+    if test_limit is not None and test_limit < 1:
+        raise UserError(f"data got test_limit={test_limit}; take 1 test image or more, or None for all")
+    if test_limit is not None and test_limit < len(data.test):
+        drawn = permutation(len(data.test), seed=seed)[:test_limit].sort().values  # as the limits of evaluations
+        data = replace(data, test=data.test.take(drawn))
     count = min(max(round(fraction * len(data.train)), 1), limit or len(data.train))
     if count == len(data.train):
         return data

@@ -32,20 +32,20 @@ wardrobe whale willow_tree wolf woman worm
 PIXELS = 3 * 32 * 32
 
 
-def cifar10(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
+def cifar10(*, fraction: float = 1.0, limit: int | None = None, test_limit: int | None = None) -> Dataset:
     """Photographs in ten classes, 32×32 in colour: 50,000 to train and 10,000 to test, fetched once.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    ``fraction`` of the training images, ``limit`` at most, and ``test_limit`` test images, drawn once.
     """
-    return shortened(_ten(), fraction, limit)
+    return shortened(_ten(), fraction, limit, test_limit)
 
 
-def cifar100(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
+def cifar100(*, fraction: float = 1.0, limit: int | None = None, test_limit: int | None = None) -> Dataset:
     """Photographs in a hundred classes, 32×32 in colour: 50,000 to train and 10,000 to test, fetched once.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    ``fraction`` of the training images, ``limit`` at most, and ``test_limit`` test images, drawn once.
     """
-    return shortened(_hundred(), fraction, limit)
+    return shortened(_hundred(), fraction, limit, test_limit)
 
 
 @cache

@@ -22,12 +22,12 @@ MD5 = {
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
-def fashion(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
+def fashion(*, fraction: float = 1.0, limit: int | None = None, test_limit: int | None = None) -> Dataset:
     """Pieces of clothing in ten classes, 28×28 grey: 60,000 to train and 10,000 to test, fetched once.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    ``fraction`` of the training images, ``limit`` at most, and ``test_limit`` test images, drawn once.
     """
-    return shortened(_whole(), fraction, limit)
+    return shortened(_whole(), fraction, limit, test_limit)
 
 
 def _compressed(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:

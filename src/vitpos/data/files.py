@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vitpos.disk import locked, write_whole
 from vitpos.errors import WorkError
+from vitpos.files import atomic_write, locked
 
-Tell = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all or 0 where nobody knows
+OnProgress = Callable[[str, int, int], None]  # what is downloaded, bytes so far, bytes in all or 0 if unknown
 
 
 class Source(Protocol):
@@ -22,7 +21,7 @@ class Source(Protocol):
     def __str__(self) -> str:
         """What a reader calls it."""
 
-    def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
+    def unpacked(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
         """Names and contents of the files; ``folder`` keeps what a broken transfer can go on from."""
 
 
@@ -49,11 +48,11 @@ class Files:
         """Whether all files are there; what is in them is checked when they are read."""
         return all((self.folder / file).exists() for file in self.md5)
 
-    def read(self) -> dict[str, bytes]:
+    def read(self, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, bytes]:
         """The content of each file, checked now; what is missing or has another hash is fetched first."""
         found = self._kept()
         if len(found) < len(self.md5):
-            self._fetch()
+            self._fetch(on_progress)
             found = self._kept()
         return found
 
@@ -78,7 +77,7 @@ class Files:
                 found[file] = content
         return found
 
-    def _fetch(self) -> None:
+    def _fetch(self, on_progress: OnProgress) -> None:
         """Asks one source after the other until every file is there."""
         reasons = []
         try:
@@ -86,9 +85,9 @@ class Files:
             with locked(self.folder, wait=True):  # others wait and find what this one fetched
                 for source in self.sources:
                     if missing := set(self.md5) - set(self._kept()):  # another process may have been here meanwhile
-                        _tell(f"{self.name}: {source}", 0, 0)
+                        on_progress(f"{self.name}: {source}", 0, 0)
                         try:
-                            reasons.append(f"{source}: {self._take(source, missing)}")
+                            reasons.append(f"{source}: {self._take(source, missing, on_progress)}")
                         except Unavailable as error:
                             reasons.append(f"{source}: {error}")
                 if not set(self.md5) - set(self._kept()):
@@ -104,33 +103,18 @@ class Files:
             f"run it again to go on, or put {', '.join(self.md5)} into {self.folder}"
         )
 
-    def _take(self, source: Source, missing: set[str]) -> str:
-        """Keeps what a source gives if it is what it should be; says what was not."""
-        for file, content in source.unpacked(self.folder, lambda what, *sizes: _tell(f"{self.name}: {what}", *sizes)):
+    def _take(self, source: Source, missing: set[str], on_progress: OnProgress) -> str:
+        """Stores the files of a source that have the right hash; returns which have not."""
+
+        def named(what: str, done: int, total: int) -> None:
+            on_progress(f"{self.name}: {what}", done, total)
+
+        for file, content in source.unpacked(self.folder, named):
             if file in missing and _md5(content) == self.md5[file]:
-                write_whole(self.folder / file, content)
+                atomic_write(self.folder / file, content)
                 missing.discard(file)
         return f"has no {', '.join(sorted(missing))} with the right md5"
 
 
 def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-_listener: Tell | None = None
-
-
-def _tell(what: str, done: int, total: int) -> None:
-    if _listener:
-        _listener(what, done, total)
-
-
-@contextmanager
-def told(listener: Tell) -> Iterator[None]:
-    """While this lasts, ``listener`` hears how fetching goes."""
-    global _listener
-    before, _listener = _listener, listener
-    try:
-        yield
-    finally:
-        _listener = before

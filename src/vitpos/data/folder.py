@@ -24,14 +24,16 @@ def folder(
     mirror: bool = True,
     fraction: float = 1.0,
     limit: int | None = None,
+    test_limit: int | None = None,
 ) -> Dataset:
     """Pictures of any kind in a tree of class folders, read when they are needed: ``folder(path='…')``.
 
     ``path`` has folders ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each with a folder for each
     class; or it has the classes' folders itself, and then every fifth picture of a class is for the test. Classes
-    go by name. Pictures are brought to ``size`` (height, width) in colour; in training a random part of at least
-    ``crop`` of a picture's area is read (``crop=1.0``: as in the test), mirrored half of the time if ``mirror``.
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    go by name. With ``val`` alone there are no training images: such data can only be evaluated on. Pictures are
+    brought to ``size`` (height, width) in colour; in training a random part of at least ``crop`` of a picture's area is
+    read (``crop=1.0``: as in the test), mirrored half of the time if ``mirror``.
+    ``fraction`` of the training images, ``limit`` at most, and ``test_limit`` test images, drawn once.
     """
     root = Path(path).expanduser()
     if not path or not root.is_dir():
@@ -42,10 +44,13 @@ def folder(
         raise UserError(f"data 'folder' got size={size}, crop={crop}; take a size from 1 and a share above 0 up to 1")
     test = next((root / name for name in TESTS if (root / name).is_dir()), None)
     halves = (root / "train").is_dir(), test is not None
-    if any(halves) and not all(halves):
-        has, lacks = ("train", " or ".join(TESTS)) if halves[0] else (test.name if test else "", "train")
-        raise UserError(f"data 'folder': {root} has a folder {has} but none named {lacks}; make it, or rename {has}")
-    if test:
+    if halves == (True, False):
+        lacks = " or ".join(TESTS)
+        raise UserError(f"data 'folder': {root} has a folder train but none named {lacks}; make it, or rename train")
+    if test and not halves[0]:
+        classes = _classes(test)
+        train_files, test_files = {}, {name: _files(test / name) for name in classes}
+    elif test:
         classes = _classes(root / "train")
         strangers = sorted(set(_classes(test)) - set(classes))
         if strangers:
@@ -65,18 +70,18 @@ def folder(
         mean=MEAN,
         std=STD,
     )
-    return shortened(data, fraction, limit)
+    return shortened(data, fraction, limit, test_limit)
 
 
 def _split(found: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float, mirror: bool) -> Split:
     """The pictures of all classes, one class after the other."""
     files = tuple(file for some in found.values() for file in some)
-    if not files:
+    if found and not files:
         raise UserError(
             f"data 'folder' found no pictures for the {purpose}; it looks for {' '.join(sorted(KINDS))}, "
             "and without folders train and val takes every fifth of a class for the test"
         )
-    labels = torch.repeat_interleave(torch.tensor([len(some) for some in found.values()]))
+    labels = torch.repeat_interleave(torch.tensor([len(some) for some in found.values()], dtype=torch.long))
     return Split(Pictures(files, size, crop, mirror), labels)
 
 

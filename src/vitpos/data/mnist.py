@@ -22,12 +22,12 @@ PARTS = {  # name of the part: bytes of IDX header, shape, md5 of the IDX file a
 }
 
 
-def mnist(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
+def mnist(*, fraction: float = 1.0, limit: int | None = None, test_limit: int | None = None) -> Dataset:
     """Handwritten digits 0–9, 28×28 grey: 60,000 to train and 10,000 to test, inside the package.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    ``fraction`` of the training images, ``limit`` at most, and ``test_limit`` test images, drawn once.
     """
-    return shortened(_whole(), fraction, limit)
+    return shortened(_whole(), fraction, limit, test_limit)
 
 
 @cache
@@ -79,8 +79,8 @@ class Inside:
             return [str(error)]
         return []
 
-    def read(self) -> dict[str, np.ndarray]:
-        """The four parts."""
+    def read(self, on_progress: object = None) -> dict[str, np.ndarray]:
+        """The four parts; there is no download to follow."""
         return read(ARCHIVE)
 
 

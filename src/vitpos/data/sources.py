@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitpos.data.files import Tell, Unavailable
+from vitpos.data.files import OnProgress, Unavailable
 
 Unpack = Callable[[str, bytes], Iterator[tuple[str, bytes]]]  # an archive → names and contents of its files
 CHUNK = 1 << 18
@@ -35,24 +35,24 @@ class Web:
     def __str__(self) -> str:
         return f"official address {self.addresses[0]}"
 
-    def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
+    def unpacked(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
         """Names and contents of the files of each archive, which is deleted when it was read."""
         for address in self.addresses:
             archive = folder / (address.rsplit("/", 1)[1] + ".partial")
-            self._download(address, archive, tell)
+            self._download(address, archive, on_progress)
             try:
                 yield from _reading(self.unpack, archive)
             finally:
                 archive.unlink(missing_ok=True)  # whole but damaged is as useless as read
 
-    def _download(self, address: str, archive: Path, tell: Tell) -> None:
+    def _download(self, address: str, archive: Path, on_progress: OnProgress) -> None:
         done = archive.stat().st_size if archive.exists() else 0
         total = 0
         for start, total, chunk in _received(address, done):
             with archive.open("ab" if start else "wb") as file:
                 file.write(chunk)
             done = start + len(chunk)
-            tell(address, done, total)
+            on_progress(address, done, total)
         if done < total:
             raise Unavailable(f"broke off after {done:,} of {total:,} bytes")
 
@@ -86,22 +86,22 @@ class Package:
     def __str__(self) -> str:
         return f"{self.commands[0][0]} package {self.name}"
 
-    def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
+    def unpacked(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
         """Names and contents of the files in the package."""
         if not shutil.which(self.commands[0][0]):
             raise Unavailable(f"there is no {self.commands[0][0]} here")
         reason = ""
         for command in self.commands:
             with tempfile.TemporaryDirectory(dir=folder) as inside:
-                reason = self._follow(command, Path(inside), tell)
+                reason = self._follow(command, Path(inside), on_progress)
                 archives = [file for file in Path(inside).iterdir() if file.is_file() and not file.name.startswith(".")]
                 if not reason and len(archives) == 1:
                     yield from _reading(self.unpack, archives[0])
                     return
         raise Unavailable(reason or "its client gave no file")
 
-    def _follow(self, command: tuple[str, ...], inside: Path, tell: Tell) -> str:
-        """Runs a command in a folder and tells how that grows; gives the reason if it fails or nothing grows any more."""
+    def _follow(self, command: tuple[str, ...], inside: Path, on_progress: OnProgress) -> str:
+        """Runs a command in a folder and reports its growth; returns the reason if it fails or nothing grows any more."""
         with (
             (inside / ".said").open("w+") as said,
             subprocess.Popen(command, cwd=inside, stdout=said, stderr=said) as client,
@@ -112,7 +112,7 @@ class Package:
                 size = sum(file.stat().st_size for file in inside.rglob("*") if file.is_file())
                 if size != grown:
                     grown, since = size, time.monotonic()
-                    tell(str(self), min(grown, self.size), self.size)
+                    on_progress(str(self), min(grown, self.size), self.size)
                 elif time.monotonic() - since > PATIENCE:
                     client.kill()
                     return f"nothing came for {PATIENCE} seconds"

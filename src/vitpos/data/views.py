@@ -34,9 +34,16 @@ def only(*, classes: tuple[int, ...] = (6, 9)) -> View:
     return View(apply)
 
 
-def part(*, fraction: float = 1.0, limit: int | None = None, seed: int = 0) -> View:
-    """A share of the training images, or so many at most, drawn once from a seed; the test images stay."""
-    return View(lambda data: shortened(data, fraction, limit, seed=seed))
+def part(*, fraction: float = 1.0, limit: int | None = None, test_limit: int | None = None, seed: int = 0) -> View:
+    """A part of the images, drawn once from a seed, for quick experiments.
+
+    Args:
+        fraction: Fraction of the training images.
+        limit: Number of training images at most.
+        test_limit: Number of test images at most; by default all.
+        seed: Which images are drawn.
+    """
+    return View(lambda data: shortened(data, fraction, limit, test_limit, seed=seed))
 
 
 def held(*, fraction: float = 0.1, seed: int = 0) -> View:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.data.shapes import stretched
-from vitpos.encodings.protocols import ntk_scaled
 from vitpos.encodings._table import parse_mode
+from vitpos.encodings.protocols import ntk_scaled
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
@@ -132,6 +133,17 @@ class PatchClassifier(Classifier):
         """Returns logits and the encoding's penalty for this batch."""
         x, pos = self.tokens(images, positions)
         return self.head(self.read(x)), self.encoding.penalty(pos)
+
+
+def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
+    """Raises UserError if the last linear layer of a model's head, if it has one, has not one output per class."""
+    head = getattr(model, "head", nn.Identity())
+    layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
+    if layers and layers[-1].out_features != len(classes):
+        raise UserError(
+            f"a model with {layers[-1].out_features} outputs does not fit data {data!r} with {len(classes)} classes; "
+            f"build the model for {len(classes)} classes, or take other data"
+        )
 
 
 def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from vitpos.analysis.intervals import paired
-from vitpos.cells import Column, Table
-from vitpos.summary import Figure, Row, grouped
+from vitpos.lab.cells import Column, Table
+from vitpos.lab.summary import Estimate, Row, format_estimate, grouped
 
 MOST = 4  # names in a sentence
 Name = TypeVar("Name")
@@ -32,20 +32,20 @@ def advice(table: Table, rows: Sequence[Row]) -> Iterator[tuple[str, list[str]]]
 def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iterator[str]:
     """The sentences on rows that differ by their encoding alone."""
     measured = [
-        (column, {row.cell.encoding: row.figures[number] for row in rows if row.figures[number].values})
+        (column, {row.cell.encoding: row.estimates[number] for row in rows if row.estimates[number].values})
         for number, column in judged
     ]
-    compared = [(column, figures) for column, figures in measured if len(figures) > 1]
-    yield from _warning([figures for _, figures in compared])
+    compared = [(column, estimates) for column, estimates in measured if len(estimates) > 1]
+    yield from _warning([estimates for _, estimates in compared])
     wins: Counter[str] = Counter()
     counted = 0
-    for column, figures in compared:
-        best, *near = among_best(column, figures)
-        wins.update(supported([best, *near], figures))
-        counted += bool(supported([best], figures))
+    for column, estimates in compared:
+        best, *near = among_best(column, estimates)
+        wins.update(supported([best, *near], estimates))
+        counted += bool(supported([best], estimates))
         unit = " %" if column.percent else ""
         also = f"; not told apart from it by these seeds: {_listed(near)}" if near else ""
-        yield f"{column.label}: {best} ({figures[best].text}{unit}){also}."
+        yield f"{column.label}: {best} ({format_estimate(estimates[best])}{unit}){also}."
     if wins:
         most = max(wins.values())
         leaders = [name for name, count in wins.items() if count == most]
@@ -53,9 +53,9 @@ def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iter
         yield f"In all, {_listed(leaders)} {verb} among the best in {most} of {counted}."
 
 
-def _warning(compared: Sequence[Mapping[str, Figure]]) -> Iterator[str]:
-    """What a reader must know if some figure that was compared has one seed."""
-    everyone = dict.fromkeys(name for figures in compared for name in figures)
+def _warning(compared: Sequence[Mapping[str, Estimate]]) -> Iterator[str]:
+    """What a reader must know if some estimate that was compared has one seed."""
+    everyone = dict.fromkeys(name for estimates in compared for name in estimates)
     alone = [name for name in everyone if any(name in f and len(f[name].values) == 1 for f in compared)]
     if alone:
         whose = "" if len(alone) == len(everyone) else f" (so far the case of {_listed(alone)})"
@@ -63,26 +63,26 @@ def _warning(compared: Sequence[Mapping[str, Figure]]) -> Iterator[str]:
         yield f"One seed cannot tell a difference from noise{whose}: {remedy}."
 
 
-def among_best(column: Column, measured: Mapping[Name, Figure]) -> list[Name]:
-    """The name of the best figure of a column, and of those that its seeds do not tell apart from it."""
+def among_best(column: Column, measured: Mapping[Name, Estimate]) -> list[Name]:
+    """The name of the best estimate of a column, and of those that its seeds do not tell apart from it."""
     best = (max if column.better == "more" else min)(measured, key=lambda name: measured[name].mean)
-    several = any(len(figure.values) > 1 for figure in measured.values())
+    several = any(len(estimate.values) > 1 for estimate in measured.values())
     near = [name for name in measured if name != best and _alike(measured[name], measured[best], several=several)]
     return [best, *near]
 
 
-def supported(names: Sequence[Name], measured: Mapping[Name, Figure]) -> list[Name]:
+def supported(names: Sequence[Name], measured: Mapping[Name, Estimate]) -> list[Name]:
     """Those of some names that share several seeds with the first: what one seed does not tell apart is no merit.
 
     Where nobody has several, all of them.
     """
-    several = any(len(figure.values) > 1 for figure in measured.values())
+    several = any(len(estimate.values) > 1 for estimate in measured.values())
     seeds = measured[names[0]].by_seed.keys()
     return [name for name in names if not several or len(measured[name].by_seed.keys() & seeds) > 1]
 
 
-def _alike(one: Figure, best: Figure, *, several: bool) -> bool:
-    """Whether seeds do not tell two figures apart; where nobody has several of them, whether they are equal."""
+def _alike(one: Estimate, best: Estimate, *, several: bool) -> bool:
+    """Whether seeds do not tell two estimates apart; where nobody has several of them, whether they are equal."""
     if not several:
         return one.mean == best.mean
     difference = paired(one.by_seed, best.by_seed)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from vitpos.analysis import figures as draw
 from vitpos.attacks.recovery import Recovery
-from vitpos.cells import Cell
-from vitpos.store import write_bytes, write_rows
+from vitpos.files import write_bytes
+from vitpos.lab.cells import Cell
+from vitpos.lab.results import write_rows
 
 Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found
 SHOWN = 8  # pictures in a strip
@@ -26,23 +27,23 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
     If pictures were one's ``own``, their names stand where the name of an experiment does.
     """
     name = " ".join(["attack", *(picture.name for picture in own)])
-    swept = list(dict.fromkeys(key for cell, _, _ in answers for key, _ in cell.swept))
+    swept = list(dict.fromkeys(key for cell, _, _ in answers for key, _ in cell.varied))
     rows: list[tuple[Any, ...]] = []
     for cell, spec, answer in answers:
         fixed = name, cell.data, cell.model, cell.encoding, cell.seed, spec
-        values = [dict(cell.swept).get(key, "") for key in swept]
+        values = [dict(cell.varied).get(key, "") for key in swept]
         rows += [(*fixed, *pair, *values) for pair in answer.numbers.items()]
     cell, spec, answer = answers[-1]
     if answer.found is not None and answer.goal is not None:
         found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
         strips = {
-            f"to be found, {cell.told}": goal,
+            f"to be found, {cell.label}": goal,
             f"found by {spec}, {nearness(answer.numbers, len(answer.found))}": found,
             "difference": difference(found, goal),
         }
         if answer.frames is not None:
             strips["how the first was found"] = drawn(answer.frames[0])
-        words = f"{len(answers) - 1:02} {cell.told} seed{cell.seed} {spec}"
+        words = f"{len(answers) - 1:02} {cell.label} seed{cell.seed} {spec}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
         write_bytes(out / f"{file}.png", draw.png(draw.strips(strips)))
     return write_rows(out / "results.csv", rows, swept)

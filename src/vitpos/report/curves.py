@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
-from vitpos.cells import Column, Table
+from vitpos.lab.cells import Column, Table
+from vitpos.lab.results import Results
+from vitpos.lab.summary import Row, summarize
 from vitpos.questions import QUESTIONS
 from vitpos.report.groups import arranged, base, colours, legend, lines
-from vitpos.store import Folder
-from vitpos.summary import Row, summarise
 
 SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent
 SWEPT = ("accuracy", "consistency", "agreement")  # metrics that are drawn against an option
@@ -30,43 +30,43 @@ Axis = tuple[str, bool]
 Ways = dict[str, dict[float, Column]]  # a spec, without what the axis says → number → where it is stored
 
 
-def curves(folder: Folder) -> Iterator[tuple[str, str, list[list[Figure]]]]:
+def curves(results: Results) -> Iterator[tuple[str, str, list[list[Figure]]]]:
     """Each metric against each axis that has three numbers or more: a row of figures for each group of rows of cells, and
     in it a figure for each way in which the evaluation was asked.
     """
-    shade, compared = colours(folder), base(folder)
-    for (name, metric, (label, log)), asked in _found(folder).items():
+    shade, compared = colours(results), base(results)
+    for (name, metric, (label, log)), asked in _found(results).items():
         ways = {spec: numbers for spec, numbers in asked.items() if len(numbers) >= FEWEST}
         if ways:
             unit = f"{metric}, %" if metric.startswith(SHARES) else metric
-            groups = _drawn(folder, ways)
+            groups = _drawn(results, ways)
             rows = [draw.lines(group, x=label, y=unit, colours=shade, dashed=compared, log=log) for group in groups]
             grey = any(key not in shade for group in groups for points in group.values() for key in points)
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",
-                f"{_shared(ways)}: {LINES}{legend(folder) if grey else ''}",
+                f"{_shared(ways)}: {LINES}{legend(results) if grey else ''}",
                 arranged(rows),
             )
 
 
-def _drawn(folder: Folder, ways: Ways) -> list[dict[str, dict[str, draw.Points]]]:
+def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points]]]:
     """For each group of rows of cells: title of a figure → row → points."""
     groups: dict[str, dict[str, dict[str, draw.Points]]] = {}
     for spec, way in _told_apart(ways).items():
         numbers = sorted(ways[spec])
         table = Table("", tuple(ways[spec][number] for number in numbers))
-        for group, rows in lines(summarise(folder, table)).items():
+        for group, rows in lines(summarize(results, table)).items():
             title = "\n".join(filter(None, (group, way)))
             groups.setdefault(group, {})[title] = {name: _points(row, numbers) for name, row in rows.items()}
     return list(groups.values())
 
 
-def _found(folder: Folder) -> dict[tuple[str, str, Axis], Ways]:
+def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
     """Where the numbers of all curves are stored: by evaluation, metric and axis."""
     found: dict[tuple[str, str, Axis], Ways] = {}
     stored: dict[str, dict[str, None]] = {}  # spec → metrics
-    for _, run in folder.runs:
-        for spec, scores in run.scores.items():
+    for cell, _ in results.trained:
+        for spec, scores in results.scores(cell).items():
             stored.setdefault(spec, {}).update(dict.fromkeys(scores))
     for spec, metrics in stored.items():
         (term,) = QUESTIONS.parse(spec)
@@ -108,11 +108,9 @@ def _column(spec: str, metric: str) -> Column:
 def _points(row: Row, numbers: list[float]) -> draw.Points:
     """Number, mean and deviation of each figure there is, in percent where it is."""
     scaled = [
-        (number, 100 if figure.percent else 1, figure) for number, figure in zip(numbers, row.figures, strict=True)
+        (number, 100 if figure.percent else 1, figure) for number, figure in zip(numbers, row.estimates, strict=True)
     ]
-    return [
-        (number, scale * figure.mean, scale * figure.deviation) for number, scale, figure in scaled if figure.values
-    ]
+    return [(number, scale * figure.mean, scale * figure.std) for number, scale, figure in scaled if figure.values]
 
 
 def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:

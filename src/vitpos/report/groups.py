@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import COLOURS, INK
-from vitpos.cells import Table
+from vitpos.lab.cells import Table
+from vitpos.lab.results import Results
+from vitpos.lab.store import CellFolder
+from vitpos.lab.summary import Row, grouped, labels, summarize
 from vitpos.report.advice import among_best, supported
-from vitpos.store import Folder, Run
-from vitpos.summary import Row, grouped, labels, summarise
 
 BRIGHT = 6  # rows in colour where there are more rows than colours
 
@@ -35,7 +36,7 @@ def panels(rows: Sequence[Row], *, most: int = 0) -> dict[str, dict[str, Row]]:
 
 
 def _known(row: Row) -> bool:
-    return not row.figures or any(figure.values for figure in row.figures)
+    return not row.estimates or any(estimate.values for estimate in row.estimates)
 
 
 def lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
@@ -43,35 +44,35 @@ def lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
     return panels(rows, most=len(COLOURS))
 
 
-def colours(folder: Folder) -> dict[str, str]:
+def colours(results: Results) -> dict[str, str]:
     """The colours of lines, the same on the whole page: of all if they are few, else of the row that tables compare with
     and of those most often among the best of a column (of equals, of those whose first number is highest).
     """
     wins: Counter[tuple[object, ...]] = Counter()
     first: dict[tuple[object, ...], float] = {}
-    for table in folder.experiment.tables:
-        for group in grouped(summarise(folder, table)).values():
+    for table in results.experiment.tables:
+        for group in grouped(summarize(results, table)).values():
             for number, column in enumerate(table.columns):
-                figures = {row.cell.row: row.figures[number] for row in group if row.figures[number].values}
-                first = {row: figure.mean for row, figure in figures.items()} | first
-                if column.better and figures:
-                    wins.update(supported(among_best(column, figures), figures))
+                estimates = {row.cell.group: row.estimates[number] for row in group if row.estimates[number].values}
+                first = {row: estimate.mean for row, estimate in estimates.items()} | first
+                if column.better and estimates:
+                    wins.update(supported(among_best(column, estimates), estimates))
     ranks: dict[str, tuple[int, float]] = {}
-    for named in lines(summarise(folder, Table("", ()))).values():
+    for named in lines(summarize(results, Table("", ()))).values():
         for name, row in named.items():
             better, higher = ranks.get(name, (0, 0.0))
-            ranks[name] = better - wins[row.cell.row], higher - first.get(row.cell.row, 0.0)
-    ranks.pop(base(folder), None)
+            ranks[name] = better - wins[row.cell.group], higher - first.get(row.cell.group, 0.0)
+    ranks.pop(base(results), None)
     others = sorted(ranks, key=lambda name: ranks[name])
     chosen = others if len(others) <= len(COLOURS) else others[:BRIGHT]
-    return dict(zip(chosen, COLOURS, strict=False)) | {base(folder): INK}
+    return dict(zip(chosen, COLOURS, strict=False)) | {base(results): INK}
 
 
-def legend(folder: Folder) -> str:
+def legend(results: Results) -> str:
     """What the colours of many lines mean."""
-    judged = any(column.better for table in folder.experiment.tables for column in table.columns)
+    judged = any(column.better for table in results.experiment.tables for column in table.columns)
     chosen = "most often among the best of a table's columns" if judged else "highest in the first table's first column"
-    dashed = f"{base(folder)}, dashed, and " if base(folder) else ""
+    dashed = f"{base(results)}, dashed, and " if base(results) else ""
     return f" In colour: {dashed}those {chosen}."
 
 
@@ -80,18 +81,18 @@ def arranged(figures: list[list[Figure]]) -> list[list[Figure]]:
     return figures if max(map(len, figures)) > 1 else [[figure for row in figures for figure in row]]
 
 
-def base(folder: Folder) -> str:
+def base(results: Results) -> str:
     """The encoding that tables compare with, if they do."""
-    return next((table.against for table in folder.experiment.tables if table.against), "")
+    return next((table.against for table in results.experiment.tables if table.against), "")
 
 
-def first_runs(folder: Folder) -> dict[str, dict[str, Run]]:
-    """The first trained run of each row of cells, grouped and named as lines of figures are."""
-    first: dict[tuple[object, ...], Run] = {}
-    for cell, run in folder.runs:
-        first.setdefault(cell.row, run)
+def first_runs(results: Results) -> dict[str, dict[str, CellFolder]]:
+    """The first trained cell of each row of cells, grouped and named as lines of figures are."""
+    first: dict[tuple[object, ...], CellFolder] = {}
+    for cell, folder in results.trained:
+        first.setdefault(cell.group, folder)
     found = {
-        group: {name: first[row.cell.row] for name, row in rows.items() if row.cell.row in first}
-        for group, rows in lines(summarise(folder, Table("", ()))).items()
+        group: {name: first[row.cell.group] for name, row in rows.items() if row.cell.group in first}
+        for group, rows in lines(summarize(results, Table("", ()))).items()
     }
     return {group: runs for group, runs in found.items() if runs}

@@ -22,10 +22,10 @@ from vitpos.analysis.regression import Regression
 from vitpos.analysis.spectrum import Spectrum
 from vitpos.analysis.structure import Finding, structure
 from vitpos.analysis.where import Where
+from vitpos.files import write_bytes, write_text
 from vitpos.inspection import Inspection
 from vitpos.report.page import prose, template
 from vitpos.report.told import side_by_side
-from vitpos.store import write_bytes, write_text
 
 Seen = Sequence[tuple[Inspection, Mapping[str, bytes]]]  # subjects with their pictures
 

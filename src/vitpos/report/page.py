@@ -16,31 +16,44 @@ from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import svg
 from vitpos.catalog import Catalog
-from vitpos.cells import Column, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
-from vitpos.experiment import Experiment
+from vitpos.files import write_text
+from vitpos.lab.cells import Column, Table
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.results import Results
+from vitpos.lab.summary import (
+    compared,
+    format_estimate,
+    format_number,
+    labels,
+    measured,
+    seeds_of,
+    shared,
+    summarize,
+)
 from vitpos.models import MODELS
 from vitpos.questions import QUESTIONS
 from vitpos.report import sections
 from vitpos.report.advice import advice
-from vitpos.store import Folder, write_text
-from vitpos.summary import compared, labels, measured, seeds_of, shared, summarise
 
 CODE = re.compile(r"``(.+?)``")
 METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:\.\d+)?(?:, \w+)*(?:, …| and so on)?):(?= )")  # "area: the …"
 
 
-def write_report(folders: Iterable[Path], out: Path) -> Path:
-    """Writes the page of some folders of experiments to ``out``."""
+def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
+    """Writes the page of some experiments, given by their folders or results, to ``out``.
+
+    It is made of the files in these folders alone: no model is built and no data set is loaded.
+    """
     if out.is_dir() or not out.name:
         raise UserError(f"--out {out} is a folder; give the page a name, as {out / 'report.html'}")
-    opened = [Folder.open(Path(path)) for path in folders]
-    for folder in opened:
-        if not folder.runs:
-            raise UserError(f"{folder.path} has no finished cell to report; finish it with 'vitpos run'")
-    experiments = [_experiment(folder, number) for number, folder in enumerate(opened, 1)]
+    opened = [source if isinstance(source, Results) else Results.open(source) for source in sources]
+    for results in opened:
+        if not results.trained:
+            raise UserError(f"{results.path} has no finished cell to report; finish it with 'vitpos run'")
+    experiments = [_experiment(results, number) for number, results in enumerate(opened, 1)]
     return write_text(Path(out), template("page.html").render(experiments=experiments))
 
 
@@ -49,32 +62,35 @@ def template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
+    environment.globals |= {"format_number": format_number, "format_estimate": format_estimate}
     return environment.get_template(name)
 
 
-def _experiment(folder: Folder, number: int) -> dict[str, Any]:
-    experiment = folder.experiment
-    figures = [(title, note, _pictures(figure)) for title, note, figure in sections.figures(folder)]
+def _experiment(results: Results, number: int) -> dict[str, Any]:
+    experiment = results.experiment
+    figures = [(title, note, _pictures(figure)) for title, note, figure in sections.figures(results)]
     return {
         "number": number,
         "name": experiment.name,
         "question": experiment.question or experiment.name,
         "source": experiment.source,
         "notes": experiment.notes,
-        "seeds": sorted({cell.seed for cell, _ in folder.runs}),
-        "missing": len(folder.unfinished),
-        "tables": [_table(folder, table) for table in experiment.tables],
-        "others": _others(folder),
+        "seeds": sorted({cell.seed for cell, _ in results.trained}),
+        "missing": len(results.pending),
+        "tables": [_table(results, table) for table in experiment.tables],
+        "others": _others(results),
         "figures": figures,
-        "definitions": _definitions(folder),
-        "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in folder.runs}),
-        "machines": [dict(items) for items in dict.fromkeys(tuple(run.machine.items()) for _, run in folder.runs)],
+        "definitions": _definitions(results),
+        "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in results.trained}),
+        "machines": [
+            dict(items) for items in dict.fromkeys(tuple(folder.machine.items()) for _, folder in results.trained)
+        ],
         "command": command(experiment),
     }
 
 
-def _table(folder: Folder, table: Table) -> dict[str, Any]:
-    rows = summarise(folder, table)
+def _table(results: Results, table: Table) -> dict[str, Any]:
+    rows = summarize(results, table)
     return {
         "table": table,
         "columns": [_column(column) for column in table.columns],
@@ -87,23 +103,25 @@ def _table(folder: Folder, table: Table) -> dict[str, Any]:
     }
 
 
-def _others(folder: Folder) -> list[dict[str, Any]]:
-    """What no table shows: for each evaluation a grid of headings and of rows, each a name and figures.
+def _others(results: Results) -> list[dict[str, Any]]:
+    """What no table shows: for each evaluation a grid of headings and of rows, each a name and estimates.
 
     Metrics go down where they are more than the rows of cells, else across.
     """
     found = []
-    table = measured(folder)
+    table = measured(results)
     for evaluation in dict.fromkeys(column.evaluation for column in table.columns):
         columns = tuple(column for column in table.columns if column.evaluation == evaluation)
-        rows = summarise(folder, replace(table, columns=columns))
-        rows = [row for row in rows if any(figure.values for figure in row.figures)]
+        rows = summarize(results, replace(table, columns=columns))
+        rows = [row for row in rows if any(estimate.values for estimate in row.estimates)]
         if rows:
             metrics = [column.metric for column in columns]
             names = [" · ".join(map(row.label, labels(rows))) for row in rows]
-            figures = [row.figures for row in rows]
+            estimates = [row.estimates for row in rows]
             down = len(metrics) > len(names)
-            grid = zip(metrics, zip(*figures, strict=True), strict=True) if down else zip(names, figures, strict=True)
+            grid = (
+                zip(metrics, zip(*estimates, strict=True), strict=True) if down else zip(names, estimates, strict=True)
+            )
             found.append(
                 {
                     **_column(columns[0]),
@@ -138,12 +156,12 @@ def command(experiment: Experiment) -> str:
     return shlex.join(words)
 
 
-def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
+def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the sources say of every evaluation, data set, model and encoding in use, and of evaluations these refer to."""
-    experiment = folder.experiment
+    experiment = results.experiment
     asked = [column.evaluation for table in experiment.tables for column in table.columns]
     used: list[tuple[str, Catalog, Sequence[str]]] = [
-        ("Evaluations", QUESTIONS, [*asked, *(spec for _, run in folder.runs for spec in run.scores)]),
+        ("Evaluations", QUESTIONS, [*asked, *results.evaluations]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),

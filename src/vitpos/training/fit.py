@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitpos.data.base import Dataset
 from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import UserError, WorkError
-from vitpos.models.base import Classifier
+from vitpos.models.base import Classifier, require_classes
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending, gradients_of
 from vitpos.training.recipe import Recipe
@@ -39,14 +39,16 @@ def fit(
     *,
     seed: int = 0,
     resume: tuple[int, Mapping[str, Tensor]] | None = None,
-    tick: Callable[[int], None] = lambda images: None,
+    on_batch: Callable[[int], None] = lambda images: None,
 ) -> Iterator[State]:
-    """Trains ``model`` in place, yielding a state before the first epoch and after each; ``tick`` hears of every batch.
+    """Trains ``model`` in place, yielding a state before the first epoch and after each.
 
     Order and noise of an epoch depend on the seed and its number alone, so that going on from a state (``resume``: its
     epoch and tensors) gives bit for bit what an unbroken training gives. A loss or weight that is not finite raises
-    WorkError; the last state yielded is then the last good one.
+    WorkError; the last state yielded is then the last good one. ``on_batch`` is called after each batch with the number
+    of images in it.
     """
+    refuse_data(model, data, recipe)
     refuse(model, recipe)
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe.decay), lr=recipe.lr, fused=True)
     done = 0
@@ -101,7 +103,7 @@ def fit(
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
             optimizer.step()
-            tick(len(images))
+            on_batch(len(images))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
         seconds = time.perf_counter() - began
@@ -113,6 +115,13 @@ def fit(
             "images_per_second": count / seconds,
         }
         yield State(epoch + 1, snapshot(model, optimizer), record)
+
+
+def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
+    """Refuses data of other classes than the model's, and a training without training images."""
+    require_classes(model, data.classes, data.spec)
+    if recipe.epochs and not len(data.train):
+        raise UserError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
 
 
 def refuse(model: nn.Module, recipe: Recipe) -> None:

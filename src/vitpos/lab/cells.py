@@ -1,22 +1,20 @@
-"""What an experiment is made of: cells to run, tables to print, figures from elsewhere to stand beside ours."""
+"""What an experiment is made of: cells to run, tables to print, published numbers to compare with."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from vitpos.training.recipe import Recipe
 
-ALWAYS = ("epochs", "batch", "lr", "warmup", "decay", "smoothing", "clip")  # what every key has told of a recipe
-
 
 @dataclass(frozen=True)
 class Cell:
-    """One model to train and what to ask of it."""
+    """One model to train and its evaluations."""
 
     data: str
     model: str
@@ -24,29 +22,26 @@ class Cell:
     seed: int
     train: Recipe
     evaluate: tuple[str, ...]
-    swept: tuple[tuple[str, Any], ...] = ()  # the ``train`` values that tell it from cells of the same three specs
+    varied: tuple[tuple[str, Any], ...] = ()  # the ``train`` values that differ among cells of the same three specs
 
     @cached_property
-    def key(self) -> str:
-        """A folder name that tells a reader what it is, and tells apart whatever changes the weights."""
+    def folder_name(self) -> str:
+        """A readable name that differs for everything that changes the weights."""
         identity = asdict(self)
-        del identity["evaluate"], identity["swept"]
-        for f in fields(Recipe):
-            if f.name not in ALWAYS and identity["train"][f.name] == f.default:
-                del identity["train"][f.name]  # as before there was such a field, so that older runs are found
+        del identity["evaluate"], identity["varied"]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
 
     @property
-    def told(self) -> str:
-        """Its encoding, and the ``train`` values that tell it from others: what stands for it among them."""
-        return self.encoding + "".join(f", {key}={value if value != '' else 'none'}" for key, value in self.swept)
+    def label(self) -> str:
+        """Its encoding, and the ``train`` values that differ among the cells of its experiment."""
+        return self.encoding + "".join(f", {key}={value if value != '' else 'none'}" for key, value in self.varied)
 
     @property
-    def row(self) -> tuple[Any, ...]:
-        """What its seeds are averaged under."""
-        return (self.data, self.model, self.encoding, *(value for _, value in self.swept))
+    def group(self) -> tuple[Any, ...]:
+        """What cells that differ by their seed alone have in common; seeds are averaged within a group."""
+        return (self.data, self.model, self.encoding, *(value for _, value in self.varied))
 
 
 @dataclass(frozen=True)
@@ -57,8 +52,8 @@ class Column:
     evaluation: str
     metric: str = "accuracy"
     percent: bool = True
-    better: Literal["", "more", "less"] = ""  # which end is to be wished for, if one is
-    ratio: bool = False  # whether it is also told as a multiple of the row that the table compares with
+    better: Literal["", "more", "less"] = ""  # which direction is better, if one is
+    ratio: bool = False  # whether it is also shown as a multiple of the row that the table compares with
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reference:
-    """A figure from elsewhere to stand beside one of ours."""
+    """A published number that is shown beside ours."""
 
     data: str
     model: str

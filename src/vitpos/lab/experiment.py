@@ -6,33 +6,40 @@ Top-level keys are what every cell shares; each ``[[cells]]`` block overrides so
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from vitpos.catalog import Catalog, accepts, suggest
-from vitpos.cells import Cell, Column, Reference, Table
-from vitpos.data import DATASETS
-from vitpos.encodings import ENCODINGS
+from vitpos.catalog import suggest
 from vitpos.errors import UserError
+from vitpos.lab.cells import Cell, Column, Reference, Table
+from vitpos.lab.toml import (
+    SPECS,
+    TRAIN,
+    as_list,
+    choices,
+    flatten,
+    parse_setting,
+    read_record,
+    read_table,
+    require_seed,
+    require_text,
+    take_blocks,
+)
 from vitpos.models import MODELS
 from vitpos.questions import QUESTIONS
 from vitpos.training.recipe import Recipe
 
-SHIPPED = Path(__file__).with_name("experiments")
-SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
-TRAIN = {f"train.{f.name}": ast.parse(str(f.type), mode="eval").body for f in fields(Recipe)}
-KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
+SHIPPED = Path(__file__).parents[1] / "experiments"
 
 
 @dataclass(frozen=True)
 class About:
-    """What an experiment says of itself."""
+    """What an experiment file states about itself."""
 
     question: str = ""
     source: str = ""  # where the references come from
@@ -76,21 +83,21 @@ class Experiment:
             raise UserError(f"{where} is not valid TOML: {error}") from None
         settings: dict[str, Any] = {}
         for text in origin["settings"]:
-            key, value = _setting(text)
+            key, value = parse_setting(text)
             if key in settings:
                 raise UserError(f"--set {key!r} is given twice; keep one, or write a list")
             settings[key] = value
         if origin["seeds"] is not None:
             settings["seeds"] = list(origin["seeds"])
-        blocks, tables, references = (_blocks(document, key, where) for key in ("cells", "tables", "references"))
-        about = _record(About, {f.name: document.pop(f.name) for f in fields(About) if f.name in document}, where)
-        shared = _flat(document, where)
+        blocks, tables, references = (take_blocks(document, key, where) for key in ("cells", "tables", "references"))
+        about = read_record(About, {f.name: document.pop(f.name) for f in fields(About) if f.name in document}, where)
+        shared = flatten(document, where)
         cells = _merge(
             cell
             for number, block in enumerate(blocks or [{}], 1)
-            for cell in _expand(shared | _flat(block, f"{where}, cells {number}"), settings)
+            for cell in _expand(shared | flatten(block, f"{where}, cells {number}"), settings)
         )
-        shown = list(_served([_table(t, where) for t in tables], cells, strict=not settings))
+        shown = list(_served([read_table(t, where) for t in tables], cells, strict=not settings))
         if not all(any(table.shows(cell) for table in shown) for cell in cells):
             shown += _plain_table(cells)
         return cls(
@@ -100,14 +107,14 @@ class Experiment:
             notes=tuple(about.notes),
             cells=_tell_apart(cells),
             tables=tuple(shown),
-            references=tuple(_record(Reference, r, f"{where}, references") for r in references),
+            references=tuple(read_record(Reference, r, f"{where}, references") for r in references),
             origin=origin,
         )
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The ``train`` values that tell cells apart, which become columns of the results."""
-        return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.swept))
+        return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.varied))
 
     def value(self, cell: Cell, column: str) -> Any:
         """What a cell has in one of these columns."""
@@ -119,64 +126,29 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """``"train.lr=0.1"`` as key and value: a TOML value, or the bare text."""
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not value:
-        raise UserError(f"--set {text!r} has no value; write --set key=value, as in --set train.epochs=1")
-    if key not in KEYS:
-        raise UserError(f"--set {key!r}: there is no such key; {suggest(key, KEYS)}")
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        if value.startswith("["):
-            example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
-            raise UserError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
-        return key, value
-
-
-def _blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """The ``[[key]]`` tables of a document, taken out of it."""
-    blocks = document.pop(key, [])
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise UserError(f"{where}: {key!r} is not a list of tables; write [[{key}]] above each one")
-    return blocks
-
-
-def _flat(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The document with ``train`` laid out as ``train.lr`` and so on, all keys known."""
-    flat: dict[str, Any] = {}
-    for key, value in document.items():
-        flat |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
-    for key in flat:
-        if key not in KEYS:
-            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, KEYS)}")
-    return flat
-
-
 def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Cell]:
     """One cell for each combination of the lists in a block; settings go first, but give no model what it cannot take."""
     values = {**written, **settings}
     for key in SPECS:
         if key not in values:
             raise UserError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
-    choices = {key: _choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
-    specs = _several(values.get("evaluate", "accuracy"))
-    evaluate = tuple(QUESTIONS.canonical(_text("evaluate", spec)) for spec in specs)
+    options = {key: choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
+    specs = as_list(values.get("evaluate", "accuracy"))
+    evaluate = tuple(QUESTIONS.canonical(require_text("evaluate", spec)) for spec in specs)
     if not isinstance(values.get("seeds", []), list):
         raise UserError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
-    seeds = [_whole("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
-    for combination in itertools.product(*choices.values()):
-        chosen = dict(zip(choices, combination, strict=True))
+    seeds = [require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
+    for combination in itertools.product(*options.values()):
+        chosen = dict(zip(options, combination, strict=True))
         if "encoding" in settings and "model" not in settings and not _takes_positions(chosen["model"]):
-            chosen["encoding"] = _choices("encoding", written.get("encoding", "none"))[0]
+            chosen["encoding"] = choices("encoding", written.get("encoding", "none"))[0]
         recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
         for seed in seeds:
             yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluate)
 
 
 def _takes_positions(model: str) -> bool:
-    """Whether a model has tokens that an encoding could tell places of."""
+    """Whether a model has tokens, and so takes a position encoding."""
     return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("tokens", True))
 
 
@@ -184,8 +156,8 @@ def _merge(cells: Iterable[Cell]) -> list[Cell]:
     """Each cell once, asked whatever any of its mentions asks."""
     merged: dict[str, Cell] = {}
     for cell in cells:
-        asked = merged[cell.key].evaluate if cell.key in merged else ()
-        merged[cell.key] = replace(cell, evaluate=tuple(dict.fromkeys((*asked, *cell.evaluate))))
+        asked = merged[cell.folder_name].evaluate if cell.folder_name in merged else ()
+        merged[cell.folder_name] = replace(cell, evaluate=tuple(dict.fromkeys((*asked, *cell.evaluate))))
     return list(merged.values())
 
 
@@ -196,74 +168,14 @@ def _tell_apart(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(cell.row, []).append(cell)
-    told = {}
+        groups.setdefault(cell.group, []).append(cell)
+    found = {}
     for group in groups.values():
         differ = [f.name for f in fields(Recipe) if len({getattr(cell.train, f.name) for cell in group}) > 1]
         for cell in group:
-            swept = tuple((f"train.{name}", getattr(cell.train, name)) for name in differ)
-            told[cell.key] = replace(cell, swept=swept)
-    return tuple(told[cell.key] for cell in cells)
-
-
-def _choices(key: str, value: Any) -> list[Any]:
-    """The members of a value that may be a list, each checked and in our spelling."""
-    if not _several(value):
-        raise UserError(f"{key} is an empty list; give it a value or leave it out")
-    if key in SPECS:
-        return [SPECS[key].canonical(_text(key, spec)) for spec in _several(value)]
-    for item in _several(value):
-        if not accepts(TRAIN[key], item):
-            raise UserError(f"{key} takes {ast.unparse(TRAIN[key])}, not {item!r}")
-    return [float(item) if ast.unparse(TRAIN[key]) == "float" else item for item in _several(value)]
-
-
-def _several(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, QUESTIONS)))!r}, not {value!r}")
-    return value
-
-
-def _whole(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise UserError(f"{key} takes whole numbers from 0 to 2³¹ − 1, not {value!r}")
-    return value
-
-
-def _table(document: Mapping[str, Any], where: str) -> Table:
-    columns = document.get("columns", [])
-    where = f"{where}, table {document.get('title', '')!r}"
-    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
-        raise UserError(
-            f"{where}: columns is not a list of tables such as {{ label = 'normal', evaluation = 'accuracy' }}"
-        )
-    rows: dict[str, Any] = {key: tuple(_choices(key, document[key])) for key in SPECS if key in document}
-    made = tuple(_record(Column, column, where) for column in columns)
-    if "against" in document:
-        rows["against"] = ENCODINGS.canonical(_text("encoding", document["against"]))
-    return _record(Table, {**document, "columns": made, **rows}, where)
-
-
-def _record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    """A Column, Table, Reference or About of a TOML table; specs in our spelling, so that they can be compared."""
-    types = {f.name: ast.parse(str(f.type), mode="eval").body for f in fields(kind)}
-    spelt = {}
-    for key, value in values.items():
-        if key not in types:
-            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
-        made = key == "columns" or (kind is Table and key in SPECS)
-        if not made and not accepts(types[key], value):
-            raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
-        catalog = (SPECS | {"evaluation": QUESTIONS}).get(key)
-        spelt[key] = catalog.canonical(value) if catalog and isinstance(value, str) else value
-    for f in fields(kind):
-        if f.name not in spelt and f.default is MISSING:
-            raise UserError(f"{where}: {f.name} is missing; write {f.name} = …")
-    return kind(**spelt)
+            varied = tuple((f"train.{name}", getattr(cell.train, name)) for name in differ)
+            found[cell.folder_name] = replace(cell, varied=varied)
+    return tuple(found[cell.folder_name] for cell in cells)
 
 
 def _served(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:

@@ -12,7 +12,7 @@ from vitpos.data import DATASETS, SCENES
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.experiment import SHIPPED, shipped
+from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
 from vitpos.training import AUGMENTS, DEFENCES
 

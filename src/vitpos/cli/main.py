@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,9 +35,9 @@ def list_(
         str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")
     ] = None,
 ) -> None:
-    """What there is, one line each with its options; of one thing, all that is said of it."""
+    """List what there is, one line each with its options; of one thing, its whole definition."""
     from vitpos.catalog import suggest
-    from vitpos.listing import KINDS, entries, explain, show
+    from vitpos.cli.list import KINDS, entries, explain, show
 
     if kind not in (*KINDS, "all"):
         raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
@@ -65,32 +64,32 @@ def run(
     workers: Annotated[int | None, Option(min=1, help="processes that share the cells and cores; one per core")] = None,
 ) -> None:
     """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
-    from vitpos.experiment import Experiment
+    from vitpos.lab.experiment import Experiment
 
-    asked = Experiment.read(experiment, settings or (), _seeds(seeds))
-    from vitpos import lab
-    from vitpos.fetching import fetch_for
-    from vitpos.progress import Progress, show_answers
+    wanted = Experiment.read(experiment, settings or (), _seeds(seeds))
+    from vitpos.cli.progress import RunProgress
+    from vitpos.cli.tables import show_evaluation
+    from vitpos.lab import runner
+    from vitpos.lab.store import ExperimentFolder
     from vitpos.report import write_report
-    from vitpos.store import Folder
 
-    other = (out / "experiment.json").exists() and Folder.open(out).experiment.cells != asked.cells
-    fetch_for(asked.cells)
+    other = (out / "experiment.json").exists() and ExperimentFolder.open(out).experiment.cells != wanted.cells
     failure: WorkError | None = None
-    with Progress() as progress:
+    with RunProgress() as progress:
         try:
-            lab.run(asked, out, workers=workers, watch=progress)
+            runner.run(wanted, out, workers=workers, observer=progress)
         except WorkError as error:
             failure = error
-    if not (out / "experiment.json").exists() or not (folder := Folder.open(out)).runs:
+    results = progress.results
+    if results is None or not results.trained:
         raise failure or AssertionError("a run without cells")
     if other:
         print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
-    progress.show(range(len(asked.tables)), folder)
-    for spec in () if asked.tables else dict.fromkeys(spec for cell in asked.cells for spec in cell.evaluate):
-        show_answers(folder, spec)
+    progress.show(range(len(wanted.tables)), results)
+    for spec in () if wanted.tables else dict.fromkeys(spec for cell in wanted.cells for spec in cell.evaluate):
+        show_evaluation(results, spec)
     print(f"results: {out / 'results.csv'}", file=sys.stderr)
-    print(f"report:  {write_report([out], out / 'report.html')}", file=sys.stderr)
+    print(f"report:  {write_report([results], out / 'report.html')}", file=sys.stderr)
     if failure:
         raise failure
 
@@ -101,40 +100,21 @@ def evaluate(
     specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image')")],
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
 ) -> None:
-    """Ask more of a finished run; the answers are added to its scores."""
+    """Evaluate a finished run further; the numbers are added to its results."""
     from vitpos.questions import QUESTIONS
 
-    asked = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
-    from vitpos import lab
-    from vitpos.fetching import fetch_for
-    from vitpos.progress import show_answers
+    wanted = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
+    from vitpos.cli.tables import show_evaluation
+    from vitpos.lab.console import Console
+    from vitpos.lab.runner import evaluate_run
     from vitpos.report import write_report
-    from vitpos.store import Folder, Run, only_one
 
-    path = run.resolve()
-    if (path / "experiment.json").exists():
-        folder = Folder.open(path)
-        runs = [r for _, r in folder.runs]
-    elif (path / "cell.json").exists():
-        folder = Folder.open(path.parent.parent)
-        runs = [Run(path)] if Run(path).trained else []
-    else:
-        raise UserError(f"{run} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'")
-    if not runs:
-        raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
-    known = list(dict.fromkeys(spec for r in runs for spec in r.scores))
-    wanted = list(dict.fromkeys(QUESTIONS.spelt(spec, known) for spec in asked))
-    cells = [replace(r.cell, evaluate=tuple(wanted)) for r in runs]
-    fetch_for(cells)
-    lab.check(cells)
-    with only_one(folder.path):
-        for one in runs:
-            lab.evaluate(one, wanted)
-        folder.write_results()
-        write_report([folder.path], folder.path / "report.html")
-    for spec in wanted:
-        show_answers(folder, spec)
-    print(f"results: {folder.path / 'results.csv'}", file=sys.stderr)
+    with Console() as console:
+        results, stored = evaluate_run(run, wanted, console)
+    write_report([results], results.path / "report.html")
+    for spec in stored:
+        show_evaluation(results, spec)
+    print(f"results: {results.path / 'results.csv'}", file=sys.stderr)
 
 
 @app.command()
@@ -146,24 +126,24 @@ def attack(
     specs: Annotated[
         list[str], Option("--with", metavar="SPEC", help="an attack, as projection or matching(steps=500)")
     ],
-    out: Annotated[Path, Option(help="the folder for numbers and pictures")],
-    pictures: Annotated[
+    out: Annotated[Path, Option(help="the folder for numbers and images")],
+    image_files: Annotated[
         list[Path] | None,
         Option(
             "--image",
             metavar="FILE",
-            help="pictures of your own in place of the test's, each with the label that the model gives it; repeatable",
+            help="images of your own in place of the test images, each with the label that the model predicts; repeatable",
         ),
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
 ) -> None:
-    """Rebuild pictures from the gradients that trained models share: results.csv and a PNG for each model and attack."""
+    """Reconstruct images from the gradients that trained models share: results.csv and a PNG for each model and attack."""
     from vitpos.attacks import ATTACKS
 
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
-    from vitpos.attacking import attack_all
+    from vitpos.cli.attack import attack_all
 
-    attack_all(source, every, out, pictures or ())
+    attack_all(source, every, out, image_files or ())
 
 
 @app.command()
@@ -172,16 +152,16 @@ def inspect(
     out: Annotated[Path, Option(help="the folder for inspect.json, figures and a page")],
     grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
     images: Annotated[int, Option(min=5, help="test images on which a run is watched")] = 256,
-    pictures: Annotated[
-        list[Path] | None, Option("--image", metavar="FILE", help="pictures on which a run's attention is drawn")
+    image_files: Annotated[
+        list[Path] | None, Option("--image", metavar="FILE", help="images on which a run's attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
-    from vitpos.looking import look, read_grid
+    from vitpos.cli.inspect import look, read_grid
 
     asked = read_grid(grid) if grid is not None else None
-    look([(source, asked)], out, "inspect", images=images, files=pictures or (), slow=slow)
+    look([(source, asked)], out, "inspect", images=images, files=image_files or (), slow=slow)
 
 
 @app.command()
@@ -194,20 +174,20 @@ def compare(
         Option("--grid", help="rows and columns, as 14x14, where a checkpoint cannot say; twice: of A, of B"),
     ] = None,
     images: Annotated[int, Option(min=5, help="test images on which runs are watched")] = 256,
-    pictures: Annotated[
-        list[Path] | None, Option("--image", metavar="FILE", help="pictures on which runs' attention is drawn")
+    image_files: Annotated[
+        list[Path] | None, Option("--image", metavar="FILE", help="images on which runs' attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
-    from vitpos.looking import look, read_grid
+    from vitpos.cli.inspect import look, read_grid
 
     asked = [read_grid(text) for text in grids or ()]
     if len(asked) > 2:
         raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
     one, other = (asked[0], asked[-1]) if asked else (None, None)
     sources = [(first, one), (second, other)]
-    look(sources, out, "compare", images=images, files=pictures or (), slow=slow, single=True)
+    look(sources, out, "compare", images=images, files=image_files or (), slow=slow, single=True)
 
 
 @app.command()
@@ -239,15 +219,15 @@ def data(
             raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
     if action == "get" and not names:
         raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(STORED))}'")
-    from vitpos import fetching
+    from vitpos.cli import data as command
 
     wanted = names or list(STORED)
     if action == "list":
-        fetching.show(wanted, as_json)
+        command.show(wanted, as_json)
     elif action == "get":
-        fetching.get(wanted)
+        command.get(wanted)
     else:
-        fetching.verify(wanted)
+        command.verify(wanted)
 
 
 def _seeds(text: str | None) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""What ``vitpos inspect`` and ``vitpos compare`` do: look at each, write it, show all side by side."""
+"""``vitpos inspect`` and ``vitpos compare``: inspects each model, writes it, prints all side by side."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitpos.errors import UserError
-from vitpos.inspection import inspect_each, ours, subjects, unfinished
+from vitpos.analysis.look import Look
+from vitpos.cli.progress import progress_bar
+from vitpos.cli.tables import show_columns
+from vitpos.errors import UserError, WorkError
+from vitpos.files import require_folder
+from vitpos.inspection import Inspection, Subject, inspect, ours, subjects, unfinished
 from vitpos.interop.grids import Grid
-from vitpos.progress import show_columns, watching
 from vitpos.report.inside import slug, write_all, write_inspection, write_page
 from vitpos.report.told import side_by_side
 
@@ -28,8 +31,7 @@ def look(
 
     Numbers, figures and the page ``name`` are written to a folder, and what was seen is printed.
     """
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; give a folder")
+    require_folder(out)
     every = []
     known = [source for source, grid in sources if grid and ours(source)]
     if known and (len(known) == len(sources) or len({grid for _, grid in sources}) > 1):
@@ -39,10 +41,19 @@ def look(
         if single and len(found) > 1:
             raise UserError(f"{source} holds {len(found)} models; {name} one of them, as {source / 'cells'}/…")
         every += found
-    seen = []
-    with watching(len(every)) as now:
-        for number, one in enumerate(inspect_each(every, now, images=images, files=files, slow=slow)):
+    seen, failed = [], True  # failed: so far none could be inspected
+    with progress_bar(len(every)) as (bar, task):
+        for number, (label, make) in enumerate(every):
+            bar.update(task, description=label)
+            try:
+                one = inspect(make(), images=images, files=files, slow=slow)
+                failed = False
+            except (UserError, WorkError) as error:
+                if failed and number == len(every) - 1:  # there is nothing to show of any
+                    raise
+                one = Inspection(Subject(label, {}), Look({"name": label, "why": str(error)}))
             seen.append((one, write_inspection(out / slug(number, one) if len(every) > 1 else out, one)))
+            bar.advance(task)
     looked = [one for one, _ in seen]
     page = write_page(out / f"{name}.html", seen)
     if len(looked) > 1:

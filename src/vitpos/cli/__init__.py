@@ -1,0 +1,1 @@
+"""The command line: one module per command, with progress on standard error and tables on standard output."""

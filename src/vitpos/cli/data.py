@@ -1,0 +1,66 @@
+"""``vitpos data list``, ``get`` and ``verify``: the data sets that are kept in files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vitpos.data import DATASETS, STORED
+from vitpos.errors import WorkError
+from vitpos.lab.console import Console
+from vitpos.lab.downloads import download
+
+
+def get(names: Sequence[str]) -> None:
+    """Downloads data sets and prints where they are."""
+    for name in names:
+        with Console() as console:
+            download([name], console)
+        print(f"{name}: in {STORED.load(name).folder}")
+
+
+def verify(names: Sequence[str]) -> None:
+    """Prints for each data set whether its files have the published hashes; fails if one has not."""
+    bad = []
+    for name in names:
+        problems = STORED.load(name).problems()
+        if problems and not STORED.load(name).present and len(names) > 1:
+            print(f"{name}: not here")
+        elif problems:
+            bad.append(name)
+            print(f"{name}: " + "; ".join(problems))
+        else:
+            print(f"{name}: as published")
+    if bad:
+        raise WorkError(f"{', '.join(bad)}: not as published; fetch again with 'vitpos data get {' '.join(bad)}'")
+
+
+def show(names: Sequence[str], as_json: bool) -> None:
+    """Prints what there is: whether it is here, where, and where it comes from."""
+    found: list[dict[str, Any]] = []
+    for name in names:
+        files = STORED.load(name)
+        here = files.present
+        size = sum((Path(files.folder) / file).stat().st_size for file in files.md5) if here else 0
+        found.append(
+            {
+                "name": name,
+                "summary": DATASETS.describe(name).summary,
+                "here": here,
+                "bytes": size,
+                "folder": str(files.folder),
+                "sources": [str(source) for source in files.sources],
+            }
+        )
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    width = max(map(len, names))
+    for entry in found:
+        state = f"here, {entry['bytes'] / 1e6:.0f} MB in {entry['folder']}" if entry["here"] else "not here"
+        print(f"{entry['name']:{width}}  {entry['summary']}")
+        print(f"{'':{width}}    {state}")
+        if entry["sources"]:
+            print(f"{'':{width}}    from: {'; else '.join(entry['sources'])}")

@@ -1,0 +1,78 @@
+"""What the commands show on standard error while they work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from vitpos.cli.tables import show_table
+from vitpos.lab.console import Console, errors
+from vitpos.lab.events import AttackProgress, CellDone, Event, Observer, RunStart
+from vitpos.lab.results import Results
+from vitpos.lab.summary import complete
+
+
+class RunProgress(Console):
+    """Shows a run, and each table as soon as all its cells are done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: Results | None = None
+        self.shown: set[int] = set()
+
+    def on_event(self, event: Event) -> None:
+        """Updates the bars; prints the tables that a cell completes."""
+        super().on_event(event)
+        if isinstance(event, RunStart):
+            self.results = event.results
+        if isinstance(event, CellDone) and self.results:
+            tables = self.results.experiment.tables
+            self.show([n for n, table in enumerate(tables) if complete(self.results, table)], self.results)
+
+    def show(self, tables: Iterable[int], results: Results) -> None:
+        """Prints those of the tables that have not been printed yet."""
+        due = [number for number in tables if number not in self.shown]
+        self.shown.update(due)
+        if due:
+            self.bars.stop()  # tables go to standard output, which may be the same screen
+            for number in due:
+                show_table(results, results.experiment.tables[number])
+            self.bars.start()
+
+
+class AttackBar(Observer):
+    """Shows the attack that runs after ``finished`` others, which the loop over attacks counts."""
+
+    def __init__(self, bar: Progress, task: TaskID):
+        self.bar, self.task, self.finished = bar, task, 0
+
+    def on_event(self, event: Event) -> None:
+        """Moves the bar."""
+        if isinstance(event, AttackProgress):
+            self.bar.update(self.task, completed=self.finished + event.fraction)
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[tuple[Progress, TaskID]]:
+    """A bar for a loop over ``total`` items, which the loop updates; nothing where there is no terminal."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        yield bar, bar.add_task("", total=float(total))

@@ -1,0 +1,138 @@
+"""The tables that commands print on standard output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from vitpos.attacks.metrics import missing
+from vitpos.attacks.recovery import Recovery
+from vitpos.lab.cells import Cell, Table
+from vitpos.lab.results import Results
+from vitpos.lab.summary import (
+    Estimate,
+    Row,
+    compared,
+    format_estimate,
+    format_number,
+    labels,
+    measured,
+    seeds_of,
+    shared,
+    summarize,
+)
+
+NARROWEST = 26  # characters of a column of text that can be read
+WIDEST = 13  # of a column of numbers and its name
+output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
+
+
+def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> None:
+    """Prints the properties of several models side by side, as many models at a time as fit the width."""
+    fitting = max(1, output.width // NARROWEST - 1)
+    for first in range(0, len(names), fitting):
+        some = slice(first, first + fitting)
+        grid = Grid(pad_edge=False)
+        for name in ("", *names[some]):
+            grid.add_column(Text(name), overflow="fold")
+        for key, values in rows:
+            if any(value != "–" for value in values[some]):
+                grid.add_row(Text(key), *map(Text, values[some]))
+        output.print(grid)
+
+
+def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
+    """Prints a table for each attack: a row for each model, and why if it could not be attacked."""
+    rows = [Row(cell, ()) for cell, _, _ in answers]
+    several = len({cell.seed for cell, _, _ in answers}) > 1
+    for spec in dict.fromkeys(spec for _, spec, _ in answers):
+        asked = [(Row(cell, ()), answer) for cell, attack, answer in answers if attack == spec]
+        metrics = list(dict.fromkeys(name for _, answer in asked for name in answer.numbers))
+        words = [*labels(rows), *(["seed"] if several else [])]
+        fitting = max(3, (output.width - NARROWEST * len(words)) // WIDEST)
+        output.print()
+        for first in range(0, max(1, len(metrics)), fitting):
+            some = metrics[first : first + fitting]
+            grid = Grid(title=Text("" if first else spec, "bold"), title_justify="left", pad_edge=False)
+            for label in words:
+                grid.add_column(label, overflow="fold")
+            for name in some or [""]:
+                grid.add_column(name, justify="right" if metrics else "left")
+            for row, answer in asked:
+                about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
+                numbers = [f"{answer.numbers[n]:.4g}" if n in answer.numbers else "–" for n in some]
+                grid.add_row(*map(Text, about), *(numbers or [answer.why]))
+            output.print(grid)
+        reasons: dict[str, list[str]] = {}
+        for row, answer in asked if metrics else ():
+            if answer.why:
+                reasons.setdefault(answer.why, []).append(" · ".join(map(row.label, labels(rows))) or row.cell.encoding)
+        for why, names in reasons.items():
+            output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
+    output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
+    sizes = [tuple(answer.goal.shape[1:]) for _, _, answer in answers if answer.goal is not None]
+    for metric, why in missing(sizes[0]).items() if sizes else ():
+        output.print(f"No {metric}: {why}.", style="dim")
+
+
+def show_table(results: Results, table: Table) -> None:
+    """Prints a table; a published number stands below ours."""
+    rows = summarize(results, table)
+    grid = Grid(title=Text(table.title, "bold"), title_justify="left", pad_edge=False)
+    for label in labels(rows):
+        grid.add_column(Text(label), overflow="fold")
+    for column in table.columns:
+        grid.add_column(Text(column.label), justify="right", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(row.label(name)) for name in labels(rows)), *map(_cell, row.estimates))
+    output.print()
+    output.print(grid)
+    about = [text for text in (shared(rows), table.note) if text]
+    if any(column.percent for column in table.columns):
+        seeds = seeds_of(rows)
+        which = [column.label for column in table.columns if column.percent]
+        whole = "In percent" if len(which) == len(table.columns) else f"In percent: {', '.join(which)}"
+        about.append(whole + (f"; mean ± standard deviation over {seeds} seeds." if seeds > 1 else "; one seed."))
+    if note := compared(table, rows):
+        about.append(note.strip())
+    if any(estimate.reference is not None for row in rows for estimate in row.estimates):
+        about.append(f"In brackets: {results.experiment.source or 'reference'}.")
+    output.print(" ".join(about), style="dim")
+
+
+def show_evaluation(results: Results, spec: str) -> None:
+    """Prints the numbers of an evaluation: one line each, or one column each where there are many rows of cells."""
+    table = measured(results, [spec])
+    rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
+    silent: dict[str, list[str]] = {}
+    for cell, folder in results.trained:
+        if results.scores(cell).get(spec) == {}:
+            why = folder.load_images(spec)[1] or "its definition says for which models there are none"
+            silent.setdefault(why, []).append(cell.encoding)
+    for why, encodings in silent.items():
+        output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
+    if not rows or len(rows) > 8:
+        return show_table(results, replace(table, title=spec)) if rows else None
+    grid = Grid(title=Text(spec, "bold"), title_justify="left", pad_edge=False)
+    grid.add_column("", no_wrap=True)
+    for row in rows:
+        heading = " · ".join(filter(None, map(row.label, labels(rows))))
+        grid.add_column(Text(heading), justify="right", overflow="fold")
+    for number, column in enumerate(table.columns):
+        grid.add_row(Text(column.metric), *(Text(format_estimate(row.estimates[number])) for row in rows))
+    output.print()
+    output.print(grid)
+    about = [shared(rows), "As in results.csv: shares are from 0 to 1."]
+    output.print(" ".join(filter(None, about)), style="dim")
+
+
+def _cell(estimate: Estimate) -> Text:
+    text = Text(format_estimate(estimate, mark=True))
+    if estimate.reference is None:
+        return text
+    return text + Text(f"\n({format_number(estimate.reference, percent=estimate.percent)})", "dim")

@@ -1,0 +1,150 @@
+"""Files that are written whole or not at all, folders that one process at a time works in, and errors that say so."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitpos.errors import UserError, WorkError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Writes a file beside its final path, flushes it to the disk and then moves it into place."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def locked(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Keeps other processes out of a folder; the lock ends with the process, however it ends.
+
+    Where another process holds it, waits for it, or raises BlockingIOError at once.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such lock on Windows
+        yield
+        return
+    with (folder / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # nor on some file systems
+            pass
+        yield
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Refuses to work in a folder that another process is working in."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder, wait=False))
+        except BlockingIOError:
+            raise UserError(f"another process is working in {folder}; wait for it or give another --out") from None
+        yield
+
+
+@contextmanager
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Converts an error of the file system into a WorkError with the path, what is kept and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(
+            f"cannot write {path} ({os_reason(error)}); what is finished is kept: mend it and run the same command again"
+        ) from error
+
+
+def os_reason(error: OSError) -> str:
+    """The system's own words for an error, as "No space left on device"."""
+    return error.strerror or str(error)
+
+
+def require_folder(out: Path) -> None:
+    """Refuses an ``--out`` that is a file."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; give a folder")
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Writes a file atomically; creates its folder if needed."""
+    with explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, content)
+    return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Writes a text file atomically; creates its folder if needed."""
+    return write_bytes(path, text.encode())
+
+
+def write_json(path: Path, values: Any) -> Path:
+    """Writes a JSON file atomically; creates its folder if needed."""
+    return write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Returns the content of a JSON file that an earlier command wrote."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WorkError(f"{path} is damaged ({error}); delete it and run again") from None
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    """Writes a CSV file atomically; creates its folder if needed."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return write_text(path, text.getvalue())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Path:
+    """Writes a safetensors file atomically; creates its folder if needed."""
+    from safetensors.torch import save
+
+    return write_bytes(path, save({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, metadata))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Returns the tensors and the metadata of a safetensors file that an earlier command wrote."""
+    with _opened(path) as file:
+        return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Returns the metadata of a safetensors file without reading its tensors."""
+    with _opened(path) as file:
+        return file.metadata() or {}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise WorkError(f"{path} is damaged ({error}); delete it and run the cell again") from None

@@ -1,0 +1,72 @@
+"""The model of a cell: built, loaded with its trained weights, evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitpos.attacks.recovery import Recovery
+from vitpos.data.base import Dataset, load
+from vitpos.errors import UserError, WorkError
+from vitpos.lab.cells import Cell
+from vitpos.lab.store import CellFolder, ExperimentFolder
+from vitpos.models import MODELS
+from vitpos.models.base import Classifier, require_classes
+from vitpos.questions import QUESTIONS
+
+
+def build_model(cell: Cell, data: Dataset) -> Classifier:
+    """The untrained model of a cell; its weights depend on the cell's seed alone."""
+    torch.manual_seed(cell.seed)
+    model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
+    model.defence = cell.train.defence
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def evaluate_spec(spec: str, model: Classifier, data: Dataset) -> Recovery:
+    """The result of an evaluation or an attack on a trained model; an evaluation has numbers alone."""
+    require_classes(model, data.classes, data.spec)
+    answer = QUESTIONS.build(spec, model, data)
+    return answer if isinstance(answer, Recovery) else Recovery(answer)
+
+
+def load_model(folder: CellFolder) -> Classifier:
+    """The trained model of a cell, in evaluation mode."""
+    return _load(folder.cell, folder.load_weights(), folder.classes, folder.path)
+
+
+def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
+    """The models in the folder of an experiment or of a cell, or in a weights file; each is loaded when called."""
+    if path.is_file():
+        cell, weights, classes = CellFolder.from_weights(path)
+        return [(cell, lambda: _load(cell, weights, classes, path))]
+    every = [CellFolder(path)] if (path / "cell.json").exists() else ExperimentFolder.open(path).trained
+    found = [(folder.cell, partial(load_model, folder)) for folder in every if folder.trained]
+    if not found:
+        raise UserError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
+    return found
+
+
+def _load(cell: Cell, weights: Mapping[str, Tensor], classes: tuple[str, ...], path: Path) -> Classifier:
+    """The model of a cell with its trained weights, which ``path`` holds."""
+    data = load(cell.data)
+    if data.classes != classes:
+        raise UserError(
+            f"{path} was trained on {_listed(classes)}, and data {cell.data!r} has {_listed(data.classes)}; "
+            "restore the data, or train again in a new folder"
+        )
+    model = build_model(cell, data)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise WorkError(f"{path} holds weights of another vitpos ({reason}); delete it and run it again") from None
+    return model.eval()
+
+
+def _listed(classes: Sequence[str]) -> str:
+    return f"{len(classes)} classes ({', '.join(classes[:3])}{', …' if len(classes) > 3 else ''})"

@@ -1,0 +1,193 @@
+"""Runs cells in several processes of this machine, each with its share of the cores.
+
+A small model cannot keep two cores busy: two processes of one thread finish an experiment sooner than one of two.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from vitpos.errors import UserError, WorkError
+from vitpos.lab.cells import Cell
+from vitpos.lab.events import CellDone, CellFailed, Event, Observer, TrainProgress, TrainStart
+from vitpos.lab.store import CellFolder
+
+Job = Callable[[Cell, CellFolder, Observer], None]  # must be importable by name, as processes receive it by pickle
+
+
+class Executor(Protocol):
+    """Runs a job on every cell of an experiment."""
+
+    def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
+        """Returns when each cell has sent CellDone or CellFailed to the observer; a failing cell stops no other."""
+
+
+class LocalExecutor:
+    """Runs cells on this machine, in this process or in several.
+
+    Args:
+        workers: Number of processes; by default one per core, or one in all where there is a GPU.
+    """
+
+    def __init__(self, workers: int | None = None):
+        self.workers = workers or (1 if torch.cuda.is_available() else num_cores())
+
+    def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
+        """Runs the job on every cell and forwards the events of all processes to the observer."""
+        workers = max(1, min(self.workers, len(cells)))
+        if workers > 1:
+            with _noticing_ctrl_c() as pressed:
+                _run_in_pool(job, cells, folder, workers, observer, pressed)
+            return
+        for cell in cells:
+            _run_one(job, cell, folder, observer)
+
+
+def refuse_to_nest() -> None:
+    """Ends a worker process that, to find its job, imports a script which starts a run at its top level."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        remedy = "put it under if __name__ == '__main__', or give workers=1"
+        sys.exit(f"error: vitpos.run starts processes that import this script, which calls it again; {remedy}")
+
+
+def num_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """While this lasts, torch computes on one core in this process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
+    """Runs the job on one cell and sends how it ended; the traceback of an unexpected error goes to a file."""
+    cell_folder = CellFolder(folder / "cells" / cell.folder_name)
+    try:
+        cell_folder.clear_traceback()
+        job(cell, cell_folder, observer)
+    except (UserError, WorkError) as error:
+        observer.on_event(CellFailed(cell, str(error)))
+    except Exception as error:
+        observer.on_event(CellFailed(cell, _unexpected(error, cell_folder)))
+    else:
+        observer.on_event(CellDone(cell))
+
+
+def _unexpected(error: Exception, folder: CellFolder) -> str:
+    """One line on an unexpected error, whose traceback is stored in the cell's folder."""
+    summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+    try:
+        where = folder.save_traceback("".join(traceback.format_exception(error)))
+    except WorkError as full:
+        return f"unexpected {summary} (no traceback: {full})"
+    return f"unexpected {summary}; the traceback is in {where}"
+
+
+@contextmanager
+def _noticing_ctrl_c() -> Iterator[list[int]]:
+    """A list that Ctrl-C is written into: the exception that it raises is lost where Python happens to be cleaning up."""
+    pressed: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run_in_pool(
+    job: Job, cells: Sequence[Cell], folder: Path, workers: int, observer: Observer, pressed: list[int]
+) -> None:
+    """Runs the job on every cell in several processes."""
+    context = multiprocessing.get_context("spawn")
+    tasks: multiprocessing.Queue[Cell | None] = context.Queue()
+    events: multiprocessing.Queue[Event] = context.Queue()
+    tasks.cancel_join_thread()  # stopping does not wait until all cells have been handed over
+    for task in (*cells, *[None] * workers):
+        tasks.put(task)
+    arguments = (job, tasks, events, folder, max(1, num_cores() // workers))
+    processes = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(workers)]
+    for process in processes:
+        process.start()
+    try:
+        left = len(cells)
+        while left:
+            if pressed:
+                raise KeyboardInterrupt
+            try:
+                event = events.get(timeout=0.5)
+            except queue.Empty:
+                if any(process.exitcode for process in processes):
+                    raise WorkError("a worker process died; the same command goes on from what is finished") from None
+                continue
+            left -= isinstance(event, CellDone | CellFailed)
+            observer.on_event(event)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _work(
+    job: Job,
+    tasks: multiprocessing.Queue[Cell | None],
+    events: multiprocessing.Queue[Event],
+    folder: Path,
+    threads: int,
+) -> None:
+    """The main function of a worker process: one cell after the other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it, and ends its workers
+    torch.set_num_threads(threads)
+    observer = _Forwarder(events)
+    while cell := tasks.get():
+        _run_one(job, cell, folder, observer)
+
+
+class _Forwarder(Observer):
+    """Sends the events of a worker process to the main process, those of batches a few times a second."""
+
+    def __init__(self, events: multiprocessing.Queue[Event]):
+        self.events = events
+        self.parent = multiprocessing.parent_process()
+        self.images, self.last = 0, time.monotonic()
+
+    def on_event(self, event: Event) -> None:
+        """Puts the event into the queue; ends the process if the main process has died."""
+        if self.parent and not self.parent.is_alive():
+            sys.exit(1)
+        if isinstance(event, TrainStart):
+            self.images = 0
+        if isinstance(event, TrainProgress):
+            self.images += event.images
+            if time.monotonic() - self.last < 0.2:
+                return
+            event = TrainProgress(event.cell, self.images)
+            self.images, self.last = 0, time.monotonic()
+        self.events.put(event)

@@ -1,0 +1,104 @@
+"""The results of an experiment as one frame: read once from its folder, then updated cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from vitpos.files import write_csv
+from vitpos.lab.cells import Cell
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.store import CellFolder, ExperimentFolder, Scores
+
+RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value")
+
+
+class Results:
+    """The numbers of an experiment's trained cells; ``print(results)`` shows its tables.
+
+    ``rows`` has one dictionary per number, as ``results.csv`` has one line: ``pandas.DataFrame(results.rows)``.
+    """
+
+    def __init__(self, folder: ExperimentFolder):
+        self.folder = folder
+        self.errors: dict[Cell, str] = {}  # why a cell of this run failed
+        self._scores: dict[str, Scores] = {}  # of trained cells, by the names of their folders
+        for cell in folder.experiment.cells:
+            self.refresh(cell)
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The results in the folder of an experiment."""
+        return cls(ExperimentFolder.open(path))
+
+    def refresh(self, cell: Cell) -> None:
+        """Reads the numbers of one cell again."""
+        folder = self.folder.cell_folder(cell)
+        if folder.trained:
+            self._scores[cell.folder_name] = folder.scores
+
+    @property
+    def path(self) -> Path:
+        """The folder of the experiment."""
+        return self.folder.path
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment, with the settings of its last run."""
+        return self.folder.experiment
+
+    @property
+    def trained(self) -> list[tuple[Cell, CellFolder]]:
+        """The trained cells with their folders, in the order of the experiment."""
+        return [(cell, self.folder.cell_folder(cell)) for cell in self.experiment.cells if self.is_trained(cell)]
+
+    def scores(self, cell: Cell) -> Scores:
+        """The numbers of a cell by evaluation and metric; empty if it is not trained."""
+        return self._scores.get(cell.folder_name, {})
+
+    def is_trained(self, cell: Cell) -> bool:
+        """Whether a cell is trained."""
+        return cell.folder_name in self._scores
+
+    def is_done(self, cell: Cell) -> bool:
+        """Whether a cell is trained and all its evaluations are finished."""
+        return self.is_trained(cell) and set(cell.evaluate) <= set(self.scores(cell))
+
+    @property
+    def pending(self) -> list[Cell]:
+        """The cells that are not done."""
+        return [cell for cell in self.experiment.cells if not self.is_done(cell)]
+
+    @property
+    def evaluations(self) -> list[str]:
+        """The specs of all evaluations that some cell has, in the order in which they first appear."""
+        return list(dict.fromkeys(spec for cell, _ in self.trained for spec in self.scores(cell)))
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per number, with the columns of ``results.csv``."""
+        found = []
+        for cell, _ in self.trained:
+            fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
+            varied = {name: self.experiment.value(cell, name) for name in self.experiment.columns}
+            for evaluation, numbers in self.scores(cell).items():
+                for metric, value in numbers.items():
+                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, metric, value), strict=True))
+                    found.append(row | varied)
+        return found
+
+    def write_csv(self) -> Path:
+        """Writes ``results.csv``."""
+        values = [list(row.values()) for row in self.rows]
+        return write_rows(self.path / "results.csv", values, self.experiment.columns)
+
+    def __repr__(self) -> str:
+        from vitpos.lab.summary import as_text
+
+        return as_text(self)
+
+
+def write_rows(path: Path, rows: Sequence[Sequence[Any]], varied: Sequence[str] = ()) -> Path:
+    """Writes a file with the columns of ``results.csv``, then those of values that differ between cells."""
+    return write_csv(path, [*RESULT_COLUMNS, *varied], rows)

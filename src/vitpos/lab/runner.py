@@ -1,0 +1,192 @@
+"""The main path: experiment → data → model → fit → evaluate → store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitpos.analysis.similarity import position_vectors
+from vitpos.data.base import Dataset, load
+from vitpos.errors import UserError, WorkError
+from vitpos.evaluations.predict import remembering
+from vitpos.files import exclusive
+from vitpos.lab.cell_models import build_model, evaluate_spec, load_model
+from vitpos.lab.cells import Cell
+from vitpos.lab.downloads import download, missing_data
+from vitpos.lab.dry_run import dry_run
+from vitpos.lab.events import (
+    CellDone,
+    CellFailed,
+    EvalStart,
+    Event,
+    Observer,
+    RunStart,
+    TrainProgress,
+    TrainStart,
+)
+from vitpos.lab.executor import Executor, LocalExecutor, refuse_to_nest
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.results import Results
+from vitpos.lab.store import CellFolder, ExperimentFolder
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.questions import QUESTIONS
+from vitpos.training.fit import fit
+
+SAMPLES = 10  # test images that a cell stores for the report
+
+
+def run(
+    experiment: Experiment | str,
+    out: Path | str,
+    *,
+    workers: int | None = None,
+    observer: Observer | None = None,
+    executor: Executor | None = None,
+) -> Results:
+    """Runs an experiment, or what is left of it, into a folder, and returns its results.
+
+    A cell that fails does not stop the others; at the end a WorkError gives the reason. The last bits of a cell's
+    weights depend on the number of threads that train it, which is the number of cores divided by the workers.
+
+    Args:
+        experiment: An Experiment, the name of a shipped one or the path of a TOML file.
+        out: The folder for everything it makes; given again, the run continues.
+        workers: Number of processes that share the cells and the cores; by default one per core.
+        observer: Receives the events of the run; by default they are shown on standard error.
+        executor: Runs the cells; by default processes of this machine.
+    """
+    refuse_to_nest()
+    if observer is None:
+        from vitpos.lab.console import Console
+
+        with Console() as console:
+            return run(experiment, out, workers=workers, observer=console, executor=executor)
+    experiment = Experiment.read(experiment) if isinstance(experiment, str) else experiment
+    pending = Results(ExperimentFolder.reserve(Path(out), experiment)).pending
+    download(missing_data(experiment.cells), observer)
+    dry_run(pending, experiment.tables, observer)  # before anything is trained or written
+    with ExperimentFolder.create_locked(Path(out), experiment) as folder:
+        results = Results(folder)
+        observer.on_event(RunStart(results))
+        executor = executor or LocalExecutor(workers)
+        executor.run(run_cell, experiment.cells, folder.path, _Recorder(results, observer))
+    if results.errors:
+        cell, error = next(iter(results.errors.items()))
+        count = f"{len(results.errors)} of {len(experiment.cells)} cells failed"
+        raise WorkError(f"{count}, the first ({cell.label}, seed {cell.seed}): {error}; the others are finished")
+    return results
+
+
+class _Recorder(Observer):
+    """Brings the results of a run up to date before its observer is called."""
+
+    def __init__(self, results: Results, observer: Observer):
+        self.results, self.observer = results, observer
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, CellFailed):
+            self.results.errors[event.cell] = event.error
+        if isinstance(event, CellDone | CellFailed):
+            self.results.refresh(event.cell)
+            self.results.write_csv()
+        self.observer.on_event(event)
+
+
+def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
+    """Trains and evaluates one cell, as far as that is not done yet."""
+    CellFolder.create(folder.path, cell)
+    if not folder.trained:
+        train(cell, folder, observer)
+    known = folder.scores
+    evaluate(folder, [spec for spec in cell.evaluate if spec not in known], observer)
+
+
+def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
+    """Trains a cell from its last checkpoint, or from the start, to its weights."""
+    data = load(cell.data)
+    model = build_model(cell, data)
+    done, tensors, log = folder.load_checkpoint() or (0, None, [])
+    observer.on_event(TrainStart(cell, cell.train.epochs * len(data.train), done * len(data.train)))
+    resume = (done, tensors) if tensors else None
+    states = fit(
+        model,
+        data,
+        cell.train,
+        seed=cell.seed,
+        resume=resume,
+        on_batch=lambda images: observer.on_event(TrainProgress(cell, images)),
+    )
+    for state in states:
+        if state.record:
+            log.append(state.record)
+        folder.save_checkpoint(state.epoch, state.tensors, log)
+    finish(folder, model, data, log)
+
+
+def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[str, float]]) -> None:
+    """Stores a trained model and what the report shows of it; the weights are last."""
+    model.eval()
+    folder.save_samples(_samples(data))
+    if isinstance(model, PatchClassifier):
+        vectors = position_vectors(model)  # (N, D)
+        if vectors.any() and vectors.isfinite().all():
+            folder.save_position_table(vectors.unflatten(0, model.geometry.grid))
+    folder.finish(model, log, data.classes)
+
+
+def _samples(data: Dataset) -> Tensor:
+    """(n, C, height, width): the first test image of each class, of ten classes at most."""
+    first = [(data.test.labels == label).nonzero()[:1, 0] for label in range(len(data.classes))]
+    return data.test.images[torch.cat(first)[:SAMPLES]]
+
+
+def evaluate(folder: CellFolder, specs: Sequence[str], observer: Observer | None = None) -> None:
+    """Evaluates a trained cell and stores the results in its folder."""
+    if specs:
+        observer = observer or Observer()
+        data, model = load(folder.cell.data), load_model(folder)
+        with remembering():
+            for done, spec in enumerate(specs):
+                observer.on_event(EvalStart(folder.cell, spec, done, len(specs)))
+                result = evaluate_spec(spec, model, data)
+                if result.why or result.found is not None:
+                    folder.save_images(spec, result)
+                folder.save_result(spec, result.numbers)
+
+
+def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
+    """Adds evaluations to the folder of an experiment, or of one cell in it.
+
+    Returns the results of the experiment, and the specs as they are stored: a spec that only spells out defaults is the
+    one that an earlier command used.
+    """
+    path = path.resolve()
+    if (path / "experiment.json").exists():
+        folder = ExperimentFolder.open(path)
+        cells = folder.trained
+    elif (path / "cell.json").exists():
+        folder = ExperimentFolder.open(path.parent.parent)
+        cells = [CellFolder(path)] if CellFolder(path).trained else []
+    else:
+        raise UserError(
+            f"{path} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'"
+        )
+    if not cells:
+        raise UserError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
+    known = list(dict.fromkeys(spec for one in cells for spec in one.scores))
+    wanted = list(dict.fromkeys(QUESTIONS.spelt(QUESTIONS.canonical(spec), known) for spec in specs))
+    planned = [replace(one.cell, evaluate=tuple(wanted)) for one in cells]
+    download(missing_data(planned), observer)
+    dry_run(planned, observer=observer)
+    results = Results(folder)
+    with exclusive(folder.path):
+        for one in cells:
+            evaluate(one, wanted, observer)
+            results.refresh(one.cell)
+            observer.on_event(CellDone(one.cell))
+        results.write_csv()
+    return results, wanted

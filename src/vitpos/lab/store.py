@@ -1,0 +1,276 @@
+"""The folders of a run, written so that a crash loses nothing and nothing half-written looks finished.
+
+The folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
+each cell: ``cell.json``; ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json``,
+``test_samples.safetensors``, ``position_table.safetensors`` and, last, ``weights.safetensors`` once it has; then
+``scores.json`` and ``attacks/`` with reconstructed images; ``error.log`` if it failed unexpectedly.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from vitpos.errors import UserError, WorkError
+from vitpos.files import (
+    exclusive,
+    os_reason,
+    read_json,
+    read_metadata,
+    read_tensors,
+    require_folder,
+    write_csv,
+    write_json,
+    write_tensors,
+    write_text,
+)
+from vitpos.lab.cells import Cell
+from vitpos.lab.experiment import Experiment
+from vitpos.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vitpos.attacks.recovery import Recovery
+    from vitpos.models.base import Classifier
+
+FORMAT_VERSION = 2  # of the folders; counted up when a file changes its name or its meaning
+Scores = dict[str, dict[str, float]]  # evaluation → metric → value
+
+
+@dataclass(frozen=True)
+class CellFolder:
+    """The folder of one cell."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, cell: Cell) -> Self:
+        """The folder of a cell, created if needed."""
+        if not (path / "cell.json").exists():
+            write_json(path / "cell.json", {"format_version": FORMAT_VERSION, **asdict(cell)})
+        return cls(path)
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The cell that is trained here."""
+        return _read_cell(read_json(self.path / "cell.json"), self.path)
+
+    @property
+    def trained(self) -> bool:
+        """Whether the weights are there; they are moved into place whole, after all other files of the training."""
+        return (self.path / "weights.safetensors").is_file()
+
+    @property
+    def scores(self) -> Scores:
+        """The numbers of all evaluations so far."""
+        path = self.path / "scores.json"
+        return read_json(path) if path.exists() else {}
+
+    @property
+    def log(self) -> list[dict[str, float]]:
+        """One record per epoch of a trained cell."""
+        path = self.path / "log.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """The machine and the versions that trained it."""
+        return read_json(self.path / "machine.json")
+
+    def save_result(self, evaluation: str, numbers: Mapping[str, float]) -> None:
+        """Stores the numbers of one evaluation, replacing older ones of the same evaluation.
+
+        Numbers that are not finite are left out: NaN means that there is no such number, and JSON has no infinity.
+        """
+        finite = {metric: value for metric, value in numbers.items() if math.isfinite(value)}
+        write_json(self.path / "scores.json", self.scores | {evaluation: finite})
+
+    def save_images(self, evaluation: str, result: Recovery) -> None:
+        """Stores the images of an attack, or why there are none, replacing older ones of the same attack."""
+        images = {"found": result.found, "goal": result.goal, "frames": result.frames}
+        tensors = {name: (255 * x).round().byte() for name, x in images.items() if x is not None}
+        write_tensors(self._images(evaluation), tensors, {"question": evaluation, "why": result.why})
+
+    def load_images(self, evaluation: str) -> tuple[dict[str, Tensor], str]:
+        """Returns the images of an attack as bytes by name (``found``, ``goal``, ``frames``), and why if there are none."""
+        if not self._images(evaluation).exists():
+            return {}, ""
+        tensors, about = read_tensors(self._images(evaluation))
+        return tensors, about["why"]
+
+    def _images(self, evaluation: str) -> Path:
+        return self.path / "attacks" / f"{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
+
+    def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
+        """Stores a state that training can continue from."""
+        metadata = {"epoch": str(epoch), "log": json.dumps(log)}
+        write_tensors(self.path / "checkpoint.safetensors", tensors, metadata)
+
+    def load_checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
+        """The epoch, tensors and log of the last checkpoint, if any."""
+        if not (self.path / "checkpoint.safetensors").exists():
+            return None
+        tensors, about = read_tensors(self.path / "checkpoint.safetensors")
+        return int(about["epoch"]), tensors, json.loads(about["log"])
+
+    def save_samples(self, images: Tensor) -> None:
+        """Stores a few test images (n, C, height, width) as bytes, for the report."""
+        write_tensors(self.path / "test_samples.safetensors", {"images": images}, {})
+
+    def load_samples(self) -> Tensor:
+        """The stored test images (n, C, height, width)."""
+        return read_tensors(self.path / "test_samples.safetensors")[0]["images"]
+
+    def save_position_table(self, table: Tensor) -> None:
+        """Stores the vectors (R, C, D) that the trained encoding adds to the tokens of each grid cell."""
+        write_tensors(self.path / "position_table.safetensors", {"table": table}, {})
+
+    def load_position_table(self) -> Tensor | None:
+        """The stored vectors (R, C, D); None if the encoding adds none."""
+        path = self.path / "position_table.safetensors"
+        return read_tensors(path)[0]["table"] if path.exists() else None
+
+    def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
+        """Stores the log, the weights and the class names; from now on the cell counts as trained."""
+        write_json(self.path / "machine.json", machine())
+        write_csv(self.path / "log.csv", list(log[0]) if log else [], [list(record.values()) for record in log])
+        about = json.dumps({**read_json(self.path / "cell.json"), "classes": classes})
+        # one key: safetensors writes several in an order of its own, and the same training must give the same bytes
+        write_tensors(self.path / "weights.safetensors", model.state_dict(), {"cell": about})
+        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def load_weights(self) -> dict[str, Tensor]:
+        """The trained weights."""
+        if not self.trained:
+            raise UserError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
+        return read_tensors(self.path / "weights.safetensors")[0]
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes it was trained on."""
+        return tuple(json.loads(read_metadata(self.path / "weights.safetensors")["cell"])["classes"])
+
+    @staticmethod
+    def from_weights(weights: Path) -> tuple[Cell, dict[str, Tensor], tuple[str, ...]]:
+        """Returns the cell, the trained weights and the class names of a weights file alone, wherever it was copied to."""
+        try:
+            tensors, about = read_tensors(weights)
+        except WorkError:
+            what = "is damaged, or no weights of a 'vitpos run'"
+            raise UserError(f"{weights} {what}; give one of its cells, or a weights.safetensors") from None
+        if "cell" not in about:
+            raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
+        stored = json.loads(about["cell"])
+        return _read_cell(stored, weights), tensors, tuple(stored["classes"])
+
+    def save_traceback(self, text: str) -> Path:
+        """Stores the traceback of an unexpected error."""
+        return write_text(self.path / "error.log", text)
+
+    def clear_traceback(self) -> None:
+        """Removes the traceback of an earlier attempt."""
+        (self.path / "error.log").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class ExperimentFolder:
+    """The folder of an experiment."""
+
+    path: Path
+    experiment: Experiment
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The folder of an experiment that was run before."""
+        if not (path / "experiment.json").exists():
+            raise UserError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
+        stored = read_json(path / "experiment.json")
+        _check_version(stored, path)
+        return cls(path, Experiment.make(stored))
+
+    @classmethod
+    def reserve(cls, path: Path, experiment: Experiment) -> Self:
+        """The folder that an experiment may use; one of another experiment is refused. Nothing is written yet."""
+        require_folder(path)
+        if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
+            raise UserError(f"--out {path} holds experiment {other!r}; give {experiment.name!r} a folder of its own")
+        return cls(path, experiment)
+
+    @classmethod
+    @contextmanager
+    def create_locked(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
+        """The folder of an experiment, created or continued, and locked against other processes."""
+        folder = cls.reserve(path, experiment)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / ".lock").touch()
+        except OSError as error:
+            raise UserError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
+        with exclusive(path):
+            write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.origin})
+            yield folder
+
+    def cell_folder(self, cell: Cell) -> CellFolder:
+        """The folder of a cell, which may not exist yet."""
+        return CellFolder(self.path / "cells" / cell.folder_name)
+
+    @property
+    def trained(self) -> list[CellFolder]:
+        """The folders of the trained cells, in the order of the experiment."""
+        return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
+
+
+def _check_version(stored: Mapping[str, Any], path: Path) -> None:
+    """Refuses a folder or file that another version of this layout wrote."""
+    found = stored.get("format_version", 1)
+    if found != FORMAT_VERSION:
+        remedy = "upgrade vitpos" if found > FORMAT_VERSION else "run the experiment again into a new folder"
+        raise UserError(f"{path} has format version {found}, and this vitpos reads version {FORMAT_VERSION}; {remedy}")
+
+
+def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
+    _check_version(stored, path)
+    values = {f.name: stored[f.name] for f in fields(Cell)}
+    varied = tuple((key, value) for key, value in values["varied"])
+    fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "varied": varied}
+    return Cell(**{**values, **fixed})
+
+
+def machine() -> dict[str, str]:
+    """Processor, cores, memory, system and the versions that numbers depend on."""
+    import torch
+
+    kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")
+    return {
+        "processor": _search("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor() or platform.machine(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "memory": f"{int(kibibytes) / 2**20:.0f} GiB" if kibibytes else "unknown",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("vitpos", "torch", "numpy")},
+    }
+
+
+def _search(path: str, pattern: str) -> str | None:
+    try:
+        found = re.search(pattern, Path(path).read_text())
+    except OSError:
+        return None
+    return found[1] if found else None

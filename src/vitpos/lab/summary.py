@@ -1,0 +1,222 @@
+"""Rows of tables: the seeds of a configuration become one estimate per column."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vitpos.analysis.intervals import Difference, half_width, paired
+from vitpos.lab.cells import Cell, Column, Table
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.results import Results
+from vitpos.lab.store import Scores
+
+MANY = 40  # an evaluation of more numbers than this is no matter for a table
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One number of a table: the values of its seeds, their statistics, and a published value of the same number."""
+
+    by_seed: dict[int, float]
+    reference: float | None
+    percent: bool  # whether it is shown in percent
+    difference: Difference | None = None  # from the row that the table compares with
+    ratio: float | None = None  # the mean over that row's mean, where the column shows it
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """One for each seed."""
+        return tuple(self.by_seed.values())
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation (n − 1) over seeds; 0 for one seed."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is a count that no seed changes."""
+        return not self.percent and len(set(self.values)) == 1
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean (Student's t); None for one seed or for a constant."""
+        if len(self.values) < 2 or self.constant:
+            return None
+        half = half_width(self.values)
+        return self.mean - half, self.mean + half
+
+    @property
+    def direction(self) -> int:
+        """1 if it is significantly higher than in the row compared with, −1 if lower, else 0."""
+        if self.difference is None or not self.difference.beyond_noise:
+            return 0
+        return 1 if self.difference.mean > 0 else -1
+
+
+@dataclass(frozen=True)
+class Row:
+    """The estimates of the cells that differ by their seed alone."""
+
+    cell: Cell
+    estimates: tuple[Estimate, ...]
+
+    def label(self, name: str) -> str:
+        """What the row is, under one of the table's :func:`labels`."""
+        cell = self.cell
+        known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding}
+        value = known[name] if name in known else getattr(cell.train, name.removeprefix("train."))
+        return "none" if value == "" else str(value)
+
+
+def seeds_of(rows: Sequence[Row]) -> int:
+    """The largest number of seeds behind an estimate."""
+    return max((len(estimate.values) for row in rows for estimate in row.estimates), default=0)
+
+
+def labels(rows: Sequence[Row]) -> list[str]:
+    """The headings of what differs among the rows; :func:`shared` gives what all have in common."""
+    trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
+    model = ["model"] if len({row.cell.model for row in rows}) > 1 else []
+    return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.varied)]
+
+
+def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows that differ by their encoding alone, under what tells them from the other groups: ``""`` if there is one."""
+    groups: dict[str, list[Row]] = {}
+    names = [name for name in labels(rows) if name != "encoding"]
+    for row in rows:
+        words = (f"{name} {row.label(name)}".removeprefix("model ").removeprefix("train.") for name in names)
+        groups.setdefault(", ".join(words), []).append(row)
+    return groups
+
+
+def shared(rows: Sequence[Row]) -> str:
+    """What all rows have in common."""
+    models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}
+    same = [*models] if len(models) == 1 else []
+    same += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
+    return f"All rows: {', '.join(same)}." if same else ""
+
+
+def compared(table: Table, rows: Sequence[Row]) -> str:
+    """What the marks of a table mean, if it has any."""
+    if not table.against or seeds_of(rows) < 2:
+        return ""
+    return (
+        f" ▲ ▼: higher or lower than with {table.against}, beyond noise: the 95 % interval of the difference, "
+        "seed by seed, leaves out 0. Of twenty such comparisons one is marked by chance."
+    )
+
+
+def summarize(results: Results, table: Table) -> list[Row]:
+    """The rows of a table, as far as they are measured."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in results.experiment.cells:
+        if table.shows(cell):
+            groups.setdefault(cell.group, []).append(cell)
+    rows = []
+    for cells in groups.values():
+        scores = {cell.seed: results.scores(cell) for cell in cells if results.is_trained(cell)}
+        estimates = (_estimate(results.experiment, cells[0], scores, column) for column in table.columns)
+        rows.append(Row(cells[0], tuple(estimates)))
+    return [_compared(row, rows, table) for row in rows] if table.against else rows
+
+
+def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
+    """A row with its differences from the one that has another encoding and is the same otherwise."""
+
+    def rest(cell: Cell) -> tuple[object, ...]:
+        return cell.data, cell.model, cell.varied
+
+    base = next((r for r in rows if r.cell.encoding == table.against and rest(r.cell) == rest(row.cell)), row)
+    if base is row:
+        return row
+    estimates = []
+    for column, ours, theirs in zip(table.columns, row.estimates, base.estimates, strict=True):
+        ratio = ours.mean / theirs.mean if column.ratio and ours.values and theirs.values and theirs.mean else None
+        estimates.append(replace(ours, difference=paired(ours.by_seed, theirs.by_seed), ratio=ratio))
+    return replace(row, estimates=tuple(estimates))
+
+
+def measured(results: Results, evaluations: Iterable[str] | None = None) -> Table:
+    """A table of everything that some evaluations gave; by default of what no other table shows."""
+    shown = {(column.evaluation, column.metric) for table in results.experiment.tables for column in table.columns}
+    found: dict[tuple[str, str], None] = {}
+    for cell, _ in results.trained:
+        for evaluation, numbers in results.scores(cell).items():
+            if len(numbers) <= MANY and (evaluations is None or evaluation in evaluations):
+                found |= {(evaluation, metric): None for metric in numbers}
+    wanted = [pair for pair in found if evaluations is not None or pair not in shown]
+    columns = tuple(
+        Column(f"{evaluation}: {metric}", evaluation, metric, percent=False) for evaluation, metric in wanted
+    )
+    return Table("Also measured", columns, note="As in results.csv: shares are from 0 to 1.")
+
+
+def complete(results: Results, table: Table) -> bool:
+    """Whether every cell that a table shows has been evaluated."""
+    return all(results.is_done(cell) for cell in results.experiment.cells if table.shows(cell))
+
+
+def _estimate(experiment: Experiment, cell: Cell, scores: Mapping[int, Scores], column: Column) -> Estimate:
+    """The estimate of a column from the scores of a row's cells by seed; values that are not finite are missing."""
+    found = {seed: score.get(column.evaluation, {}).get(column.metric, math.nan) for seed, score in scores.items()}
+    wanted = (cell.data, cell.model, cell.encoding, column.evaluation, column.metric)
+    references = (
+        r.value for r in experiment.references if (r.data, r.model, r.encoding, r.evaluation, r.metric) == wanted
+    )
+    values = {seed: value for seed, value in found.items() if math.isfinite(value)}
+    return Estimate(values, next(references, None), column.percent)
+
+
+def format_number(value: float, *, percent: bool, short: bool = False) -> str:
+    """A number in the unit of its column: ``94.02`` of .9402 in percent, ``1,234`` or ``0.4821``; ``short``: 3 digits."""
+    if percent:
+        return f"{100 * value:.1f}" if short else f"{100 * value:.2f}"
+    if short:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if float(value).is_integer() and math.isfinite(value) else f"{value:,.4g}"
+
+
+def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
+    """``94.02 ± 0.11``, the mean alone for one seed, ``48.1 (1.25×)`` with a ratio, ``–`` without a value.
+
+    ``mark``: adds ▲ or ▼ where it is significantly higher or lower than in the row compared with.
+    """
+    if not estimate.values:
+        return "–"
+    percent, std = estimate.percent, estimate.std
+    text = format_number(estimate.mean, percent=percent)
+    digits = len(text.partition(".")[2]) if "e" not in text else 0  # the std has as many decimals as the mean
+    if digits and not percent and 0 < std < 0.5 / 10**digits:
+        text = f"{estimate.mean:#,.4g}"  # 0.48 as 0.4800: otherwise the std would seem to be 0
+        digits = len(text.partition(".")[2])
+    if len(estimate.values) > 1 and not estimate.constant:
+        text += f" ± {std:,.{digits}f}" if digits and not percent else f" ± {format_number(std, percent=percent)}"
+    if estimate.ratio is not None:
+        text += f" ({estimate.ratio:.2f}×)"
+    return text + (" ▲" if mark and estimate.direction > 0 else " ▼" if mark and estimate.direction < 0 else "")
+
+
+def as_text(results: Results) -> str:
+    """All tables of an experiment as plain text, and how many of its cells are done."""
+    cells = results.experiment.cells
+    lines = [
+        f"{results.experiment.name}: {len(cells) - len(results.pending)} of {len(cells)} cells done, {results.path}"
+    ]
+    for table in results.experiment.tables:
+        rows = summarize(results, table)
+        headings = [*labels(rows), *(f"{c.label}, %" if c.percent else c.label for c in table.columns)]
+        grid = [headings, *([*map(row.label, labels(rows)), *map(format_estimate, row.estimates)] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        lines += ["", table.title, *("  ".join(map(str.ljust, line, widths)).rstrip() for line in grid)]
+    return "\n".join(lines)

@@ -1,0 +1,121 @@
+"""Validation of experiment files and ``--set``: every key known, every value of its type, every spec in canonical form."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from vitpos.catalog import Catalog, accepts, suggest
+from vitpos.data import DATASETS
+from vitpos.encodings import ENCODINGS
+from vitpos.errors import UserError
+from vitpos.lab.cells import Column, Table
+from vitpos.models import MODELS
+from vitpos.questions import QUESTIONS
+from vitpos.training.recipe import Recipe
+
+SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
+TRAIN = {f"train.{f.name}": ast.parse(str(f.type), mode="eval").body for f in fields(Recipe)}
+KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """``"train.lr=0.1"`` as key and value: a TOML value, or the bare text."""
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not value:
+        raise UserError(f"--set {text!r} has no value; write --set key=value, as in --set train.epochs=1")
+    if key not in KEYS:
+        raise UserError(f"--set {key!r}: there is no such key; {suggest(key, KEYS)}")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        if value.startswith("["):
+            example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
+            raise UserError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
+        return key, value
+
+
+def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
+    """The ``[[key]]`` tables of a document, taken out of it."""
+    blocks = document.pop(key, [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise UserError(f"{where}: {key!r} is not a list of tables; write [[{key}]] above each one")
+    return blocks
+
+
+def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The document with ``train`` flattened to ``train.lr`` and so on; unknown keys are refused."""
+    flat: dict[str, Any] = {}
+    for key, value in document.items():
+        flat |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
+    for key in flat:
+        if key not in KEYS:
+            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, KEYS)}")
+    return flat
+
+
+def choices(key: str, value: Any) -> list[Any]:
+    """The members of a value that may be a list, each checked and in canonical form."""
+    if not as_list(value):
+        raise UserError(f"{key} is an empty list; give it a value or leave it out")
+    if key in SPECS:
+        return [SPECS[key].canonical(require_text(key, spec)) for spec in as_list(value)]
+    for item in as_list(value):
+        if not accepts(TRAIN[key], item):
+            raise UserError(f"{key} takes {ast.unparse(TRAIN[key])}, not {item!r}")
+    return [float(item) if ast.unparse(TRAIN[key]) == "float" else item for item in as_list(value)]
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list or tuple as a list; any other value as a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def require_text(key: str, value: Any) -> str:
+    """The value of a key that takes a spec."""
+    if not isinstance(value, str):
+        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, QUESTIONS)))!r}, not {value!r}")
+    return value
+
+
+def require_seed(key: str, value: Any) -> int:
+    """The value of a key that takes seeds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise UserError(f"{key} takes whole numbers from 0 to 2³¹ − 1, not {value!r}")
+    return value
+
+
+def read_table(document: Mapping[str, Any], where: str) -> Table:
+    """A Table of a ``[[tables]]`` block."""
+    columns = document.get("columns", [])
+    where = f"{where}, table {document.get('title', '')!r}"
+    if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
+        raise UserError(
+            f"{where}: columns is not a list of tables such as {{ label = 'normal', evaluation = 'accuracy' }}"
+        )
+    rows: dict[str, Any] = {key: tuple(choices(key, document[key])) for key in SPECS if key in document}
+    made = tuple(read_record(Column, column, where) for column in columns)
+    if "against" in document:
+        rows["against"] = ENCODINGS.canonical(require_text("encoding", document["against"]))
+    return read_record(Table, {**document, "columns": made, **rows}, where)
+
+
+def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
+    """A Column, Table, Reference or About of a TOML table; specs in canonical form, so that they can be compared."""
+    types = {f.name: ast.parse(str(f.type), mode="eval").body for f in fields(kind)}
+    values_read = {}
+    for key, value in values.items():
+        if key not in types:
+            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
+        is_built = key == "columns" or (kind is Table and key in SPECS)
+        if not is_built and not accepts(types[key], value):
+            raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
+        catalog = (SPECS | {"evaluation": QUESTIONS}).get(key)
+        values_read[key] = catalog.canonical(value) if catalog and isinstance(value, str) else value
+    for f in fields(kind):
+        if f.name not in values_read and f.default is MISSING:
+            raise UserError(f"{where}: {f.name} is missing; write {f.name} = …")
+    return kind(**values_read)

@@ -1,0 +1,55 @@
+"""Cells in processes: each sends how it ended, and none stops another."""
+
+import os
+
+import pytest
+
+from vitpos.errors import UserError, WorkError
+from vitpos.lab.cells import Cell
+from vitpos.lab.events import CellDone, CellFailed, Observer, TrainProgress, TrainStart
+from vitpos.lab.executor import LocalExecutor
+from vitpos.training.recipe import Recipe
+
+
+class Recorder(Observer):
+    def __init__(self):
+        self.events = []
+
+    def on_event(self, event):
+        self.events.append(event)
+
+
+def cell(behavior: str, seed: int = 0) -> Cell:
+    return Cell(behavior, "model", "none", seed, Recipe(), ())
+
+
+def job(cell, folder, observer):
+    if cell.data == "unexpected":
+        raise ZeroDivisionError("two\nlines")
+    if cell.data == "mistake":
+        raise UserError("take another")
+    if cell.data == "dies":
+        os._exit(3)
+    observer.on_event(TrainStart(cell, 100, 0))
+    for _ in range(100):
+        observer.on_event(TrainProgress(cell, 1))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cell_that_fails_says_why_in_one_line_and_stops_no_other(tmp_path, workers):
+    cells = [cell("unexpected"), cell("mistake"), cell("fine"), cell("fine", 1)]
+    recorder = Recorder()
+    LocalExecutor(workers).run(job, cells, tmp_path, recorder)
+    ended = {event.cell: event for event in recorder.events if isinstance(event, CellDone | CellFailed)}
+    assert [type(ended[one]) for one in cells] == [CellFailed, CellFailed, CellDone, CellDone]
+    log = tmp_path / "cells" / cells[0].folder_name / "error.log"
+    assert ended[cells[0]].error == f"unexpected ZeroDivisionError: two; the traceback is in {log}"
+    assert "in job" in log.read_text() and ended[cells[1]].error == "take another"
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == [cells[0].folder_name]
+    images = sum(e.images for e in recorder.events if isinstance(e, TrainProgress) and e.cell == cells[2])
+    assert images == 100 if workers == 1 else images <= 100, "processes send the events of batches in groups"
+
+
+def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path):
+    with pytest.raises(WorkError, match="a worker process died; the same command goes on"):
+        LocalExecutor(2).run(job, [cell("dies"), cell("fine")], tmp_path, Recorder())
