@@ -147,7 +147,7 @@ def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None
 
 
 def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
-    """Builds an encoding from a random stream of its own, so that one seed gives the same other weights with any encoding."""
+    """Builds an encoding from a random stream of its own: a seed gives the same other weights with any encoding."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch.initial_seed() + stream)
         return ENCODINGS.build(spec, geometry)

@@ -64,14 +64,14 @@ class ResNet(Classifier):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """(B, D). A picture has its places built in, so ``positions`` must not be given."""
-        assert positions is None, "a ResNet has no tokens whose places could be told"
+        """Returns features (B, D); ``positions`` must be None, because a ResNet has no tokens."""
+        assert positions is None, "a ResNet has no tokens and takes no positions"
         x = self.pool(F.relu(self.norm(self.conv(images))))
         return self.stages(x).mean((2, 3))
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 and 1×1 convolutions beside a residual; the last norm begins at zero, so that a block begins as nothing."""
+    """1×1, 3×3 and 1×1 convolutions with a residual connection; the last norm starts at zero, the block as identity."""
 
     def __init__(self, channels: int, stride: int, inner: int):
         super().__init__()
@@ -83,7 +83,7 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(inner, outer, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(outer)
         nn.init.zeros_(self.norm3.weight)
-        self.shortcut = nn.Sequential()  # the residual as it is, unless its shape changes
+        self.shortcut = nn.Sequential()  # the identity, unless the shape changes
         if stride > 1 or channels != outer:
             self.shortcut.append(nn.Conv2d(channels, outer, 1, stride=stride, bias=False))
             self.shortcut.append(nn.BatchNorm2d(outer))

@@ -217,7 +217,8 @@ def _check(
             )
     if not 0 <= drop_path < 1 or mlp_ratio <= 0:
         raise UserError(
-            f"model 'swin' got drop_path={drop_path}, mlp_ratio={mlp_ratio}; choose a drop_path from 0 to below 1 and an mlp_ratio above 0"
+            f"model 'swin' got drop_path={drop_path}, mlp_ratio={mlp_ratio}; "
+            "choose a drop_path from 0 to below 1 and an mlp_ratio above 0"
         )
 
 
