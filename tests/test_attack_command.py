@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.test_cli import vitpos
 from vitpos import lab, progress
 from vitpos.attacks.pictures import own
-from vitpos.attacks.recovery import Recovery
+from vitpos.evaluations.result import Result
 from vitpos.experiment import Experiment
 from vitpos.inspection import subjects
 from vitpos.report import write_report
@@ -45,12 +45,13 @@ def out(tmp_path_factory) -> Path:
 
 def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(out):
     runs = {cell.encoding: run for cell, run in Folder.open(out).runs}
-    tensors, why = runs["learned"].pictures("projection(images=2)")
-    assert torch.equal(tensors["found"], tensors["goal"]) and tensors["goal"].shape == (2, 1, 28, 28) and not why
+    tensors, reason = runs["learned"].images("projection(images=2)")
+    assert torch.equal(tensors["reconstruction"], tensors["target"]) and not reason
+    assert tensors["target"].shape == (2, 1, 28, 28)
     assert runs["learned"].scores["projection(images=2)"]["psnr_worst"] > 200
-    tensors, why = runs["rope"].pictures("projection(images=2)")
-    assert not tensors and "added to tokens" in why and runs["rope"].scores["projection(images=2)"] == {}
-    assert runs["rope"].pictures("matching(images=1, steps=3)")[0]["frames"].shape == (1, 9, 1, 28, 28)
+    tensors, reason = runs["rope"].images("projection(images=2)")
+    assert not tensors and "added to tokens" in reason and runs["rope"].scores["projection(images=2)"] == {}
+    assert runs["rope"].images("matching(images=1, steps=3)")[0]["trajectory"].shape == (1, 9, 1, 28, 28)
     page = write_report([out], out / "report.html").read_text()
     assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
 
@@ -182,5 +183,5 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
     numbers = {f"metric_{number}": 123.4 for number in range(12)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "output", narrow)
-        progress.show_attacks([(cell, "projection", Recovery(numbers)) for cell in cells])
+        progress.show_attacks([(cell, "projection", Result(numbers)) for cell in cells])
     assert all(name in printed.getvalue() for name in numbers) and printed.getvalue().count("123.4") == 24

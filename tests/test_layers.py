@@ -13,7 +13,7 @@ LAYERS = [  # each may import from itself and from those before it
     {"models"},
     {"training", "interop"},
     {"evaluations", "attacks", "analysis"},
-    {"cells", "experiment", "store", "workers", "lab", "inspection", "claims", "summary", "questions"},
+    {"cells", "experiment", "store", "workers", "lab", "inspection", "claims", "summary"},
     {"report", "explorer", "listing", "progress", "fetching", "looking", "attacking"},
     {"cli", "__main__", "__init__"},
 ]

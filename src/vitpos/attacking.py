@@ -11,6 +11,8 @@ from vitpos.attacks.pictures import own
 from vitpos.catalog import Term
 from vitpos.data.base import load
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.context import EvalContext
 from vitpos.fetching import fetch_for
 from vitpos.progress import attacking, show_attacks
 from vitpos.report.attack import write_attacks
@@ -32,8 +34,9 @@ def attack_all(source: Path, attacks: Sequence[Term], out: Path, pictures: Seque
             model, data = make(), load(cell.data)
             data = own(model, data, pictures) if pictures else data
             for spec in wanted:
-                with now(cell, spec):
-                    answers.append((cell, spec, lab.ask(spec, model, data)))
+                with now(cell, spec) as progress:
+                    result = EVALUATIONS.build(spec, EvalContext(model, data, cell.train, progress))
+                answers.append((cell, spec, result))
                 written = write_attacks(out, answers, pictures)
     show_attacks(answers)
     print(f"results: {written}, and pictures beside it", file=sys.stderr)

@@ -102,9 +102,9 @@ def evaluate(
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
 ) -> None:
     """Ask more of a finished run; the answers are added to its scores."""
-    from vitpos.questions import QUESTIONS
+    from vitpos.evaluations import EVALUATIONS
 
-    asked = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
+    asked = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos import lab
     from vitpos.fetching import fetch_for
     from vitpos.progress import show_answers
@@ -123,7 +123,7 @@ def evaluate(
     if not runs:
         raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
     known = list(dict.fromkeys(spec for r in runs for spec in r.scores))
-    wanted = list(dict.fromkeys(QUESTIONS.spelt(spec, known) for spec in asked))
+    wanted = list(dict.fromkeys(EVALUATIONS.spelt(spec, known) for spec in asked))
     cells = [replace(r.cell, evaluate=tuple(wanted)) for r in runs]
     fetch_for(cells)
     lab.check(cells)
@@ -158,7 +158,7 @@ def attack(
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
 ) -> None:
     """Rebuild pictures from the gradients that trained models share: results.csv and a PNG for each model and attack."""
-    from vitpos.attacks import ATTACKS
+    from vitpos.evaluations import ATTACKS
 
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
     from vitpos.attacking import attack_all

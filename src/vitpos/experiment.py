@@ -20,8 +20,8 @@ from vitpos.cells import Cell, Column, Reference, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS
-from vitpos.questions import QUESTIONS
 from vitpos.training.recipe import Recipe
 
 SHIPPED = Path(__file__).with_name("experiments")
@@ -162,7 +162,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
             raise UserError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
     choices = {key: _choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
     specs = _several(values.get("evaluate", "accuracy"))
-    evaluate = tuple(QUESTIONS.canonical(_text("evaluate", spec)) for spec in specs)
+    evaluate = tuple(EVALUATIONS.canonical(_text("evaluate", spec)) for spec in specs)
     if not isinstance(values.get("seeds", []), list):
         raise UserError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
     seeds = [_whole("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
@@ -224,7 +224,7 @@ def _several(value: Any) -> list[Any]:
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, QUESTIONS)))!r}, not {value!r}")
+        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, EVALUATIONS)))!r}, not {value!r}")
     return value
 
 
@@ -258,7 +258,7 @@ def _record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
         made = key == "columns" or (kind is Table and key in SPECS)
         if not made and not accepts(types[key], value):
             raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
-        catalog = (SPECS | {"evaluation": QUESTIONS}).get(key)
+        catalog = (SPECS | {"evaluation": EVALUATIONS}).get(key)
         spelt[key] = catalog.canonical(value) if catalog and isinstance(value, str) else value
     for f in fields(kind):
         if f.name not in spelt and f.default is MISSING:
@@ -296,4 +296,4 @@ def _plain_table(cells: Sequence[Cell]) -> list[Table]:
 
 
 def _definition(spec: str) -> str:
-    return QUESTIONS.describe(QUESTIONS.parse(spec)[0].name).definition
+    return EVALUATIONS.describe(EVALUATIONS.parse(spec)[0].name).definition

@@ -13,8 +13,8 @@ from vitpos.cells import Cell
 from vitpos.data import DATASETS, STORED
 from vitpos.data.files import told
 from vitpos.errors import WorkError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.progress import errors
-from vitpos.questions import QUESTIONS
 
 
 def fetch(names: Iterable[str]) -> None:
@@ -59,8 +59,8 @@ def missing(cells: Iterable[Cell]) -> list[str]:
 
 def _against(evaluation: str) -> str | None:
     """The other data that an evaluation looks at, if it has the option ``against``."""
-    (term,) = QUESTIONS.parse(evaluation)
-    option = QUESTIONS.describe(term.name).options.get("against")
+    (term,) = EVALUATIONS.parse(evaluation)
+    option = EVALUATIONS.describe(term.name).options.get("against")
     return term.options.get("against", option.default) if option else None
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitpos.attacks.recovery import Recovery
 from vitpos.catalog import suggest
 from vitpos.cells import Cell, Table
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
-from vitpos.evaluations.predict import remembering
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
-from vitpos.questions import QUESTIONS
 from vitpos.store import Folder, Run
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending
@@ -101,27 +101,19 @@ def train(cell: Cell, run: Run, say: Callable[[Event], None]) -> None:
 def evaluate(run: Run, specs: Sequence[str], told: Callable[[str, int], None] = lambda spec, done: None) -> None:
     """Asks questions of a trained run and keeps the answers with it; ``told`` hears each before it is asked."""
     if specs:
-        data, model = load(run.cell.data), restore(run)
-        with remembering():
-            for done, spec in enumerate(specs):
-                told(spec, done)
-                answer = ask(spec, model, data)
-                if answer.why or answer.found is not None:
-                    run.add_pictures(spec, answer)
-                run.add_scores(spec, answer.numbers)
-
-
-def ask(spec: str, model: Classifier, data: Dataset) -> Recovery:
-    """What an evaluation or an attack says of a trained model; an evaluation has numbers alone."""
-    answer = QUESTIONS.build(spec, model, data)
-    return answer if isinstance(answer, Recovery) else Recovery(answer)
+        ctx = EvalContext(restore(run), load(run.cell.data), run.cell.train)
+        for done, spec in enumerate(specs):
+            told(spec, done)
+            result: Result = EVALUATIONS.build(spec, ctx)
+            if result.reason or result.images:
+                run.save_images(spec, result)
+            run.add_scores(spec, result.numbers)
 
 
 def build(cell: Cell, data: Dataset) -> Classifier:
     """The untrained model of a cell; its weights depend on the cell's seed alone."""
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
-    model.defence = cell.train.defence
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -182,7 +174,8 @@ def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
         refuse(model, cell.train)
         defending(cell.train.defence)
         augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
-        gives = {spec: ask(_brief(spec), model, few).numbers for spec in cell.evaluate}
+        ctx = EvalContext(model, few, cell.train)
+        gives = {spec: EVALUATIONS.build(_brief(spec), ctx).numbers for spec in cell.evaluate}
     except UserError as error:
         raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:
@@ -201,8 +194,8 @@ def _numbered(metric: str, given: Iterable[str]) -> bool:
 
 def _brief(spec: str) -> str:
     """The same question with one step where it takes a number of them."""
-    (term,) = QUESTIONS.parse(spec)
-    option = QUESTIONS.describe(term.name).options.get("steps")
+    (term,) = EVALUATIONS.parse(spec)
+    option = EVALUATIONS.describe(term.name).options.get("steps")
     if option and isinstance(option.default, int):
         term.options["steps"] = min(1, term.options.get("steps", 1))
     return str(term)

@@ -26,11 +26,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from vitpos.attacks.metrics import missing
-from vitpos.attacks.recovery import Recovery, following
 from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
+from vitpos.evaluations.result import Result
 from vitpos.lab import Watch
-from vitpos.questions import QUESTIONS
 from vitpos.store import Folder
 from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
 
@@ -135,20 +134,17 @@ def describe(cell: Cell) -> str:
 
 
 @contextmanager
-def attacking(count: int) -> Iterator[Callable[[Cell, str], AbstractContextManager[None]]]:
-    """Shows how far so many attacks are; each is worked on inside what is given."""
+def attacking(count: int) -> Iterator[Callable[[Cell, str], AbstractContextManager[Callable[[float], None]]]]:
+    """Shows how far ``count`` attacks are; each runs inside a context that gives its progress callback."""
     columns = TextColumn("{task.description}", markup=False), BarColumn(20), TimeRemainingColumn()
     with Bar(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("", total=float(count))
 
         @contextmanager
-        def now(cell: Cell, spec: str) -> Iterator[None]:
+        def now(cell: Cell, spec: str) -> Iterator[Callable[[float], None]]:
             done = bar.tasks[task].completed
-            (term,) = QUESTIONS.parse(spec)
-            images = term.options.get("images", QUESTIONS.describe(term.name).options["images"].default)
             bar.update(task, description=f"{describe(cell)}: {spec}")
-            with following(lambda share: bar.advance(task, share / images)):
-                yield
+            yield lambda fraction: bar.update(task, completed=done + fraction)
             bar.update(task, completed=done + 1)
 
         yield now
@@ -190,7 +186,7 @@ def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) ->
         output.print(grid)
 
 
-def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
+def show_attacks(answers: Sequence[tuple[Cell, str, Result]]) -> None:
     """Prints a table for each attack: a row for each model, and why if it could not be attacked."""
     rows = [Row(cell, ()) for cell, _, _ in answers]
     several = len({cell.seed for cell, _, _ in answers}) > 1
@@ -210,16 +206,18 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
             for row, answer in asked:
                 about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
                 numbers = [f"{answer.numbers[n]:.4g}" if n in answer.numbers else "–" for n in some]
-                grid.add_row(*map(Text, about), *(numbers or [answer.why]))
+                grid.add_row(*map(Text, about), *(numbers or [answer.reason]))
             output.print(grid)
         reasons: dict[str, list[str]] = {}
         for row, answer in asked if metrics else ():
-            if answer.why:
-                reasons.setdefault(answer.why, []).append(" · ".join(map(row.label, labels(rows))) or row.cell.encoding)
+            if answer.reason:
+                reasons.setdefault(answer.reason, []).append(
+                    " · ".join(map(row.label, labels(rows))) or row.cell.encoding
+                )
         for why, names in reasons.items():
             output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
     output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
-    sizes = [tuple(answer.goal.shape[1:]) for _, _, answer in answers if answer.goal is not None]
+    sizes = [tuple(answer.images["target"].shape[1:]) for _, _, answer in answers if answer.images]
     for metric, why in missing(sizes[0]).items() if sizes else ():
         output.print(f"No {metric}: {why}.", style="dim")
 
@@ -256,7 +254,7 @@ def show_answers(folder: Folder, spec: str) -> None:
     silent: dict[str, list[str]] = {}
     for cell, run in folder.runs:
         if run.scores.get(spec) == {}:
-            silent.setdefault(run.pictures(spec)[1] or "its definition says for whom there are none", []).append(
+            silent.setdefault(run.images(spec)[1] or "its definition says for whom there are none", []).append(
                 cell.encoding
             )
     for why, encodings in silent.items():

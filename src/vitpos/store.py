@@ -30,7 +30,7 @@ from vitpos.training.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vitpos.attacks.recovery import Recovery
+    from vitpos.evaluations.result import Result
     from vitpos.models.base import Classifier
 
 RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value")
@@ -91,20 +91,19 @@ class Run:
         finite = {metric: value for metric, value in numbers.items() if math.isfinite(value)}
         _write(self.path / "scores.json", _json(self.scores | {evaluation: finite}))
 
-    def add_pictures(self, question: str, answer: Recovery) -> None:
-        """Keeps what an attack found, or why it could not, replacing older pictures of the same."""
-        pictures = {"found": answer.found, "goal": answer.goal, "frames": answer.frames}
-        tensors = {name: (255 * x).round().byte() for name, x in pictures.items() if x is not None}
+    def save_images(self, question: str, result: Result) -> None:
+        """Keeps the images of an attack, or why there are none, replacing older ones of the same."""
+        tensors = {name: (255 * x).round().byte() for name, x in result.images.items()}
         with working_on(self.path / "attacks"):
             (self.path / "attacks").mkdir(exist_ok=True)
-        self._save(self._pictures(question), tensors, {"question": question, "why": answer.why})
+        self._save(self._pictures(question), tensors, {"evaluation": question, "reason": result.reason})
 
-    def pictures(self, question: str) -> tuple[dict[str, Tensor], str]:
-        """What an attack found, as bytes by name (``found``, ``goal``, ``frames``), and why if it could not."""
+    def images(self, question: str) -> tuple[dict[str, Tensor], str]:
+        """The images of an attack as bytes, named as in its result, and the reason if there are none."""
         if not (self.path / self._pictures(question)).exists():
             return {}, ""
         tensors, about = self._load(self._pictures(question))
-        return tensors, about["why"]
+        return tensors, about["reason"]
 
     def _pictures(self, question: str) -> str:
         return f"attacks/{hashlib.sha256(question.encode()).hexdigest()[:16]}.safetensors"

@@ -16,15 +16,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitpos.data.base import Dataset
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.models.attend import twice_differentiable
 from vitpos.models.base import Classifier, PatchClassifier
 
 
-def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -> dict[str, float]:
+def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     """The size of the model, and the work, memory and time of a training step.
 
     parameters: trained numbers in the model. position_parameters: those of them that belong to its encodings.
@@ -37,7 +38,8 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
     """
     if batch < 1 or steps < 1:
         raise UserError(f"evaluation 'cost' got batch={batch}, steps={steps}; take 1 or more of each")
-    model = deepcopy(model).train()  # a copy: batch norms learn from every picture they see in training
+    data = ctx.data
+    model = deepcopy(ctx.model).train()  # a copy: batch norms learn from every picture they see in training
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     places = {parameter for encoding in encodings for parameter in encoding.parameters()}
     device = next(model.parameters()).device
@@ -60,7 +62,7 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
     }
     if len(rivals) > 1:
         numbers["step_ratio"] = statistics.median(own / other for (_, own), (_, other) in taken)
-    return numbers
+    return Result(numbers)
 
 
 def _step(model: Classifier, images: Tensor, labels: Tensor) -> None:

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.data import SCENES
-from vitpos.data.base import Dataset
 from vitpos.data.scenes import IGNORED, SceneSet
 from vitpos.errors import UserError
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
+from vitpos.models.base import PatchClassifier
 from vitpos.patches import generator_of, split
 from vitpos.training.schedule import warmup_cosine
 
@@ -22,14 +23,13 @@ HEAD_RATE, TUNED_RATE, WARMUP = 0.1, 0.001, 0.1  # the highest learning rates, a
 
 
 def dense(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     scenes: str = "digits",
     tuned: bool = False,
     epochs: int = 10,
     seed: int = 0,
-) -> dict[str, float]:
+) -> Result:
     """Classes of patches told by a linear head that reads each patch's last token, on scenes it was not trained on.
 
     miou: the mean, over the classes that the test's patches have, of intersection over union: patches rightly given the
@@ -43,6 +43,7 @@ def dense(
     orders the scenes. With ``tuned`` the head and a copy of the model then learn together for as many epochs, at a
     hundredth of the rate, the model's drop-path and puzzle off.
     """
+    model, data = ctx.model, ctx.data
     if not isinstance(model, PatchClassifier):
         raise UserError("evaluation 'dense' is for models with patches; leave it out for this one")
     if epochs < 1:
@@ -75,7 +76,7 @@ def dense(
     truth = patch_classes(test.masks, body.patch, made.classes)
     known = truth != IGNORED
     cells = truth[known] * made.classes + answers[known]
-    return measured(cells.bincount(minlength=made.classes**2).view(made.classes, made.classes))
+    return Result(measured(cells.bincount(minlength=made.classes**2).view(made.classes, made.classes)))
 
 
 class Head(nn.Module):

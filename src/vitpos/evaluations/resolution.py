@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +17,9 @@ from vitpos.data.base import Dataset
 from vitpos.data.shapes import stretched
 from vitpos.encodings.tables import parse_how
 from vitpos.errors import UserError
-from vitpos.evaluations.predict import predict, share
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import generator_of, grid_of
 from vitpos.positions import Positions
@@ -29,8 +32,7 @@ Show = Callable[[Tensor], Tensor]  # bytes as they are → bytes of another heig
 
 
 def resolution(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     size: tuple[int, int] = (56, 56),
     protocol: Literal["resize", "pad"] = "resize",
@@ -39,7 +41,7 @@ def resolution(
     tune: int = 0,
     rate: float = 1e-4,
     limit: int | None = None,
-) -> dict[str, float]:
+) -> Result:
     """Right answers on test images of another height and width, so that the grid of patches changes.
 
     accuracy: share of the test images (or of ``limit`` of them, drawn once), 0 to 1, whose largest logit is their label's.
@@ -55,7 +57,8 @@ def resolution(
     copy of the model is first trained at the new size for so many steps of 64 training images, at ``rate``, positions at
     a tenth of it.
     """
-    model = _with_patches("resolution", model)
+    data = ctx.data
+    model = _with_patches("resolution", ctx.model)
     try:
         grid = grid_of(size, model.patch)
     except UserError:
@@ -71,25 +74,24 @@ def resolution(
         )
     if tune < 0 or rate <= 0:
         raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
-    few = data.some(limit)
+    few = ctx.sample(limit)
     if tables is not None:
         parse_how(tables)  # also where there is no table that would be resampled by it
         model = model.resized(grid, how=tables)
     model, show, positions = _prepared(model, data, grid, protocol, coordinates)
     if tune:
         model = _tuned(model, data, show, positions, tune, rate)
-    return {"accuracy": _accuracy(few, model, show, positions)}
+    return Result({"accuracy": _accuracy(few, model, show, positions)})
 
 
 def resolutions(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0),
     protocol: Literal["resize", "pad"] = "resize",
     coordinates: Literal["fit", "beyond", "ntk"] | None = None,
     limit: int | None = 2000,
-) -> dict[str, float]:
+) -> Result:
     """Right answers by the size of the picture, as ``resolution`` gives them one by one.
 
     accuracy_0.5, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at so many times the height and
@@ -97,7 +99,7 @@ def resolutions(
     over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches), divided by its
     range, so that 1 means right at every size. worst: the lowest of them.
     """
-    model = _with_patches("resolutions", model)
+    model = _with_patches("resolutions", ctx.model)
     if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
         raise UserError(
             f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0, up to {LARGEST}"
@@ -108,15 +110,16 @@ def resolutions(
             f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
             f"{model.span[0]}x{model.span[1]}; give some further apart"
         )
-    few = data.some(limit)
+    few = ctx.sample(limit)
     found = {
-        factor: _accuracy(few, *_prepared(model, data, grid, protocol, coordinates)) for factor, grid in grids.items()
+        factor: _accuracy(few, *_prepared(model, ctx.data, grid, protocol, coordinates))
+        for factor, grid in grids.items()
     }
     at = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
     heights = list(found.values())
     area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
     by_factor = {f"accuracy_{factor:g}": accuracy for factor, accuracy in found.items()}
-    return by_factor | {"area": area / (at[-1] - at[0]), "worst": min(heights)}
+    return Result(by_factor | {"area": area / (at[-1] - at[0]), "worst": min(heights)})
 
 
 def nearest(grid: Size, factor: float) -> Size:
@@ -155,9 +158,9 @@ def padded(images: Tensor, size: Size, corner: Size) -> Tensor:
     return F.pad(images, (left, size[1] - width - left, top, size[0] - height - top))
 
 
-def _accuracy(data: Dataset, model: PatchClassifier, show: Show, positions: Positions) -> float:
-    logits = predict(model, data, lambda images, start: (show(images), positions))
-    return share(logits.argmax(1) == data.test.labels)
+def _accuracy(ctx: EvalContext, model: PatchClassifier, show: Show, positions: Positions) -> float:
+    logits = replace(ctx, model=model).predict(lambda images, start: (show(images), positions))
+    return share(logits.argmax(1) == ctx.data.test.labels)
 
 
 def _tuned(

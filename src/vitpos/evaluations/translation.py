@@ -9,22 +9,23 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.layers import layers, relative_error
-from vitpos.evaluations.predict import predict, share
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
+from vitpos.models.base import PatchClassifier
 from vitpos.moves import moved, scattered, shared
 from vitpos.patches import generator_of
 
 
 def translation(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     by: tuple[int, int] = (0, 1),
     unit: Literal["patches", "pixels"] = "patches",
     edge: Literal["black", "wrap", "crop"] = "black",
     limit: int | None = 200,
-) -> dict[str, float]:
+) -> Result:
     """What a model makes of test images moved down and right by so many patches or pixels.
 
     accuracy: share of the moved test images, 0 to 1, whose largest logit is their label's.
@@ -39,6 +40,7 @@ def translation(
     a model without positions takes for the same; ``"crop"``: two crops of the enlarged picture, the fair test
     for relative encodings, whose ``agreement`` is between the two. ``by``: rows and columns, negative for up and left.
     """
+    model, data = ctx.model, ctx.data
     if unit == "patches" and not isinstance(model, PatchClassifier):
         raise UserError("evaluation 'translation' needs unit='pixels' for a model without patches")
     patch = model.patch if isinstance(model, PatchClassifier) and unit == "patches" else (1, 1)
@@ -48,15 +50,15 @@ def translation(
         raise UserError(
             f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; move less"
         )
-    few = data.some(limit)
-    after = predict(model, data, lambda images, start: (moved(images, pixels, edge)[1], None)).argmax(1)
+    few = ctx.sample(limit).data
+    after = ctx.predict(lambda images, start: (moved(images, pixels, edge)[1], None)).argmax(1)
     same_place = (lambda images, start: (moved(images, pixels, edge)[0], None)) if edge == "crop" else None
-    before = predict(model, data, same_place).argmax(1)
+    before = ctx.predict(same_place).argmax(1)
     right, same = after == data.test.labels, after == before
     found = {"accuracy": share(right), "agreement": share(same), "agreement_and_right": share(right & same)}
     if not isinstance(model, PatchClassifier) or unit == "pixels":
-        return found
-    return found | _errors(model, few, by, pixels, edge)
+        return Result(found)
+    return Result(found | _errors(model, few, by, pixels, edge))
 
 
 def _errors(
@@ -85,13 +87,12 @@ def _errors(
 
 
 def translations(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     steps: tuple[int, ...] = (1, 2, 3, 4, 6, 8),
     edge: Literal["black", "wrap", "crop"] = "black",
     limit: int | None = 2000,
-) -> dict[str, float]:
+) -> Result:
     """What a model makes of test images moved by more and more pixels, as ``translation`` gives it one by one.
 
     accuracy_1, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly after a move to the right by so
@@ -99,24 +100,23 @@ def translations(
     """
     if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
         raise UserError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
-    few = data.some(limit)
+    few = ctx.sample(limit)
     found: dict[str, dict[str, float]] = {"accuracy": {}, "agreement": {}}
     for step in sorted(steps):
-        one = translation(model, few, by=(0, step), unit="pixels", edge=edge)
+        one = translation(few, by=(0, step), unit="pixels", edge=edge).numbers
         for metric, values in found.items():
             values[f"{metric}_{step}"] = one[metric]
-    return found["accuracy"] | found["agreement"]
+    return Result(found["accuracy"] | found["agreement"])
 
 
 def shifts(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     most: int = 4,
     edge: Literal["black", "wrap"] = "wrap",
     draws: int = 5,
     seed: int = 0,
-) -> dict[str, float]:
+) -> Result:
     """Whether a model answers alike wherever a picture lies (Zhang, ICML 2019).
 
     consistency: share of the test images, 0 to 1, answered alike after two random moves (mean over ``draws`` such pairs).
@@ -124,6 +124,7 @@ def shifts(
     Each image moves by −``most`` to ``most`` pixels of its own in each direction, the same for all models; what leaves
     comes in on the other side (``edge="wrap"``) or is lost (``"black"``).
     """
+    data = ctx.data
     if most < 1 or draws < 1 or most >= min(data.shape[1:]):
         raise UserError(
             f"evaluation 'shifts' got most={most}, draws={draws}; take 1 or more, and less than the picture's side"
@@ -134,12 +135,14 @@ def shifts(
         def change(images: Tensor, start: int) -> tuple[Tensor, None]:
             return scattered(images, step[start : start + len(images)].to(images.device), edge), None
 
-        return predict(model, data, change).argmax(1)
+        return ctx.predict(change).argmax(1)
 
     found = torch.stack([answers(step) for step in steps])  # (2 · draws, n)
     right = found == data.test.labels
-    return {
-        "consistency": share(found[::2] == found[1::2]),
-        "accuracy": share(right),
-        "worst": share(right.all(0)),
-    }
+    return Result(
+        {
+            "consistency": share(found[::2] == found[1::2]),
+            "accuracy": share(right),
+            "worst": share(right.all(0)),
+        }
+    )

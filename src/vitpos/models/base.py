@@ -23,7 +23,6 @@ class Classifier(nn.Module):
     """Pictures (B, C, height, width) to logits (B, classes). Nothing of a batch is kept on the model."""
 
     head: nn.Module
-    defence: str = ""  # what its training did to gradients before they were used, as a spec
 
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """(B, D): what the head reads."""

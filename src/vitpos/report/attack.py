@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from vitpos.analysis import figures as draw
-from vitpos.attacks.recovery import Recovery
 from vitpos.cells import Cell
+from vitpos.evaluations.result import Result
 from vitpos.store import write_bytes, write_rows
 
-Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found
+Attacked = tuple[Cell, str, Result]  # a cell, the attack on it, what it found
 SHOWN = 8  # pictures in a strip
 
 
@@ -33,15 +33,15 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
         values = [dict(cell.swept).get(key, "") for key in swept]
         rows += [(*fixed, *pair, *values) for pair in answer.numbers.items()]
     cell, spec, answer = answers[-1]
-    if answer.found is not None and answer.goal is not None:
-        found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
+    if answer.images:
+        found, goal = (drawn(answer.images[which][:SHOWN]) for which in ("reconstruction", "target"))
         strips = {
             f"to be found, {cell.told}": goal,
-            f"found by {spec}, {nearness(answer.numbers, len(answer.found))}": found,
+            f"found by {spec}, {nearness(answer.numbers, len(answer.images['reconstruction']))}": found,
             "difference": difference(found, goal),
         }
-        if answer.frames is not None:
-            strips["how the first was found"] = drawn(answer.frames[0])
+        if "trajectory" in answer.images:
+            strips["how the first was found"] = drawn(answer.images["trajectory"][0])
         words = f"{len(answers) - 1:02} {cell.told} seed{cell.seed} {spec}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
         write_bytes(out / f"{file}.png", draw.png(draw.strips(strips)))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
 from vitpos.cells import Column, Table
-from vitpos.questions import QUESTIONS
+from vitpos.evaluations import EVALUATIONS
 from vitpos.report.groups import arranged, base, colours, legend, lines
 from vitpos.store import Folder
 from vitpos.summary import Row, summarise
@@ -69,9 +69,9 @@ def _found(folder: Folder) -> dict[tuple[str, str, Axis], Ways]:
         for spec, scores in run.scores.items():
             stored.setdefault(spec, {}).update(dict.fromkeys(scores))
     for spec, metrics in stored.items():
-        (term,) = QUESTIONS.parse(spec)
+        (term,) = EVALUATIONS.parse(spec)
         for metric in (metric for metric in SWEPT if metric in metrics):
-            for option, value in QUESTIONS.filled(term).items():
+            for option, value in EVALUATIONS.filled(term).items():
                 if type(value) in (int, float) and option != "seed":
                     rest = Term(term.name, {key: other for key, other in term.options.items() if key != option})
                     ways = found.setdefault((term.name, metric, (option, False)), {})
@@ -95,7 +95,7 @@ def _series(metrics: Mapping[str, None]) -> dict[str, dict[float, str]]:
 def _axis(term: Term, stem: str, numbers: set[float]) -> Axis:
     """What the numbers of a series are: the option that lists them, or else what the metric counts."""
     listed = [
-        key for key, value in QUESTIONS.filled(term).items() if isinstance(value, tuple) and set(value) == numbers
+        key for key, value in EVALUATIONS.filled(term).items() if isinstance(value, tuple) and set(value) == numbers
     ]
     key = listed[0] if listed else stem
     return AXES.get(key, (key if listed else "number", False))
@@ -117,7 +117,7 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
 
 def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
     """What tells each of some specs of one evaluation from the others; an option that is None tells nothing."""
-    asked = {spec: QUESTIONS.filled(QUESTIONS.parse(spec)[0]) for spec in specs}
+    asked = {spec: EVALUATIONS.filled(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(asked.values()), {}) if len({str(o[key]) for o in asked.values()}) > 1]
     named = {spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in asked.items()}
     return {
@@ -128,7 +128,7 @@ def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
 
 def _shared(specs: Mapping[str, object]) -> str:
     """What some specs of one evaluation have in common."""
-    terms = [QUESTIONS.parse(spec)[0] for spec in specs]
+    terms = [EVALUATIONS.parse(spec)[0] for spec in specs]
     same = {
         key: v for key, v in terms[0].options.items() if all(key in t.options and t.options[key] == v for t in terms)
     }

@@ -20,9 +20,9 @@ from vitpos.cells import Column, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
-from vitpos.questions import QUESTIONS
 from vitpos.report import sections
 from vitpos.report.advice import advice
 from vitpos.store import Folder, write_text
@@ -123,7 +123,7 @@ def _column(column: Column) -> dict[str, str]:
         "heading": column.label + unit,
         "evaluation": column.evaluation,
         "metric": column.metric,
-        "defined": QUESTIONS.parse(column.evaluation)[0].name,
+        "defined": EVALUATIONS.parse(column.evaluation)[0].name,
     }
 
 
@@ -143,7 +143,7 @@ def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
     experiment = folder.experiment
     asked = [column.evaluation for table in experiment.tables for column in table.columns]
     used: list[tuple[str, Catalog, Sequence[str]]] = [
-        ("Evaluations", QUESTIONS, [*asked, *(spec for _, run in folder.runs for spec in run.scores)]),
+        ("Evaluations", EVALUATIONS, [*asked, *(spec for _, run in folder.runs for spec in run.scores)]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
@@ -152,15 +152,15 @@ def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
     for title, catalog, specs in used:
         names = list(dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec)))
         for name in names:  # which grows
-            names += [other for other in _mentioned(name) if other not in names] if catalog is QUESTIONS else []
+            names += [other for other in _mentioned(name) if other not in names] if catalog is EVALUATIONS else []
         found.append((title, [(name, prose(catalog.describe(name).definition)) for name in names]))
     return found
 
 
 def _mentioned(name: str) -> list[str]:
     """The evaluations that the definition of one refers to, as ``resolutions`` does to ``resolution``."""
-    entry = QUESTIONS.describe(name)
-    return [word for word in CODE.findall(entry.definition) if word in QUESTIONS and word not in entry.options]
+    entry = EVALUATIONS.describe(name)
+    return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 
 
 def prose(docstring: str) -> str:
