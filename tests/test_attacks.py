@@ -485,10 +485,10 @@ def test_the_gradient_of_the_distance_is_that_of_differences():
         assert torch.autograd.gradcheck(total, x, atol=1e-6)
 
 
-def test_a_context_gives_the_defence_of_training_and_hears_of_progress():
-    heard = []
+def test_a_context_gives_the_defence_of_training_and_reports_progress():
+    fractions = []
     spec = "matching(images=2, steps=3, restarts=2, defence={})"
-    ctx = EvalContext(victim("learned"), pictures(), Recipe(defence="noise(scale=0.5)"), heard.append)
+    ctx = EvalContext(victim("learned"), pictures(), Recipe(defence="noise(scale=0.5)"), fractions.append)
     trained, named, plain = (EVALUATIONS.build(spec.format(x), ctx).numbers for x in (None, "'noise(scale=0.5)'", "''"))
     assert trained == named != plain
-    assert heard[:12] == pytest.approx([n / 12 for n in range(1, 13)])
+    assert fractions[:12] == pytest.approx([n / 12 for n in range(1, 13)])

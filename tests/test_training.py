@@ -170,7 +170,7 @@ def test_repeated_images_are_drawn_so_often_and_their_copies_part():
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(2))
 
-        def step(self, images):
+        def step(self, images, positions=None):
             seen.append([bytes((255 * image).byte().numpy().tobytes()) for image in images])
             return self.weight.expand(len(images), 2), 0.0
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import UserError
@@ -17,6 +16,7 @@ from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import block_mask, generator_of, rearrange, scramble
 from vitpos.positions import Positions
 from vitpos.training.defences import Gradients, defending, gradients_of
+from vitpos.training.loss import loss
 
 Setting = Literal["a", "b", "c"]
 Precision = Literal["float64", "float32"]
@@ -129,5 +129,4 @@ def share(
 ) -> Gradients:
     """The gradient of the loss of one picture, as :func:`~vitpos.training.defences.gradients_of` has it."""
     with torch.enable_grad():
-        logits, penalty = model.step(inputs, positions)
-        return gradients_of(F.cross_entropy(logits, label) + penalty, model, again=again, but=but)
+        return gradients_of(loss(model, inputs, label, positions)[0], model, again=again, but=but)

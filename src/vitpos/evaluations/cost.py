@@ -9,7 +9,6 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,6 +22,7 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attend import twice_differentiable
 from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.training.loss import loss
 
 
 def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
@@ -65,15 +65,10 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     return Result(numbers)
 
 
-def _step(model: Classifier, images: Tensor, labels: Tensor) -> None:
-    logits, penalty = model.step(images)
-    (F.cross_entropy(logits, labels) + penalty).backward()
-
-
 def _time(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, float]:
     """Seconds of a pass forward and back, and how many of them a processor worked; on a GPU twice the same."""
     began, busy = time.perf_counter(), time.process_time()
-    _step(model, images, labels)
+    loss(model, images, labels)[0].backward()
     if images.is_cuda:
         torch.cuda.synchronize()
     taken, worked = time.perf_counter() - began, time.process_time() - busy
@@ -85,11 +80,11 @@ def _peak(model: Classifier, images: Tensor, labels: Tensor) -> int:
     """The most bytes that tensors took at a time in a pass forward and back."""
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
-        _step(model, images, labels)
+        loss(model, images, labels)[0].backward()
         return torch.cuda.max_memory_allocated()
     with _Watch() as watch:
         watch.count([*model.parameters(), *model.buffers(), images])
-        _step(model, images, labels)
+        loss(model, images, labels)[0].backward()
     model.zero_grad()
     return watch.peak
 

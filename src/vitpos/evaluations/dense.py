@@ -16,6 +16,7 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import generator_of, split
+from vitpos.training.fit import optimizer_steps
 from vitpos.training.schedule import warmup_cosine
 
 BATCH = 50  # scenes in a step
@@ -127,10 +128,8 @@ def _learn(
     optimizer = torch.optim.Adam(parameters)
     draw = generator_of(seed)
     batches = [index for _ in range(epochs) for index in torch.randperm(len(labels), generator=draw).split(BATCH)]
-    for step, index in enumerate(batches):
-        optimizer.param_groups[0]["lr"] = warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=rate)
+    rates = [warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=rate) for step in range(len(batches))]
+    for index in optimizer_steps(optimizer, batches, rates):
         truth = labels[index].flatten()
         loss = F.cross_entropy(head(read(index)).flatten(0, 1), truth, ignore_index=IGNORED, reduction="sum")
-        optimizer.zero_grad()
         (loss / (truth != IGNORED).sum().clamp_min(1)).backward()
-        optimizer.step()

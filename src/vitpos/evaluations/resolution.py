@@ -23,6 +23,8 @@ from vitpos.evaluations.result import Result
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import generator_of, grid_of
 from vitpos.positions import Positions
+from vitpos.training.fit import optimizer_steps
+from vitpos.training.loss import loss
 
 Size = tuple[int, int]
 Protocol = Literal["resize", "pad"]
@@ -176,10 +178,7 @@ def _tuned(
     index = torch.randint(len(data.train), (steps, 64), generator=generator_of(0))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for images, labels in data.train.batches(list(index)):
+        for images, labels in optimizer_steps(optimizer, data.train.batches(list(index))):
             inputs = data.inputs(show(images.to(device)))
-            logits, penalty = model.step(inputs, positions.to(device))
-            optimizer.zero_grad()
-            (F.cross_entropy(logits, labels.to(device)) + penalty).backward()
-            optimizer.step()
+            loss(model, inputs, labels.to(device), positions.to(device))[0].backward()
     return model.eval()
