@@ -45,13 +45,13 @@ def out(tmp_path_factory) -> Path:
 
 def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(out):
     runs = {cell.encoding: run for cell, run in Folder.open(out).runs}
-    tensors, reason = runs["learned"].images("projection(images=2)")
-    assert torch.equal(tensors["reconstruction"], tensors["target"]) and not reason
-    assert tensors["target"].shape == (2, 1, 28, 28)
-    assert runs["learned"].scores["projection(images=2)"]["psnr_worst"] > 200
-    tensors, reason = runs["rope"].images("projection(images=2)")
-    assert not tensors and "added to tokens" in reason and runs["rope"].scores["projection(images=2)"] == {}
-    assert runs["rope"].images("matching(images=1, steps=3)")[0]["trajectory"].shape == (1, 9, 1, 28, 28)
+    found = runs["learned"].load_result("projection(images=2)")
+    assert torch.equal(found.images["reconstruction"], found.images["target"]) and not found.reason
+    assert found.images["target"].shape == (2, 1, 28, 28) and found.numbers["psnr_worst"] > 200
+    found = runs["rope"].load_result("projection(images=2)")
+    assert not found.images and "added to tokens" in found.reason and found.numbers == {}
+    found = runs["rope"].load_result("matching(images=1, steps=3)")
+    assert found.images["trajectory"].shape == (1, 9, 1, 28, 28)
     page = write_report([out], out / "report.html").read_text()
     assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
 
@@ -62,13 +62,13 @@ def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_y
         return [axes.get_title(loc="left") for figure in drawn for axes in figure.axes]
 
     (run,) = (run for cell, run in Folder.open(out).runs if cell.encoding == "learned")
-    known = run.scores["projection(images=2)"]
+    known = run.results["projection(images=2)"].numbers
     near = f"PSNR {known['psnr']:.1f} dB (grey {known['psnr_grey']:.1f}), SSIM 1.00"
     assert names(out) == ["to be found", f"learned, mean of 2: {near}"]
     shutil.copytree(out, tmp_path / "cut")
     (file,) = (path for path in (tmp_path / "cut").glob("cells/*/scores.json") if "learned" in str(path))
     scores = json.loads(file.read_text())
-    scores["projection(images=2)"].pop("psnr")
+    scores["projection(images=2)"]["numbers"].pop("psnr")
     file.write_text(json.dumps(scores))
     assert names(tmp_path / "cut") == ["to be found", "learned, not measured yet"]
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from tests.evaluate import numbers_of
+from tests.evaluate import evaluate, numbers_of
 from tests.references import peer
 from vitpos.data.base import Dataset, Split
 from vitpos.data.corruptions import CORRUPTIONS, PARAMETERS, corrupt
@@ -308,12 +308,13 @@ def dark_and_bright(count=40):
 
 def test_errors_are_means_over_severities_and_kinds():
     asked = "corruption(kinds=('brightness', 'contrast', 'frost'))"
-    found = numbers_of(asked, Brightness(), dark_and_bright())
+    result = evaluate(asked, Brightness(), dark_and_bright())
+    found, curve = result.numbers, result.curves["error"]
     # 100 + 25.5 s is above 0.6 · 255 = 153 from severity 3 on, and then half of the pictures are taken wrongly
     assert found["clean_error"] == 0 and math.isclose(found["error_brightness"], 0.3)
     assert found["error_contrast"] == 0
     assert math.isclose(found["error"], (0.3 + found["error_frost"]) / 3)
-    assert math.isclose(sum(found[f"error_severity_{s}"] for s in range(1, 6)) / 5, found["error"])
+    assert math.isclose(sum(curve.values()) / 5, found["error"]) and list(curve) == [1, 2, 3, 4, 5]
     assert math.isclose(found["error_without_frost"], 0.15)
     assert math.isclose(found["mce"], 0.3 / 0.5646 / 2)
     assert math.isclose(found["relative_mce"], 0.3 / (0.5646 - 0.435) / 2)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.evaluate import numbers_of
+from tests.evaluate import evaluate, numbers_of
 from vitpos.data.base import Dataset, Split, load
 from vitpos.data.shapes import stretched
 from vitpos.encodings import ENCODINGS
@@ -42,9 +42,8 @@ def small(labels, wrong) -> Dataset:
 def test_accuracy_pairs_and_confusion_count_right():
     data = small([0, 0, 1, 1, 2, 2, 2, 2], [0, 1, 0, 0, 0, 0, 0, 1])
     assert numbers_of("accuracy", Oracle(), data) == {"accuracy": 6 / 8}
-    confusion = numbers_of("confusion", Oracle(), data)
-    assert confusion["a as b"] == 0.5 and confusion["c as a"] == 0.25 and confusion["b as b"] == 1
-    assert len(confusion) == 9
+    confusion = evaluate("confusion", Oracle(), data).arrays["confusion"]
+    assert confusion.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0.25, 0, 0.75]]
     assert numbers_of("pairs(classes=(0, 1))", Oracle(), data) == {"all_classes": 3 / 4, "two_logits": 3 / 4}
     assert numbers_of("pairs(classes=(0, 2))", Oracle(), data)["all_classes"] == 4 / 6
 
@@ -298,9 +297,10 @@ def in_double(data):
 
 @pytest.mark.parametrize("by", [(1, 0), (-2, 3)])
 def test_without_positions_tokens_move_with_the_picture(by):
-    found = numbers_of(f"translation(by={by}, edge='wrap')", a_model("none"), in_double(few_pictures()))
-    assert found["agreement"] == 1 and found["tokens_1"] < 1e-12 and found["tokens"] < 1e-12 and found["logits"] < 1e-12
-    assert found["tokens"] == found["tokens_2"]
+    result = evaluate(f"translation(by={by}, edge='wrap')", a_model("none"), in_double(few_pictures()))
+    found, tokens = result.numbers, result.curves["tokens"]
+    assert found["agreement"] == 1 and found["tokens"] < 1e-12 and found["logits"] < 1e-12 and tokens[1] < 1e-12
+    assert found["tokens"] == tokens[2] and list(tokens) == [1, 2]
 
 
 RELATIVE = [name for name in ENCODINGS if "relative" in ENCODINGS.describe(name).traits]
@@ -409,15 +409,15 @@ def test_a_padded_picture_can_be_fitted_as_a_whole_and_resized_ones_are_stretche
 
 def test_a_curve_of_sizes_is_made_of_single_sizes_and_its_area_is_a_mean():
     model, data = trained_like("learned"), few_pictures(60)
-    curve = numbers_of("resolutions(factors=(0.5, 1.0, 2.0))", model, data)
+    found = evaluate("resolutions(factors=(0.5, 1.0, 2.0))", model, data)
     single = [
         numbers_of(f"resolution(size=({side}, {side}))", model, data)["accuracy"]
         for side in (16, 28, 56)  # seven patches of 4: half of them, to the nearest, are four
     ]
-    assert list(curve.values())[:3] == single
+    assert found.curves == {"accuracy": dict(zip((0.5, 1.0, 2.0), single, strict=True))}
     low, high = math.log(28 / 16), math.log(56 / 28)
     area = (low * (single[0] + single[1]) / 2 + high * (single[1] + single[2]) / 2) / (low + high)
-    assert curve["area"] == pytest.approx(area) and curve["worst"] == min(single)
+    assert found.numbers == {"area": pytest.approx(area), "worst": min(single)}
 
 
 def test_halves_of_a_patch_go_up_and_a_grid_has_one_patch_at_least():
@@ -469,7 +469,7 @@ def test_work_and_memory_are_counted():
 
 def test_the_peak_of_memory_is_that_of_tensors_alive_at_the_same_time():
     class Wasteful(torch.nn.Linear):
-        def step(self, images):
+        def step(self, images, positions=None):
             for _ in range(3):
                 images = images + (torch.zeros(250_000) + 1).sum()  # two million bytes, freed before the next two
             return super().forward(images.flatten(1)), 0.0
@@ -486,11 +486,11 @@ def test_the_peak_of_memory_is_that_of_tensors_alive_at_the_same_time():
 
 def test_a_curve_of_moves_is_made_of_single_moves():
     model, data = trained_like("learned"), few_pictures(50)
-    curve = numbers_of("translations(steps=(4, 1), limit=None)", model, data)
+    curves = evaluate("translations(steps=(4, 1), limit=None)", model, data).curves
     for step in (1, 4):
         one = numbers_of(f"translation(by=(0, {step}), unit='pixels')", model, data)
-        assert curve[f"accuracy_{step}"] == one["accuracy"] and curve[f"agreement_{step}"] == one["agreement"]
-    assert list(curve) == ["accuracy_1", "accuracy_4", "agreement_1", "agreement_4"]
+        assert curves["accuracy"][step] == one["accuracy"] and curves["agreement"][step] == one["agreement"]
+    assert [*curves["accuracy"]] == [*curves["agreement"]] == [1, 4]
 
 
 def test_what_a_context_keeps_is_not_taken_over_by_one_with_other_data_or_another_model():
@@ -511,10 +511,11 @@ def test_so_many_images_are_drawn_from_all_of_them_and_kept_in_order(spec):
     few = replace(data, test=data.test.take(permutation(300, seed=0)[:40].sort().values))
     assert len(few.test.labels.unique()) > 5, "of all classes"
     model = trained_like("learned")
-    every, none_left_out = (numbers_of(spec.format(limit), model, few) for limit in (None, 40))
-    found = numbers_of(spec.format(40), model, data)
-    drawn = {name for name in found if not spec.startswith("translation(") or name.startswith(("tokens", "logits"))}
-    assert none_left_out == every and {name: found[name] for name in drawn} == {name: every[name] for name in drawn}
+    every, none_left_out = (evaluate(spec.format(limit), model, few) for limit in (None, 40))
+    found = evaluate(spec.format(40), model, data)
+    drawn = {name for name in found.numbers if not spec.startswith("translation(") or name in ("tokens", "logits")}
+    assert none_left_out == every and found.curves == every.curves
+    assert all(found.numbers[name] == every.numbers[name] for name in drawn)
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -10,6 +10,7 @@ from tests.references import peer
 from vitpos import lab
 from vitpos.analysis.intervals import half_width, paired, quantile
 from vitpos.errors import UserError
+from vitpos.evaluations.result import Result
 from vitpos.experiment import Experiment
 from vitpos.report import write_report
 from vitpos.report.advice import advice
@@ -73,7 +74,8 @@ def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
     experiment = make()
     folder = lab.run(experiment, tmp_path / "out", workers=1)
     for number, (cell, run) in enumerate(folder.runs):  # known numbers instead of what so short a training gives
-        run.add_scores("accuracy", {"accuracy": 0.5 + 0.01 * cell.seed + (0.2 if number >= 3 else 0.0)})
+        accuracy = 0.5 + 0.01 * cell.seed + (0.2 if number >= 3 else 0.0)
+        run.save_result("accuracy", Result({"accuracy": accuracy}))
     base, row = summarise(folder, experiment.tables[0])
     assert base.figures[0].difference is None and base.figures[0].mark == ""
     assert row.figures[0].difference.mean == pytest.approx(0.2) and row.figures[0].mark == " ▲"

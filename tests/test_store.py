@@ -3,12 +3,45 @@
 import json
 import math
 
+import pytest
+import torch
+
+from vitpos.errors import WorkError
+from vitpos.evaluations.result import Result
 from vitpos.store import Run
 
 
 def test_a_number_that_does_not_exist_is_missing_and_its_evaluation_counts_as_asked(tmp_path):
     run = Run(tmp_path)
-    run.add_scores("translation", {"accuracy": 0.5, "logits": math.nan, "tokens": math.inf})
-    run.add_scores("outliers", {"aurra": math.nan})
-    assert run.scores == {"translation": {"accuracy": 0.5}, "outliers": {}}
-    assert "NaN" not in (text := (tmp_path / "scores.json").read_text()) and json.loads(text) == run.scores
+    run.save_result("translation", Result({"accuracy": 0.5, "logits": math.nan, "tokens": math.inf}))
+    run.save_result("outliers", Result({"aurra": math.nan}, curves={"aurra": {0.5: math.nan, 1.0: 0.25}}))
+    assert run.results == {
+        "translation": Result({"accuracy": 0.5}),
+        "outliers": Result(curves={"aurra": {1.0: 0.25}}),
+    }
+    assert "NaN" not in (text := (tmp_path / "scores.json").read_text()) and list(json.loads(text)) == list(run.results)
+
+
+def test_a_result_comes_back_with_its_arrays_images_and_reason(tmp_path):
+    run = Run(tmp_path)
+    result = Result(
+        {"psnr": 30.0},
+        {"accuracy": {0.5: 0.75, 1.0: 0.875}},
+        {"confusion": torch.rand(3, 3, dtype=torch.float64)},
+        {"target": torch.rand(2, 1, 4, 4)},
+        "half of it",
+    )
+    run.save_result("made_up", result)
+    found = run.load_result("made_up")
+    assert (found.numbers, found.curves, found.reason) == (result.numbers, result.curves, result.reason)
+    assert torch.equal(found.arrays["confusion"], result.arrays["confusion"])
+    assert torch.equal(found.images["target"], (255 * result.images["target"]).round().byte())
+    assert run.load_result("never") == Result()
+    run.save_result("made_up", Result({"psnr": 31.0}))
+    assert run.load_result("made_up") == Result({"psnr": 31.0}), "nothing of the older result is left"
+
+
+def test_scores_of_an_older_version_are_refused(tmp_path):
+    (tmp_path / "scores.json").write_text('{"accuracy": {"accuracy": 0.5}}')
+    with pytest.raises(WorkError, match="older vitpos; delete it"):
+        _ = Run(tmp_path).results

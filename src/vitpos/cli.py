@@ -122,7 +122,7 @@ def evaluate(
         raise UserError(f"{run} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'")
     if not runs:
         raise UserError(f"{run} has no trained cell yet; finish it with 'vitpos run'")
-    known = list(dict.fromkeys(spec for r in runs for spec in r.scores))
+    known = list(dict.fromkeys(spec for r in runs for spec in r.results))
     wanted = list(dict.fromkeys(EVALUATIONS.spelt(spec, known) for spec in asked))
     cells = [replace(r.cell, evaluate=tuple(wanted)) for r in runs]
     fetch_for(cells)

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from vitpos.catalog import Catalog, accepts, suggest
+from vitpos.catalog import Catalog, accepts, settle, suggest
 from vitpos.cells import Cell, Column, Reference, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
@@ -259,7 +259,7 @@ def _record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
         if not made and not accepts(types[key], value):
             raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
         catalog = (SPECS | {"evaluation": EVALUATIONS}).get(key)
-        spelt[key] = catalog.canonical(value) if catalog and isinstance(value, str) else value
+        spelt[key] = catalog.canonical(value) if catalog and isinstance(value, str) else settle(types[key], value)
     for f in fields(kind):
         if f.name not in spelt and f.default is MISSING:
             raise UserError(f"{where}: {f.name} is missing; write {f.name} = …")

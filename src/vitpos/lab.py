@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitpos.catalog import suggest
-from vitpos.cells import Cell, Table
+from vitpos.cells import Cell, Column, Table
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
@@ -79,7 +79,7 @@ def run_cell(cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
     run = Run.create(folder / "cells" / cell.key, cell)
     if not run.trained:
         train(cell, run, say)
-    specs = [spec for spec in cell.evaluate if spec not in run.scores]
+    specs = [spec for spec in cell.evaluate if spec not in run.results]
     evaluate(run, specs, lambda spec, done: say(("ask", cell, (spec, done, len(specs)))))
 
 
@@ -105,9 +105,7 @@ def evaluate(run: Run, specs: Sequence[str], told: Callable[[str, int], None] = 
         for done, spec in enumerate(specs):
             told(spec, done)
             result: Result = EVALUATIONS.build(spec, ctx)
-            if result.reason or result.images:
-                run.save_images(spec, result)
-            run.add_scores(spec, result.numbers)
+            run.save_result(spec, result)
 
 
 def build(cell: Cell, data: Dataset) -> Classifier:
@@ -175,21 +173,27 @@ def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
         defending(cell.train.defence)
         augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
         ctx = EvalContext(model, few, cell.train)
-        gives = {spec: EVALUATIONS.build(_brief(spec), ctx).numbers for spec in cell.evaluate}
+        gives: dict[str, Result] = {spec: EVALUATIONS.build(_brief(spec), ctx) for spec in cell.evaluate}
     except UserError as error:
         raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:
         for column in table.columns if table.shows(cell) else ():
-            given = gives.get(column.evaluation)
-            if given and column.metric not in given and not _numbered(column.metric, given):
-                known = suggest(column.metric, given)
-                raise UserError(f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}")
+            if column.evaluation in gives:
+                _check_column(table, column, gives[column.evaluation])
 
 
-def _numbered(metric: str, given: Iterable[str]) -> bool:
-    """Whether a metric such as ``tokens_3`` is only beyond the layers, sizes or steps that this cell has."""
-    stem, _, number = metric.rpartition("_")
-    return number.isdecimal() and any(other.rpartition("_")[0] == stem for other in given)
+def _check_column(table: Table, column: Column, result: Result) -> None:
+    """Refuses a column whose metric the evaluation does not return; a point of its curve may be missing."""
+    if not (result.numbers or result.curves or result.arrays):
+        return  # the evaluation does not apply to this model
+    kind, known = "metric", [*result.numbers]
+    if column.x is not None:
+        kind, known = "curve", [*result.curves]
+    if column.at is not None:
+        kind, known = "array", [*result.arrays]
+    if column.metric not in known:
+        remedy = suggest(column.metric, known)
+        raise UserError(f"table {table.title!r}: {column.evaluation} has no {kind} {column.metric!r}; {remedy}")
 
 
 def _brief(spec: str) -> str:

@@ -253,10 +253,10 @@ def show_answers(folder: Folder, spec: str) -> None:
     rows = [row for row in summarise(folder, table) if any(figure.values for figure in row.figures)]
     silent: dict[str, list[str]] = {}
     for cell, run in folder.runs:
-        if run.scores.get(spec) == {}:
-            silent.setdefault(run.images(spec)[1] or "its definition says for whom there are none", []).append(
-                cell.encoding
-            )
+        result = run.load_result(spec)
+        if spec in run.results and not (result.numbers or result.curves or result.arrays):
+            reason = result.reason or "its definition says for whom there are none"
+            silent.setdefault(reason, []).append(cell.encoding)
     for why, encodings in silent.items():
         output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
     if not rows or len(rows) > 8:
@@ -267,7 +267,7 @@ def show_answers(folder: Folder, spec: str) -> None:
         heading = " · ".join(filter(None, map(row.label, labels(rows))))
         grid.add_column(Text(heading), justify="right", overflow="fold")
     for number, column in enumerate(table.columns):
-        grid.add_row(Text(column.metric), *(Text(row.figures[number].text) for row in rows))
+        grid.add_row(Text(column.name), *(Text(row.figures[number].text) for row in rows))
     output.print()
     output.print(grid)
     about = [shared(rows), "As in results.csv: shares are from 0 to 1."]

@@ -2,8 +2,8 @@
 
 A folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
 each cell: ``cell.json``, ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json`` and
-``weights.safetensors`` once it has; ``scores.json``; ``attacks/`` with what attacks found. Every file is written beside
-its place and moved there whole.
+``weights.safetensors`` once it has; ``scores.json`` with the numbers and curves of its evaluations; ``tensors/`` with
+their arrays and images. Every file is written beside its place and moved there whole.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from vitpos.cells import Cell
 from vitpos.disk import locked, write_whole
 from vitpos.errors import UserError, WorkError
+from vitpos.evaluations.result import Result
 from vitpos.experiment import Experiment
 from vitpos.machine import machine
 from vitpos.training.recipe import Recipe
@@ -30,11 +31,10 @@ from vitpos.training.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vitpos.evaluations.result import Result
     from vitpos.models.base import Classifier
 
-RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value")
-Scores = dict[str, dict[str, float]]  # evaluation → metric → value
+Key = TypeVar("Key")
+RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "x", "value")
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,17 @@ class Run:
         return (self.path / "weights.safetensors").is_file()
 
     @property
-    def scores(self) -> Scores:
-        """What was measured so far."""
+    def results(self) -> dict[str, Result]:
+        """The result of every evaluation so far, without its arrays and images."""
+        return {evaluation: _result(stored) for evaluation, stored in self._scores.items()}
+
+    @property
+    def _scores(self) -> dict[str, dict[str, Any]]:
         path = self.path / "scores.json"
-        return _read_json(path) if path.exists() else {}
+        scores = _read_json(path) if path.exists() else {}
+        if not all("numbers" in stored for stored in scores.values()):
+            raise WorkError(f"{path} was written by an older vitpos; delete it and run the same command again")
+        return scores
 
     @property
     def log(self) -> list[dict[str, float]]:
@@ -82,31 +89,36 @@ class Run:
         """What trained it."""
         return _read_json(self.path / "machine.json")
 
-    def add_scores(self, evaluation: str, numbers: Mapping[str, float]) -> None:
-        """Keeps the numbers of one evaluation, replacing older ones of the same.
+    def save_result(self, evaluation: str, result: Result) -> None:
+        """Keeps the result of one evaluation, replacing an older one of the same.
 
-        What is not finite is left out: a number that does not exist (NaN) is missing, not measured, and JSON has no word
-        for infinity, of which nothing could be told over seeds anyway.
+        Numbers that are not finite are left out: NaN stands for a metric that is undefined, and JSON has no infinity.
+        Images are kept as bytes. The scores are written last, so that what they name is there.
         """
-        finite = {metric: value for metric, value in numbers.items() if math.isfinite(value)}
-        _write(self.path / "scores.json", _json(self.scores | {evaluation: finite}))
+        file = self.path / _tensors(evaluation)
+        tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
+        tensors |= {f"images.{name}": (255 * images).round().byte() for name, images in result.images.items()}
+        if tensors:
+            with working_on(file.parent):
+                file.parent.mkdir(exist_ok=True)
+            self._save(_tensors(evaluation), tensors, {"evaluation": evaluation})
+        else:
+            file.unlink(missing_ok=True)
+        curves = {name: {f"{x!r}": y for x, y in _finite(curve).items()} for name, curve in result.curves.items()}
+        stored = {"numbers": _finite(result.numbers), "curves": curves, "reason": result.reason}
+        _write(self.path / "scores.json", _json(self._scores | {evaluation: stored}))
 
-    def save_images(self, question: str, result: Result) -> None:
-        """Keeps the images of an attack, or why there are none, replacing older ones of the same."""
-        tensors = {name: (255 * x).round().byte() for name, x in result.images.items()}
-        with working_on(self.path / "attacks"):
-            (self.path / "attacks").mkdir(exist_ok=True)
-        self._save(self._pictures(question), tensors, {"evaluation": question, "reason": result.reason})
-
-    def images(self, question: str) -> tuple[dict[str, Tensor], str]:
-        """The images of an attack as bytes, named as in its result, and the reason if there are none."""
-        if not (self.path / self._pictures(question)).exists():
-            return {}, ""
-        tensors, about = self._load(self._pictures(question))
-        return tensors, about["reason"]
-
-    def _pictures(self, question: str) -> str:
-        return f"attacks/{hashlib.sha256(question.encode()).hexdigest()[:16]}.safetensors"
+    def load_result(self, evaluation: str) -> Result:
+        """The result of one evaluation with its arrays, and its images as bytes; an empty one if there is none."""
+        light = _result(self._scores.get(evaluation, {}))
+        if not (self.path / _tensors(evaluation)).exists():
+            return light
+        tensors, _ = self._load(_tensors(evaluation))
+        arrays, images = (
+            {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
+            for kind in ("arrays.", "images.")
+        )
+        return replace(light, arrays=arrays, images=images)
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
         """Keeps a state to go on from."""
@@ -209,15 +221,15 @@ class Folder:
     def finished(self, cell: Cell) -> bool:
         """Whether a cell is trained and measured."""
         run = self.run_of(cell)
-        return run.trained and set(cell.evaluate) <= set(run.scores)
+        return run.trained and set(cell.evaluate) <= set(run.results)
 
     def results(self) -> Iterator[dict[str, Any]]:
         """One row per number."""
         for cell, run in self.runs:
             fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
-            for evaluation, numbers in run.scores.items():
-                for metric, value in numbers.items():
-                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, metric, value), strict=True))
+            for evaluation, result in run.results.items():
+                for values in result_rows(result):
+                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, *values), strict=True))
                     yield row | {name: self.experiment.value(cell, name) for name in self.experiment.columns}
 
     def write_results(self) -> Path:
@@ -225,6 +237,29 @@ class Folder:
         header = [*RESULT_COLUMNS, *self.experiment.columns]
         _write(self.path / "results.csv", _csv(header, [list(row.values()) for row in self.results()]).encode())
         return self.path / "results.csv"
+
+
+def result_rows(result: Result) -> Iterator[tuple[str, float | str, float]]:
+    """Metric, x and value of each number, whose x is empty, and of each point of a curve."""
+    for metric, value in result.numbers.items():
+        yield metric, "", value
+    for metric, curve in result.curves.items():
+        for x, value in curve.items():
+            yield metric, int(x) if float(x).is_integer() else x, value
+
+
+def _result(stored: Mapping[str, Any]) -> Result:
+    """What ``scores.json`` has of one evaluation."""
+    curves = {name: {float(x): y for x, y in curve.items()} for name, curve in stored.get("curves", {}).items()}
+    return Result(stored.get("numbers", {}), curves, reason=stored.get("reason", ""))
+
+
+def _tensors(evaluation: str) -> str:
+    return f"tensors/{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
+
+
+def _finite(values: Mapping[Key, float]) -> dict[Key, float]:
+    return {key: value for key, value in values.items() if math.isfinite(value)}
 
 
 def _cell(values: dict[str, Any]) -> Cell:

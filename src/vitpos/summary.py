@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from vitpos.analysis.intervals import Difference, half_width, paired
 from vitpos.cells import Cell, Column, Table
+from vitpos.evaluations.result import Result
 from vitpos.experiment import Experiment
-from vitpos.store import Folder, Scores
+from vitpos.store import Folder, Run
 
 MANY = 40  # an evaluation of more numbers than this is no matter for a table
 
@@ -177,8 +178,9 @@ def summarise(folder: Folder, table: Table) -> list[Row]:
             groups.setdefault(cell.row, []).append(cell)
     rows = []
     for cells in groups.values():
-        scores = {cell.seed: run.scores for cell in cells if (run := folder.run_of(cell)).trained}
-        figures = (_figure(folder.experiment, cells[0], scores, column) for column in table.columns)
+        runs = {cell.seed: run for cell in cells if (run := folder.run_of(cell)).trained}
+        results = {seed: run.results for seed, run in runs.items()}
+        figures = (_figure(folder.experiment, cells[0], runs, results, column) for column in table.columns)
         rows.append(Row(cells[0], tuple(figures)))
     return [_compared(row, rows, table) for row in rows] if table.against else rows
 
@@ -201,17 +203,20 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
 
 def measured(folder: Folder, evaluations: Iterable[str] | None = None) -> Table:
     """A table of everything that some evaluations gave; without a choice, of what no other table shows."""
-    told = {(column.evaluation, column.metric) for table in folder.experiment.tables for column in table.columns}
-    found: dict[tuple[str, str], None] = {}
+    told = {
+        (column.evaluation, column.metric, column.x) for table in folder.experiment.tables for column in table.columns
+    }
+    found: dict[tuple[str, str, float | None], None] = {}
     for _, run in folder.runs:
-        for evaluation, numbers in run.scores.items():
-            if len(numbers) <= MANY and (evaluations is None or evaluation in evaluations):
-                found |= {(evaluation, metric): None for metric in numbers}
-    shown = [pair for pair in found if evaluations is not None or pair not in told]
-    columns = tuple(
-        Column(f"{evaluation}: {metric}", evaluation, metric, percent=False) for evaluation, metric in shown
-    )
-    return Table("Also measured", columns, note="As in results.csv: shares are from 0 to 1.")
+        for evaluation, result in run.results.items():
+            points: list[tuple[str, float | None]] = [(metric, None) for metric in result.numbers]
+            points += [(metric, x) for metric, curve in result.curves.items() for x in curve]
+            if len(points) <= MANY and (evaluations is None or evaluation in evaluations):
+                found |= {(evaluation, *point): None for point in points}
+    shown = [key for key in found if evaluations is not None or key not in told]
+    columns = [Column("", evaluation, metric, percent=False, x=x) for evaluation, metric, x in shown]
+    labelled = tuple(replace(column, label=f"{column.evaluation}: {column.name}") for column in columns)
+    return Table("Also measured", labelled, note="As in results.csv: shares are from 0 to 1.")
 
 
 def complete(folder: Folder, table: Table) -> bool:
@@ -219,12 +224,32 @@ def complete(folder: Folder, table: Table) -> bool:
     return all(folder.finished(cell) for cell in folder.experiment.cells if table.shows(cell))
 
 
-def _figure(experiment: Experiment, cell: Cell, scores: Mapping[int, Scores], column: Column) -> Figure:
-    """The number of a column for the cells like this one, from their scores by seed; what is not finite is missing."""
-    found = {seed: score.get(column.evaluation, {}).get(column.metric, math.nan) for seed, score in scores.items()}
-    wanted = (cell.data, cell.model, cell.encoding, column.evaluation, column.metric)
+def _figure(
+    experiment: Experiment,
+    cell: Cell,
+    runs: Mapping[int, Run],
+    results: Mapping[int, Mapping[str, Result]],
+    column: Column,
+) -> Figure:
+    """The number of a column for the cells like this one, from their results by seed; what is not finite is missing."""
+    found = {seed: _value(run, results[seed], column) for seed, run in runs.items()}
+    wanted = (cell.data, cell.model, cell.encoding, column.evaluation, column.metric, column.x)
     references = (
-        r.value for r in experiment.references if (r.data, r.model, r.encoding, r.evaluation, r.metric) == wanted
+        r.value for r in experiment.references if (r.data, r.model, r.encoding, r.evaluation, r.metric, r.x) == wanted
     )
     values = {seed: value for seed, value in found.items() if math.isfinite(value)}
     return Figure(values, next(references, None), column.percent)
+
+
+def _value(run: Run, results: Mapping[str, Result], column: Column) -> float:
+    """The number of a column in the results of one run; NaN if it is not there."""
+    result = results.get(column.evaluation, Result())
+    if column.at is not None:
+        array = run.load_result(column.evaluation).arrays.get(column.metric)
+        try:
+            return math.nan if array is None else float(array[column.at])
+        except (IndexError, RuntimeError):  # an entry that this array does not have, or a whole row
+            return math.nan
+    if column.x is not None:
+        return result.curves.get(column.metric, {}).get(column.x, math.nan)
+    return result.numbers.get(column.metric, math.nan)

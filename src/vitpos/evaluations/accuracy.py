@@ -18,13 +18,12 @@ def accuracy(ctx: EvalContext) -> Result:
 
 
 def confusion(ctx: EvalContext) -> Result:
-    """What each class is taken for.
+    """The confusion matrix of the test images.
 
-    "6 as 9": share, 0 to 1, of the test images of class 6 whose largest logit is that of class 9.
+    confusion: an array (classes, classes): in row i and column j the share, 0 to 1, of the test images of class i whose
+    largest logit is that of class j.
     """
-    names = ctx.data.classes
-    count = len(names)
+    count = len(ctx.data.classes)
     cells = ctx.data.test.labels * count + ctx.predict().argmax(1)
     table = torch.bincount(cells, minlength=count**2).view(count, count).double()
-    rows = (table / table.sum(1, keepdim=True)).tolist()
-    return Result({f"{names[i]} as {names[j]}": rows[i][j] for i in range(count) for j in range(count)})
+    return Result(arrays={"confusion": table / table.sum(1, keepdim=True)})

@@ -47,7 +47,7 @@ def corruption(
     """Wrong answers on test images under ImageNet-C's corruptions, made on the spot.
 
     error_gaussian_noise and so on: share of the test images, 0 to 1, whose largest logit is not their label's, mean over
-    ``severities``. error_severity_1 and so on: mean over ``kinds``. error: mean over both, not normalised, which is what
+    ``severities``. error by severity: mean over ``kinds``. error: mean over both, not normalised, which is what
     CIFAR-10-C is reported by.
     error_without_frost: the same without frost, which is procedural here and photographs in the originals.
     clean_error: share of the same images that are taken wrongly as they are.
@@ -77,14 +77,14 @@ def corruption(
     errors = {kind: fmean(each[kind, severity] for severity in severities) for kind in kinds}
     published = [kind for kind in kinds if kind not in PROCEDURAL]
     found = {f"error_{kind}": errors[kind] for kind in kinds}
-    found |= {f"error_severity_{s}": fmean(each[kind, s] for kind in kinds) for s in sorted(severities)}
     found |= {"error": fmean(errors.values()), "clean_error": clean}
     if published:
         found["error_without_frost"] = fmean(errors[kind] for kind in published)
     if published and parameters == "imagenet" and set(severities) == set(ALL):
         found["mce"] = fmean(errors[kind] / ALEXNET[kind] for kind in published)
         found["relative_mce"] = fmean((errors[kind] - clean) / (ALEXNET[kind] - ALEXNET_CLEAN) for kind in published)
-    return Result(found)
+    by_severity = {float(s): fmean(each[kind, s] for kind in kinds) for s in sorted(severities)}
+    return Result(found, curves={"error": by_severity})
 
 
 def _check(kinds: tuple[str, ...], severities: tuple[int, ...]) -> None:

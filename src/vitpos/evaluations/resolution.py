@@ -96,10 +96,10 @@ def resolutions(
 ) -> Result:
     """Right answers by the size of the picture, as ``resolution`` gives them one by one.
 
-    accuracy_0.5, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at so many times the height and
-    width that was trained with, to the nearest whole patches (halves up: half of 7 are 4). area: the area under accuracy
-    over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches), divided by its
-    range, so that 1 means right at every size. worst: the lowest of them.
+    accuracy by factor: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at each of ``factors`` times
+    the height and width that was trained with, to the nearest whole patches (halves up: half of 7 are 4). area: the area
+    under accuracy over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches),
+    divided by its range, so that 1 means right at every size. worst: the lowest of them.
     """
     model = _with_patches("resolutions", ctx.model)
     if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
@@ -120,8 +120,7 @@ def resolutions(
     at = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
     heights = list(found.values())
     area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
-    by_factor = {f"accuracy_{factor:g}": accuracy for factor, accuracy in found.items()}
-    return Result(by_factor | {"area": area / (at[-1] - at[0]), "worst": min(heights)})
+    return Result({"area": area / (at[-1] - at[0]), "worst": min(heights)}, curves={"accuracy": found})
 
 
 def nearest(grid: Size, factor: float) -> Size:

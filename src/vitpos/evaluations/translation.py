@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -30,12 +31,12 @@ def translation(
 
     accuracy: share of the moved test images, 0 to 1, whose largest logit is their label's.
     agreement: share answered as before the move; agreement_and_right: answered so, and rightly.
-    tokens, tokens_1, tokens_2, …: how far the tokens after the last and after each layer are from those before the move,
-    where both show the same patch: the length of the difference over that of the tokens before (mean over ``limit`` test
-    images, drawn once). logits: the same of the first attention's logits among such patches; 0 for an encoding that
-    knows only how patches lie to each other. A pair of patches that a head sees (a logit above −∞) only before or only
-    after the move counts as different by the logits' root mean square, one it never sees as alike. Both numbers only
-    for whole patches, in models whose tokens stay on one grid.
+    tokens: how far the tokens after the last layer are from those before the move, where both show the same patch: the
+    length of the difference over that of the tokens before (mean over ``limit`` test images, drawn once). tokens by layer:
+    the same after each layer, from 1. logits: the same of the first attention's logits among such patches; 0 for an
+    encoding that knows only how patches lie to each other. A pair of patches that a head sees (a logit above −∞) only
+    before or only after the move counts as different by the logits' root mean square, one it never sees as alike. These
+    numbers only for whole patches, in models whose tokens stay on one grid.
     ``edge="black"``: what leaves is lost, what comes in is black; ``"wrap"``: it comes in on the other side, which only
     a model without positions takes for the same; ``"crop"``: two crops of the enlarged picture, the fair test
     for relative encodings, whose ``agreement`` is between the two. ``by``: rows and columns, negative for up and left.
@@ -58,7 +59,11 @@ def translation(
     found = {"accuracy": share(right), "agreement": share(same), "agreement_and_right": share(right & same)}
     if not isinstance(model, PatchClassifier) or unit == "pixels":
         return Result(found)
-    return Result(found | _errors(model, few, by, pixels, edge))
+    tokens, logits = _errors(model, few, by, pixels, edge)
+    if not tokens:
+        return Result(found)
+    by_layer = {float(layer): error for layer, error in enumerate(tokens, 1)}
+    return Result(found | {"tokens": tokens[-1], "logits": logits}, curves={"tokens": by_layer})
 
 
 def _errors(
@@ -67,8 +72,8 @@ def _errors(
     by: tuple[int, int],
     pixels: tuple[int, int],
     edge: Literal["black", "wrap", "crop"],
-) -> dict[str, float]:
-    """How far tokens and logits are from those before the move."""
+) -> tuple[list[float], float]:
+    """How far the tokens after each layer, and the first logits, are from those before the move; no layer: empty."""
     device = model.project.weight.device
     errors: list[Tensor] = []
     for start in range(0, len(data.test), 100):
@@ -77,13 +82,13 @@ def _errors(
         with torch.inference_mode():
             (tokens, logits), (tokens_moved, logits_moved) = (layers(model, part) for part in pair)
         if not tokens:
-            return {}
+            return [], math.nan
         at, to = (x.to(device) for x in shared(model.positions(pair[0]).grid, by, edge))
         each = [relative_error(b[:, to], a[:, at]) for a, b in zip(tokens, tokens_moved, strict=True)]
         first = relative_error(logits_moved[0][:, :, to][..., to], logits[0][:, :, at][..., at])
         errors.append(torch.stack([*each, first]))
-    *each, first = torch.cat(errors, 1).mean(1).tolist()
-    return {"tokens": each[-1], "logits": first} | {f"tokens_{n}": error for n, error in enumerate(each, 1)}
+    means: list[float] = torch.cat(errors, 1).mean(1).tolist()
+    return means[:-1], means[-1]
 
 
 def translations(
@@ -95,18 +100,16 @@ def translations(
 ) -> Result:
     """What a model makes of test images moved by more and more pixels, as ``translation`` gives it one by one.
 
-    accuracy_1, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly after a move to the right by so
-    many pixels; agreement_1, …: share answered as before it.
+    accuracy by step: share of ``limit`` test images, drawn once, 0 to 1, answered rightly after a move to the right by each
+    of ``steps`` pixels. agreement by step: share answered as before the move.
     """
     if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
         raise UserError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
     few = ctx.sample(limit)
-    found: dict[str, dict[str, float]] = {"accuracy": {}, "agreement": {}}
-    for step in sorted(steps):
-        one = translation(few, by=(0, step), unit="pixels", edge=edge).numbers
-        for metric, values in found.items():
-            values[f"{metric}_{step}"] = one[metric]
-    return Result(found["accuracy"] | found["agreement"])
+    each = {float(step): translation(few, by=(0, step), unit="pixels", edge=edge).numbers for step in sorted(steps)}
+    return Result(
+        curves={metric: {step: one[metric] for step, one in each.items()} for metric in ("accuracy", "agreement")}
+    )
 
 
 def shifts(

@@ -14,7 +14,7 @@ from torch import Tensor
 from vitpos.analysis import figures as draw
 from vitpos.cells import Cell
 from vitpos.evaluations.result import Result
-from vitpos.store import write_bytes, write_rows
+from vitpos.store import result_rows, write_bytes, write_rows
 
 Attacked = tuple[Cell, str, Result]  # a cell, the attack on it, what it found
 SHOWN = 8  # pictures in a strip
@@ -31,7 +31,7 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
     for cell, spec, answer in answers:
         fixed = name, cell.data, cell.model, cell.encoding, cell.seed, spec
         values = [dict(cell.swept).get(key, "") for key in swept]
-        rows += [(*fixed, *pair, *values) for pair in answer.numbers.items()]
+        rows += [(*fixed, *row, *values) for row in result_rows(answer)]
     cell, spec, answer = answers[-1]
     if answer.images:
         found, goal = (drawn(answer.images[which][:SHOWN]) for which in ("reconstruction", "target"))

@@ -1,8 +1,7 @@
-"""Curves: numbers against what an evaluation was asked with, and against what the names of its metrics end with."""
+"""Curves: those that an evaluation returns, and numbers against an option that it was evaluated with."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from matplotlib.figure import Figure
@@ -11,17 +10,18 @@ from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
 from vitpos.cells import Column, Table
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.result import Result
 from vitpos.report.groups import arranged, base, colours, legend, lines
 from vitpos.store import Folder
 from vitpos.summary import Row, summarise
 
 SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent
 SWEPT = ("accuracy", "consistency", "agreement")  # metrics that are drawn against an option
-AXES = {  # what the numbers in names of metrics are, by the option that gives them or by the metric; True: logarithmic
-    "factors": ("size, times that of training", True),
-    "steps": ("pixels moved", False),
-    "severities": ("severity", False),
-    "tokens": ("layer", False),
+AXES = {  # what x is in the curves of an evaluation; True: logarithmic
+    "resolutions": ("size, times that of training", True),
+    "translations": ("pixels moved", False),
+    "corruption": ("severity", False),
+    "translation": ("layer", False),
 }
 FEWEST = 3  # points of a curve
 LINES = "mean, and where there are several seeds a band of one standard deviation on either side."
@@ -64,45 +64,34 @@ def _drawn(folder: Folder, ways: Ways) -> list[dict[str, dict[str, draw.Points]]
 def _found(folder: Folder) -> dict[tuple[str, str, Axis], Ways]:
     """Where the numbers of all curves are stored: by evaluation, metric and axis."""
     found: dict[tuple[str, str, Axis], Ways] = {}
-    stored: dict[str, dict[str, None]] = {}  # spec → metrics
-    for _, run in folder.runs:
-        for spec, scores in run.scores.items():
-            stored.setdefault(spec, {}).update(dict.fromkeys(scores))
-    for spec, metrics in stored.items():
+    for spec, result in _stored(folder).items():
         (term,) = EVALUATIONS.parse(spec)
-        for metric in (metric for metric in SWEPT if metric in metrics):
+        for metric in (metric for metric in SWEPT if metric in result.numbers):
             for option, value in EVALUATIONS.filled(term).items():
                 if type(value) in (int, float) and option != "seed":
                     rest = Term(term.name, {key: other for key, other in term.options.items() if key != option})
                     ways = found.setdefault((term.name, metric, (option, False)), {})
                     ways.setdefault(str(rest), {})[value] = _column(spec, metric)
-        for stem, numbers in _series(metrics).items():
-            axis = _axis(term, stem, set(numbers))
-            ways = found.setdefault((term.name, stem.removesuffix(f"_{axis[0]}"), axis), {})
-            ways[spec] = {number: _column(spec, metric) for number, metric in numbers.items()}
+        for metric, curve in result.curves.items():
+            ways = found.setdefault((term.name, metric, AXES.get(term.name, ("x", False))), {})
+            ways[spec] = {x: _column(spec, metric, x) for x in curve}
     return found
 
 
-def _series(metrics: Mapping[str, None]) -> dict[str, dict[float, str]]:
-    """Metrics such as accuracy_0.5 and tokens_2, by what comes before the number and by the number."""
-    found: dict[str, dict[float, str]] = {}
-    for metric in metrics:
-        if matched := re.fullmatch(r"([a-z_]+)_(\d+(?:\.\d+)?)", metric):
-            found.setdefault(matched[1], {})[float(matched[2])] = metric
-    return found
+def _stored(folder: Folder) -> dict[str, Result]:
+    """All metrics and points of curves that any run has of each evaluation."""
+    stored: dict[str, Result] = {}
+    for _, run in folder.runs:
+        for spec, result in run.results.items():
+            union = stored.setdefault(spec, Result())
+            union.numbers.update(result.numbers)
+            for metric, curve in result.curves.items():
+                union.curves.setdefault(metric, {}).update(curve)
+    return stored
 
 
-def _axis(term: Term, stem: str, numbers: set[float]) -> Axis:
-    """What the numbers of a series are: the option that lists them, or else what the metric counts."""
-    listed = [
-        key for key, value in EVALUATIONS.filled(term).items() if isinstance(value, tuple) and set(value) == numbers
-    ]
-    key = listed[0] if listed else stem
-    return AXES.get(key, (key if listed else "number", False))
-
-
-def _column(spec: str, metric: str) -> Column:
-    return Column("", spec, metric, percent=metric.startswith(SHARES))
+def _column(spec: str, metric: str, x: float | None = None) -> Column:
+    return Column("", spec, metric, percent=metric.startswith(SHARES), x=x)
 
 
 def _points(row: Row, numbers: list[float]) -> draw.Points:

@@ -29,7 +29,7 @@ from vitpos.store import Folder, write_text
 from vitpos.summary import compared, labels, measured, seeds_of, shared, summarise
 
 CODE = re.compile(r"``(.+?)``")
-METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:\.\d+)?(?:, \w+)*(?:, …| and so on)?):(?= )")  # "area: the …"
+METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:, \w+)*(?: by \w+| and so on)?):(?= )")  # "area: the …"
 
 
 def write_report(folders: Iterable[Path], out: Path) -> Path:
@@ -99,7 +99,7 @@ def _others(folder: Folder) -> list[dict[str, Any]]:
         rows = summarise(folder, replace(table, columns=columns))
         rows = [row for row in rows if any(figure.values for figure in row.figures)]
         if rows:
-            metrics = [column.metric for column in columns]
+            metrics = [column.name for column in columns]
             names = [" · ".join(map(row.label, labels(rows))) for row in rows]
             figures = [row.figures for row in rows]
             down = len(metrics) > len(names)
@@ -122,7 +122,7 @@ def _column(column: Column) -> dict[str, str]:
     return {
         "heading": column.label + unit,
         "evaluation": column.evaluation,
-        "metric": column.metric,
+        "metric": column.name,
         "defined": EVALUATIONS.parse(column.evaluation)[0].name,
     }
 
@@ -143,7 +143,7 @@ def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
     experiment = folder.experiment
     asked = [column.evaluation for table in experiment.tables for column in table.columns]
     used: list[tuple[str, Catalog, Sequence[str]]] = [
-        ("Evaluations", EVALUATIONS, [*asked, *(spec for _, run in folder.runs for spec in run.scores)]),
+        ("Evaluations", EVALUATIONS, [*asked, *(spec for _, run in folder.runs for spec in run.results)]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),

@@ -23,13 +23,13 @@ def attacks(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
             strips: dict[str, np.ndarray] = {}
             reasons: dict[str, list[str]] = {}
             for name, run in runs.items():
-                images, reason = run.images(spec)
-                if reason:
-                    reasons.setdefault(reason, []).append(name)
-                if "reconstruction" in images:
-                    found, goal = (drawn(images[which][:SHOWN]) for which in ("reconstruction", "target"))
+                result = run.load_result(spec)
+                if result.reason:
+                    reasons.setdefault(result.reason, []).append(name)
+                if result.images:
+                    found, goal = (drawn(result.images[which][:SHOWN]) for which in ("reconstruction", "target"))
                     strips.setdefault("to be found", goal)
-                    near = nearness(run.scores.get(spec, {}), len(images["reconstruction"]))
+                    near = nearness(result.numbers, len(result.images["reconstruction"]))
                     strips[f"{name}, {near}"] = np.concatenate([found, difference(found, goal)])
             note = "In each row what was found, then how far it is from what was to be found." if strips else ""
             said = [f"Not {', '.join(names)}: {why}." for why, names in reasons.items()]
@@ -42,7 +42,7 @@ def films(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
     """How the first picture of each descent came about."""
     for spec in _asked(folder):
         for group, runs in first_runs(folder).items():
-            frames = {name: run.images(spec)[0].get("trajectory") for name, run in runs.items()}
+            frames = {name: run.load_result(spec).images.get("trajectory") for name, run in runs.items()}
             strips = {name: drawn(film[0]) for name, film in frames.items() if film is not None}
             if strips:
                 title = " · ".join(filter(None, (f"How it was found: {spec}", group)))
@@ -51,5 +51,5 @@ def films(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
 
 def _asked(folder: Folder) -> list[str]:
     """The attacks that were asked."""
-    every = dict.fromkeys(spec for _, run in folder.runs for spec in run.scores)
+    every = dict.fromkeys(spec for _, run in folder.runs for spec in run.results)
     return [spec for spec in every if EVALUATIONS.parse(spec)[0].name in ATTACKS]

@@ -134,10 +134,9 @@ def _confusions(folder: Folder) -> Iterator[Section]:
     """What is taken for what: a matrix per model and training set, mean over seeds."""
     found: dict[str, dict[str, list[np.ndarray]]] = {}  # data → model → a matrix per seed
     for cell, run in folder.runs:
-        if "confusion" in run.scores:
-            numbers = np.array(list(run.scores["confusion"].values()))
-            count = len(_data(cell.data).classes)
-            found.setdefault(cell.data, {}).setdefault(_model(cell), []).append(numbers.reshape(count, count))
+        if "confusion" in run.results:
+            matrix = run.load_result("confusion").arrays["confusion"].numpy()
+            found.setdefault(cell.data, {}).setdefault(_model(cell), []).append(matrix)
     for data, models in found.items():
         note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."
         means = {name: np.mean(matrices, 0) for name, matrices in models.items()}
