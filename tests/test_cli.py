@@ -72,7 +72,7 @@ def test_run_prints_a_table_and_writes_everything(finished):
         follow = by_protocol[encoding, "0", "jigsaw(grid=(7, 7), positions='follow')"]
         assert by_protocol[encoding, "0", "accuracy"] == follow
     for cell in (out / "cells").iterdir():
-        files = {"cell.json", "log.csv", "machine.json", "weights.safetensors", "scores.json"}
+        files = {"cell.json", "log.csv", "machine.json", "weights.safetensors", "scores.json", "tensors"}
         assert {path.name for path in cell.iterdir()} == files
 
 

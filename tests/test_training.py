@@ -10,6 +10,7 @@ from tests.evaluate import numbers_of
 from vitpos.data.base import load
 from vitpos.errors import UserError, WorkError
 from vitpos.models import MODELS
+from vitpos.models.base import Classifier
 from vitpos.training.fit import fit, parameter_groups
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
@@ -165,7 +166,7 @@ def test_repeated_images_are_drawn_so_often_and_their_copies_part():
     data = load("stripes")
     seen = []
 
-    class Watching(torch.nn.Module):
+    class Watching(Classifier):
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(2))

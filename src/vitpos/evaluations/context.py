@@ -9,9 +9,13 @@ from functools import cached_property
 from torch import Tensor
 
 from vitpos.data.base import Dataset
+from vitpos.errors import UserError
 from vitpos.evaluations.predict import Key, Transform, features_and_logits, predict_classes
-from vitpos.models.base import Classifier
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import grid_of
 from vitpos.training.recipe import Recipe
+
+Grid = tuple[int, int]  # rows, columns
 
 
 @dataclass(frozen=True)
@@ -61,3 +65,20 @@ class EvalContext:
     @cached_property
     def _unchanged(self) -> tuple[Tensor, Tensor]:
         return features_and_logits(self.model, self.data)
+
+
+def require_patches(model: Classifier, evaluation: str) -> PatchClassifier:
+    """The model, if it has patches; else a UserError that names the evaluation."""
+    if not isinstance(model, PatchClassifier):
+        raise UserError(f"evaluation {evaluation!r} is for models with patches; leave it out for this one")
+    return model
+
+
+def grid_for(ctx: EvalContext, grid: Grid | None, evaluation: str) -> tuple[Grid, Grid | None]:
+    """The grid to cut the test images by (by default the model's patches), and the grid of the model's patches, if any."""
+    height, width = ctx.data.test.images.shape[2:]
+    own = grid_of((height, width), ctx.model.patch) if isinstance(ctx.model, PatchClassifier) else None
+    chosen = grid or own
+    if chosen is None:
+        raise UserError(f"evaluation {evaluation!r} needs grid=(rows, columns) for a model without patches")
+    return chosen, own

@@ -42,7 +42,7 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     model = deepcopy(ctx.model).train()  # a copy: batch norms learn from every picture they see in training
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     places = {parameter for encoding in encodings for parameter in encoding.parameters()}
-    device = next(model.parameters()).device
+    device = model.device
     images = data.inputs(data.train.images[:batch].to(device))
     labels = data.train.labels[:batch].to(device)
     rivals = [model]

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from vitpos.data import SCENES
 from vitpos.data.scenes import IGNORED, SceneSet
 from vitpos.errors import UserError
-from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.context import EvalContext, require_patches
 from vitpos.evaluations.result import Result
-from vitpos.models.base import PatchClassifier
 from vitpos.patches import generator_of, split
 from vitpos.training.fit import optimizer_steps
 from vitpos.training.schedule import warmup_cosine
@@ -44,15 +43,13 @@ def dense(
     orders the scenes. With ``tuned`` the head and a copy of the model then learn together for as many epochs, at a
     hundredth of the rate, the model's drop-path and puzzle off.
     """
-    model, data = ctx.model, ctx.data
-    if not isinstance(model, PatchClassifier):
-        raise UserError("evaluation 'dense' is for models with patches; leave it out for this one")
+    model, data = require_patches(ctx.model, "dense"), ctx.data
     if epochs < 1:
         raise UserError(f"evaluation 'dense' got epochs={epochs}; train for 1 or more")
     made: SceneSet = SCENES.build(scenes, data.shape)
     train, test = made.train.first(len(data.train)), made.test.first(len(data.test))
     body = deepcopy(model).eval()
-    device = body.project.weight.device
+    device = body.device
 
     def tokens(images: Tensor) -> Tensor:
         """(B, N, D), of patches alone."""

@@ -6,8 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from vitpos.errors import UserError
-from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.context import EvalContext, grid_for
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
 from vitpos.models.base import PatchClassifier
@@ -33,10 +32,7 @@ def jigsaw(
     ``grid``: rows and columns of the cut; without it, the model's own patches.
     """
     model, data = ctx.model, ctx.data
-    own = model.positions(data.test.images[:1]).grid if isinstance(model, PatchClassifier) else None
-    grid = grid or own
-    if grid is None:
-        raise UserError("evaluation 'jigsaw' needs grid=(rows, columns) for a model without patches")
+    grid, own = grid_for(ctx, grid, "jigsaw")
     cells = grid[0] * grid[1]
     order = permutation(cells, seed=seed) if per == "set" else permutations(len(data.test), cells, seed=seed)
     finer = refine(order, grid, own) if own and positions == "follow" else None

@@ -39,9 +39,8 @@ def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, T
 
 def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
     """The test images as bytes, on the model's device, each batch with the index of its first."""
-    device = next(model.parameters(), torch.empty(0)).device
     for start in range(0, len(data.test), BATCH):
-        yield data.test.images[start : start + BATCH].to(device), start
+        yield data.test.images[start : start + BATCH].to(model.device), start
 
 
 def _forward(

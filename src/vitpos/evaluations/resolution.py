@@ -17,10 +17,10 @@ from vitpos.data.base import Dataset
 from vitpos.data.shapes import stretched
 from vitpos.encodings.tables import parse_how
 from vitpos.errors import UserError
-from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.context import EvalContext, require_patches
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.base import PatchClassifier
 from vitpos.patches import generator_of, grid_of
 from vitpos.positions import Positions
 from vitpos.training.fit import optimizer_steps
@@ -60,7 +60,7 @@ def resolution(
     a tenth of it.
     """
     data = ctx.data
-    model = _with_patches("resolution", ctx.model)
+    model = require_patches(ctx.model, "resolution")
     try:
         grid = grid_of(size, model.patch)
     except UserError:
@@ -101,7 +101,7 @@ def resolutions(
     under accuracy over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches),
     divided by its range, so that 1 means right at every size. worst: the lowest of them.
     """
-    model = _with_patches("resolutions", ctx.model)
+    model = require_patches(ctx.model, "resolutions")
     if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
         raise UserError(
             f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0, up to {LARGEST}"
@@ -127,12 +127,6 @@ def nearest(grid: Size, factor: float) -> Size:
     """The whole rows and columns nearest to so many times those of a grid; halves go up, and 1 is the least."""
     rows, columns = (max(1, math.floor(factor * side + 0.5 + 1e-9)) for side in grid)
     return rows, columns
-
-
-def _with_patches(name: str, model: Classifier) -> PatchClassifier:
-    if not isinstance(model, PatchClassifier):
-        raise UserError(f"evaluation {name!r} is for models with patches; leave it out for this one")
-    return model
 
 
 def _prepared(
@@ -169,7 +163,7 @@ def _tuned(
 ) -> PatchClassifier:
     """A copy of the model, trained at the new size for a while; its encoding learns ten times more slowly."""
     model = deepcopy(model).train()
-    device = model.project.weight.device
+    device = model.device
     places = set(model.encoding.parameters())
     others = [parameter for parameter in model.parameters() if parameter not in places]
     groups: list[dict[str, Any]] = [{"params": others}, {"params": list(places), "lr": rate / 10}]

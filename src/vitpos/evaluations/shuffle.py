@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.context import EvalContext, grid_for
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
 from vitpos.models.base import PatchClassifier
@@ -45,10 +45,7 @@ def shuffle(
     ``pixels`` also moves the pixels inside all cells, by one permutation for all: MJP's SPP with a ratio of 1.
     """
     model, data = ctx.model, ctx.data
-    own = model.positions(data.test.images[:1]).grid if isinstance(model, PatchClassifier) else None
-    grid = grid or own
-    if grid is None:
-        raise UserError("evaluation 'shuffle' needs grid=(rows, columns) for a model without patches")
+    grid, own = grid_for(ctx, grid, "shuffle")
     if not 0 <= ratio <= 1:
         raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a share from 0 to 1")
     can_be_told = isinstance(model, PatchClassifier) and model.encoding.can_be_told

@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
-from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.context import EvalContext, require_patches
 from vitpos.evaluations.result import Result
-from vitpos.models.base import PatchClassifier
 from vitpos.patches import split
 
 
@@ -19,15 +17,13 @@ def tokens(ctx: EvalContext) -> Result:
     distinct_before, distinct_after: patch embeddings per image that differ from each other, before and after the
     encoding added to them. Two count as one when no component differs by more than 1e-5 of the embeddings' spread.
     """
-    model, data = ctx.model, ctx.data
-    if not isinstance(model, PatchClassifier):
-        raise UserError("evaluation 'tokens' is for models with patches; leave it out for this one")
+    model, data = require_patches(ctx.model, "tokens"), ctx.data
     model.eval()
     direction = torch.randn(model.geometry.dim, generator=torch.Generator().manual_seed(0))
     sums = torch.zeros(3, dtype=torch.float64)
     with torch.inference_mode():
         for start in range(0, len(data.test), 500):
-            images = data.test.images[start : start + 500].to(model.project.weight.device)
+            images = data.test.images[start : start + 500].to(model.device)
             pixels = split(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
             x = model.patch_tokens(data.inputs(images))
             placed = model.encoding.embed(x, model.positions(images))

@@ -74,7 +74,7 @@ def _errors(
     edge: Literal["black", "wrap", "crop"],
 ) -> tuple[list[float], float]:
     """How far the tokens after each layer, and the first logits, are from those before the move; no layer: empty."""
-    device = model.project.weight.device
+    device = model.device
     errors: list[Tensor] = []
     for start in range(0, len(data.test), 100):
         images = data.test.images[start : start + 100].to(device)

@@ -24,6 +24,11 @@ class Classifier(nn.Module):
 
     head: nn.Module
 
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters(), torch.empty(0)).device
+
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """(B, D): what the head reads."""
         raise NotImplementedError

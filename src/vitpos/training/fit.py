@@ -55,7 +55,7 @@ def fit(
         done, tensors = resume
         load(tensors, model, optimizer)
     yield State(done, snapshot(model, optimizer), {})
-    device = next(model.parameters()).device
+    device = model.device
     augment, defend = augmenting(recipe.augment), defending(recipe.defence)
     count = len(data.train)
     for epoch in range(done, recipe.epochs):
