@@ -40,7 +40,12 @@ SPECS: dict[str, Patterns] = {
 }
 MODEL_OPTIONS: Patterns = []  # pattern of the old encoding spec -> an option that its model gets today
 PARAMETERS: Patterns = []  # names in state dicts
-METRICS: list[tuple[str, str, str, str]] = []  # old evaluation spec, old metric -> metric, x; the first match counts
+METRICS: list[tuple[str, str, str, str]] = [  # old evaluation spec, old metric -> metric, x; the first match counts
+    (r"^resolutions", r"^(accuracy)_([\d.]+)$", r"\1", r"\2"),
+    (r"^translations", r"^(accuracy|agreement)_(\d+)$", r"\1", r"\2"),
+    (r"^translation\b", r"^(tokens)_(\d+)$", r"\1", r"\2"),
+    (r"^corruption", r"^(error)_severity_(\d)$", r"\1", r"\2"),
+]
 INSPECT_KEYS: Patterns = []  # paths in inspect.json, joined by "/": "table/structure/nearby/p"
 INSPECT_VALUES: Patterns = []  # words in inspect.json
 EXPERIMENT_KEYS: Patterns = []  # keys of an experiment's TOML, "train.batch"; training options too
