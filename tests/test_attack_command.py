@@ -14,9 +14,9 @@ from rich.console import Console
 
 from tests.test_cli import vitpos
 from vitpos.attacks.pictures import own
-from vitpos.attacks.recovery import Recovery
 from vitpos.cli import tables
 from vitpos.data.base import load
+from vitpos.evaluations.result import Result
 from vitpos.inspection import subjects
 from vitpos.lab import runner
 from vitpos.lab.cell_models import build_model, load_models
@@ -49,12 +49,13 @@ def out(tmp_path_factory) -> Path:
 
 def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(out):
     runs = {cell.encoding: run for cell, run in Results.open(out).trained}
-    tensors, why = runs["learned"].load_images("projection(images=2)")
-    assert torch.equal(tensors["found"], tensors["goal"]) and tensors["goal"].shape == (2, 1, 28, 28) and not why
-    assert runs["learned"].scores["projection(images=2)"]["psnr_worst"] > 200
-    tensors, why = runs["rope"].load_images("projection(images=2)")
-    assert not tensors and "added to tokens" in why and runs["rope"].scores["projection(images=2)"] == {}
-    assert runs["rope"].load_images("matching(images=1, steps=3)")[0]["frames"].shape == (1, 9, 1, 28, 28)
+    found = runs["learned"].load_result("projection(images=2)")
+    assert torch.equal(found.images["reconstruction"], found.images["target"]) and not found.reason
+    assert found.images["target"].shape == (2, 1, 28, 28) and found.numbers["psnr_worst"] > 200
+    found = runs["rope"].load_result("projection(images=2)")
+    assert not found.images and "added to tokens" in found.reason and found.numbers == {}
+    found = runs["rope"].load_result("matching(images=1, steps=3)")
+    assert found.images["trajectory"].shape == (1, 9, 1, 28, 28)
     page = write_report([out], out / "report.html").read_text()
     assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
 
@@ -65,13 +66,13 @@ def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_y
         return [axes.get_title(loc="left") for figure in drawn for axes in figure.axes]
 
     (run,) = (run for cell, run in Results.open(out).trained if cell.encoding == "learned")
-    known = run.scores["projection(images=2)"]
+    known = run.results["projection(images=2)"].numbers
     near = f"PSNR {known['psnr']:.1f} dB (grey {known['psnr_grey']:.1f}), SSIM 1.00"
     assert names(out) == ["to be found", f"learned, mean of 2: {near}"]
     shutil.copytree(out, tmp_path / "cut")
     (file,) = (path for path in (tmp_path / "cut").glob("cells/*/scores.json") if "learned" in str(path))
     scores = json.loads(file.read_text())
-    scores["projection(images=2)"].pop("psnr")
+    scores["projection(images=2)"]["numbers"].pop("psnr")
     file.write_text(json.dumps(scores))
     assert names(tmp_path / "cut") == ["to be found", "learned, not measured yet"]
 
@@ -187,5 +188,5 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
     numbers = {f"metric_{number}": 123.4 for number in range(12)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "output", narrow)
-        tables.show_attacks([(cell, "projection", Recovery(numbers)) for cell in cells])
+        tables.show_attacks([(cell, "projection", Result(numbers)) for cell in cells])
     assert all(name in printed.getvalue() for name in numbers) and printed.getvalue().count("123.4") == 24

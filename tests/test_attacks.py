@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitpos.attacks import ATTACKS
+from tests.evaluate import evaluate
 from vitpos.attacks import april as april_form
 from vitpos.attacks import matching as matching_form
 from vitpos.attacks import projection as projection_form
@@ -17,10 +17,13 @@ from vitpos.attacks.victim import Case, Client, exact, share
 from vitpos.data.base import Dataset, Split
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.context import EvalContext
 from vitpos.models import MODELS
 from vitpos.models.attention import double_backward_attention
 from vitpos.patches import join, rearrange, split
 from vitpos.positions import Positions
+from vitpos.training.recipe import Recipe
 
 IMAGE = (3, 12, 20)  # neither square
 PATCH = (4, 5)
@@ -93,22 +96,22 @@ def test_every_equation_holds_for_the_true_gradients_at_tokens(encoding, hidden)
 @pytest.mark.parametrize("spec", [PLAIN, "vit(patch=(4, 5), dim=32, depth=3, heads=2, pool='mean', registers=1)"])
 @pytest.mark.parametrize("encoding", LEAKS)
 def test_pixels_come_back_from_an_unmodified_model(spec, encoding):
-    found = ATTACKS.build("projection(images=3)", victim(encoding, spec), pictures()).numbers
+    found = evaluate("projection(images=3)", victim(encoding, spec), pictures()).numbers
     assert found["psnr_worst"] > 200 and found["equations"] == found["rank"] == 12
-    single = ATTACKS.build("projection(images=3, precision='float32')", victim(encoding, spec), pictures()).numbers
+    single = evaluate("projection(images=3, precision='float32')", victim(encoding, spec), pictures()).numbers
     assert single["psnr_worst"] > 50
 
 
 def test_a_norm_after_the_projection_is_in_the_way():
     model = victim("learned", "swin(patch=4, dim=32, depths=(2,), heads=(2,), window=2, drop_path=0.0)", (3, 8, 16))
-    assert "as a norm" in ATTACKS.build("projection(images=2)", model, pictures(2, (3, 8, 16))).why
+    assert "as a norm" in evaluate("projection(images=2)", model, pictures(2, (3, 8, 16))).reason
 
 
 @pytest.mark.parametrize("encoding", KEEPS)
 def test_what_trains_nothing_that_is_added_to_tokens_has_no_closed_form(encoding):
     for attack, spec in (("projection", PLAIN), ("april", BARE)):
-        answer = ATTACKS.build(f"{attack}(images=1)", victim(encoding, spec), pictures())
-        assert answer.numbers == {} and answer.found is None and "added to tokens" in answer.why
+        answer = evaluate(f"{attack}(images=1)", victim(encoding, spec), pictures())
+        assert answer.numbers == {} and not answer.images and "added to tokens" in answer.reason
 
 
 def test_without_positions_pictures_with_the_same_patches_share_one_gradient():
@@ -121,20 +124,20 @@ def test_without_positions_pictures_with_the_same_patches_share_one_gradient():
 
 
 def test_tables_of_rows_and_columns_give_sums_alone():
-    answer = ATTACKS.build("projection(images=3)", victim("factorized"), pictures()).numbers
+    answer = evaluate("projection(images=3)", victim("factorized"), pictures()).numbers
     assert answer["equations"] == answer["rank"] == 3 + 4 - 1 and answer["psnr"] < 30
     assert answer["condition"] < 1e12, "what is found is divided by nothing that is rounding"
 
 
 @pytest.mark.parametrize("encoding", [*LEAKS[:3], "learned + rope", "learned + sape2"])
 def test_aprils_form_finds_all_pixels_where_a_patch_has_fewer_than_there_are_channels(encoding):
-    found = ATTACKS.build("april(images=3)", victim(encoding, BARE), pictures()).numbers
+    found = evaluate("april(images=3)", victim(encoding, BARE), pictures()).numbers
     assert found["psnr_worst"] > 120 and found["rank"] == 12 + 3
 
 
 def test_aprils_form_stops_at_the_projection_of_patches_with_more_pixels():
     model, data = victim("learned", BARE.replace("dim=64", "dim=32")), pictures(1)
-    (case,) = Client(model, data, 1).cases()
+    (case,) = Client(EvalContext(model, data), 1).cases()
     answer = april_form.compared(exact(model), case, april_form.invert(exact(model), case))
     found = answer.inputs
     weight = exact(model).project.weight.detach()
@@ -154,22 +157,22 @@ def test_aprils_form_stops_at_the_projection_of_patches_with_more_pixels():
     ],
 )
 def test_aprils_form_says_why_it_does_not_apply(spec, encoding, reason):
-    assert reason in ATTACKS.build("april(images=1)", victim(encoding, spec), pictures()).why
+    assert reason in evaluate("april(images=1)", victim(encoding, spec), pictures()).reason
 
 
 def test_a_convolution_before_the_first_block_is_the_reason_where_it_is():
-    answer = ATTACKS.build("projection(images=1)", victim("cpe(blocks=(0,))"), pictures())
-    assert "depends on the tokens" in answer.why and not answer.numbers
+    answer = evaluate("projection(images=1)", victim("cpe(blocks=(0,))"), pictures())
+    assert "depends on the tokens" in answer.reason and not answer.numbers
 
 
 def test_a_model_without_patches_has_no_projection():
-    assert "no projection" in ATTACKS.build("projection(images=1)", victim("none", "cnn"), pictures()).why
+    assert "no projection" in evaluate("projection(images=1)", victim("none", "cnn"), pictures()).reason
 
 
 def masked(attacker, setting="b", encoding="learned + mjp", **options):
     more = "".join(f", {key}={value!r}" for key, value in options.items())
     spec = f"projection(images=3, setting={setting!r}, attacker={attacker!r}{more})"
-    return ATTACKS.build(spec, victim(encoding), pictures()).numbers
+    return evaluate(spec, victim(encoding), pictures()).numbers
 
 
 def test_a_shared_unknown_vector_at_gradient_time_is_what_protects():
@@ -191,14 +194,14 @@ def test_the_gradient_gives_the_mask_away():
     for encoding in ("learned + mjp", "fourier(hidden=128) + mjp"):
         model = victim(encoding)
         for precision in ("float64", "float32"):
-            for case in Client(model, pictures(), 3, "b", 0.5, precision=precision).cases():
+            for case in Client(EvalContext(model, pictures()), 3, "b", 0.5, precision=precision).cases():
                 seen = projection_form.assumed(exact(model), case, "unknown")
                 assert torch.equal(seen.known, case.positions.known) and not seen.known.all()
 
 
 def test_what_equations_leave_of_the_gradient_shows_where_the_answer_is_exact():
     model = exact(victim("learned + mjp"))
-    for case in Client(model, pictures(), 3, "b", 0.5).cases():
+    for case in Client(EvalContext(model, pictures()), 3, "b", 0.5).cases():
         gradients, pos = projection_form.as_seen(model, case, "residual")
         told = projection_form.told_apart(model, gradients, pos)
         basis = unseen(told, gradients["project.weight"], 1e-16)
@@ -242,7 +245,7 @@ def test_whoever_knows_of_the_noise_does_not_divide_by_it():
     x = random(12, 5)
     noisy = at_tokens + 1e-4 * random(12, 32), at_tokens.mT @ x + 1e-4 * random(32, 5)
     case = Case(torch.zeros(1, dtype=torch.float64), *[None] * 4)
-    (told,) = Client(victim("learned"), pictures(), 1, defence="clip + noise(scale=0.0001)").cases()
+    (told,) = Client(EvalContext(victim("learned"), pictures()), 1, defence="clip + noise(scale=0.0001)").cases()
     wise, simple = ((projection_form.solve(*noisy, case, noise)[0] - x).norm() for noise in (told.noise, 0.0))
     assert told.noise == 1e-4 and wise < 1.1 * x.norm() and wise < 0.8 * simple
 
@@ -253,7 +256,7 @@ def test_whoever_knows_of_the_noise_does_not_divide_by_it():
 )
 def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_left(encoding, setting, attacker, share):
     model = exact(victim(encoding))
-    (case,) = Client(model, pictures(), 1, setting, 0.5, defence=f"prune(share={share})").cases()
+    (case,) = Client(EvalContext(model, pictures()), 1, setting, 0.5, defence=f"prune(share={share})").cases()
     wise, simple = (
         (projection_form.invert(model, c, attacker).inputs - case.inputs).norm()
         for c in (case, replace(case, pruned=False))
@@ -264,7 +267,7 @@ def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_lef
 def test_noise_on_what_was_pruned_does_not_make_an_attacker_forget_the_pruning():
     def rank(defence):
         spec = f"projection(images=3, defence='{defence}')"
-        return ATTACKS.build(spec, victim("learned"), pictures()).numbers["rank"]
+        return evaluate(spec, victim("learned"), pictures()).numbers["rank"]
 
     pruned, after = rank("prune(share=0.7)"), rank("prune(share=0.7) + noise(scale=1e-09)")
     assert after == pytest.approx(pruned, abs=0.5) and pruned < rank("noise(scale=1e-09)")
@@ -274,7 +277,7 @@ def test_noise_on_what_was_pruned_does_not_make_an_attacker_forget_the_pruning()
 def test_clipping_alone_hides_nothing(encoding):
     model = exact(victim(encoding))
     plain, clipped = (
-        ATTACKS.build(
+        evaluate(
             "projection(images=2)" if not norm else f"projection(images=2, defence='clip(norm={norm})')",
             model,
             pictures(),
@@ -286,11 +289,11 @@ def test_clipping_alone_hides_nothing(encoding):
 
 def test_settings_b_and_c_differ_by_what_is_to_be_found():
     model, data = victim("learned"), pictures()
-    same, other = ([*Client(model, data, 3, setting, 0.9).cases()] for setting in "bc")
+    same, other = ([*Client(EvalContext(model, data), 3, setting, 0.9).cases()] for setting in "bc")
     for b, c in zip(same, other, strict=True):
         assert torch.equal(b.inputs, c.inputs) and torch.equal(b.goal, b.inputs) and not torch.equal(c.goal, c.inputs)
-    kept = ATTACKS.build("projection(images=3, setting='b', ratio=0.9)", model, data).numbers
-    lost = ATTACKS.build("projection(images=3, setting='c', ratio=0.9)", model, data).numbers
+    kept = evaluate("projection(images=3, setting='b', ratio=0.9)", model, data).numbers
+    lost = evaluate("projection(images=3, setting='c', ratio=0.9)", model, data).numbers
     assert kept["psnr_worst"] > 200 > 40 > lost["psnr"]
 
 
@@ -304,11 +307,11 @@ def test_the_penalty_of_hidden_places_misleads_nobody():
 
 def test_a_guess_is_told_as_such():
     assert masked("unknown", "a")["guess"] == 0 and masked("unknown", ratio=0.5)["guess"] == 1
-    assert ATTACKS.build("projection(images=2)", victim("factorized"), pictures()).numbers["guess"] == 1
+    assert evaluate("projection(images=2)", victim("factorized"), pictures()).numbers["guess"] == 1
     narrow = victim("learned", "vit(patch=(4, 5), dim=8, depth=2, heads=2)")
-    assert ATTACKS.build("projection(images=2)", narrow, pictures()).numbers["guess"] == 1, "more places than channels"
-    hidden = ATTACKS.build("projection(images=1, setting='b', attacker='mask')", victim("rope + mjp"), pictures())
-    assert "added to tokens" in hidden.why and not hidden.numbers, "the sum of the hidden ones tells none of them"
+    assert evaluate("projection(images=2)", narrow, pictures()).numbers["guess"] == 1, "more places than channels"
+    hidden = evaluate("projection(images=1, setting='b', attacker='mask')", victim("rope + mjp"), pictures())
+    assert "added to tokens" in hidden.reason and not hidden.numbers, "the sum of the hidden ones tells none of them"
 
 
 def test_what_single_precision_cannot_tell_from_zero_is_not_divided_by():
@@ -327,11 +330,11 @@ def test_what_rounding_leaves_of_a_missing_direction_is_not_divided_by():
 
 def test_shares_of_labels_are_means_and_perfect_pictures_have_a_number():
     data = pictures(5)
-    shared = ATTACKS.build("matching(images=5, steps=1, defence='noise(scale=1.0)', seed=3)", victim("learned"), data)
+    shared = evaluate("matching(images=5, steps=1, defence='noise(scale=1.0)', seed=3)", victim("learned"), data)
     assert 0 < shared.numbers["label"] < 1 and (5 * shared.numbers["label"]) % 1 == pytest.approx(0)
     black = Split(torch.zeros(1, *IMAGE, dtype=torch.uint8), torch.tensor([0]))
     dark = Dataset(black, black, data.classes, data.mean, data.std)
-    perfect = ATTACKS.build("projection(images=1)", victim("learned"), dark)
+    perfect = evaluate("projection(images=1)", victim("learned"), dark)
     assert 200 < perfect.numbers["psnr"] <= 320
 
 
@@ -359,7 +362,7 @@ def test_a_gradient_of_several_pictures_is_refused():
 def test_what_cannot_be_is_refused(spec, message):
     model = victim("none", "cnn") if "setting" in spec else victim("learned")
     with pytest.raises(UserError, match=message):
-        ATTACKS.build(spec, model, pictures())
+        evaluate(spec, model, pictures())
 
 
 SMALL = "vit(patch=4, dim=32, depth=1, heads=2, init='xavier', pool='mean')"
@@ -374,15 +377,15 @@ def test_a_matched_gradient_brings_the_picture_back(loss):
     model, data = small()
     rate = 0.1 if loss == "cosine" else 0.3
     spec = f"matching(loss={loss!r}, rate={rate}, tv=0.0, images=1, steps="
-    short, long = (ATTACKS.build(f"{spec}{steps})", model, data) for steps in (1, 400))
+    short, long = (evaluate(f"{spec}{steps})", model, data) for steps in (1, 400))
     assert long.numbers["distance"] < 0.05 * short.numbers["distance"]
     assert long.numbers["psnr"] > short.numbers["psnr"] + 3
-    assert long.frames.shape[:3] == (1, 9, 1) and long.numbers["label"] == 1
+    assert long.images["trajectory"].shape[:3] == (1, 9, 1) and long.numbers["label"] == 1
 
 
 def test_what_position_gives_away_can_be_left_out():
     model, data = small()
-    (case,) = Client(exact(model), data, 1).cases()
+    (case,) = Client(EvalContext(exact(model), data), 1).cases()
     other = {name: g + 1 if name.startswith("encoding.") else g for name, g in case.gradients.items()}
     for alpha, moved in ((0.0, False), (1.0, True), (None, True)):
         descent = Descent(exact(model), case.gradients, case.label, None, "cosine", alpha, 0.0, 0.0)
@@ -392,9 +395,9 @@ def test_what_position_gives_away_can_be_left_out():
 
 def test_numbers_that_were_left_out_are_not_compared():
     model, data = small()
-    (case,) = Client(exact(model), data, 1).cases()
-    (pruned,) = Client(exact(model), data, 1, defence="prune(share=0.9)").cases()
-    (noisy,) = Client(exact(model), data, 1, defence="prune(share=0.9) + noise(scale=1e-09)").cases()
+    (case,) = Client(EvalContext(exact(model), data), 1).cases()
+    (pruned,) = Client(EvalContext(exact(model), data), 1, defence="prune(share=0.9)").cases()
+    (noisy,) = Client(EvalContext(exact(model), data), 1, defence="prune(share=0.9) + noise(scale=1e-09)").cases()
     for shared in (pruned, noisy):
         for floor, found in ((shared.floor, 0.0), (None, 0.01)):
             descent = Descent(exact(model), shared.gradients, case.label, None, "l2", 1.0, 0.0, 0.0, floor)
@@ -407,8 +410,8 @@ def test_numbers_that_were_left_out_are_not_compared():
 )
 def test_descents_go_through_every_encoding(encoding):
     model, data = small(encoding)
-    found = ATTACKS.build("matching(images=1, steps=2, precision='float64')", model, data)
-    assert found.numbers["steps"] == 2 and found.found.isfinite().all()
+    found = evaluate("matching(images=1, steps=2, precision='float64')", model, data)
+    assert found.numbers["steps"] == 2 and found.images["reconstruction"].isfinite().all()
 
 
 def test_alike_gradients_are_at_no_distance_even_in_single_precision():
@@ -421,10 +424,10 @@ def test_alike_gradients_are_at_no_distance_even_in_single_precision():
 def test_where_everything_is_hidden_the_closed_form_says_so_and_no_number_is_missing():
     model = victim("learned + mjp")
     for attacker in ("naive", "unknown", "mask", "residual"):
-        found = ATTACKS.build(f"projection(images=1, setting='b', ratio=1.0, attacker='{attacker}')", model, pictures())
-        assert found.why and not found.numbers, attacker
+        found = evaluate(f"projection(images=1, setting='b', ratio=1.0, attacker='{attacker}')", model, pictures())
+        assert found.reason and not found.numbers, attacker
     small_model, data = small("learned + mjp")
-    found = ATTACKS.build("matching(images=1, steps=1, setting='b', ratio=1.0)", small_model, data)
+    found = evaluate("matching(images=1, steps=1, setting='b', ratio=1.0)", small_model, data)
     assert "psnr_shown" not in found.numbers and all(map(math.isfinite, found.numbers.values()))
 
 
@@ -434,9 +437,7 @@ def test_the_picture_as_it_was_is_smooth_across_the_borders_of_hidden_patches():
     smooth = (127 + 120 * wave.sin())[None, None].expand(3, data.shape[0], -1, -1).to(torch.uint8)
     data = replace(data, test=Split(smooth, data.test.labels))
     b, c = (
-        ATTACKS.build(
-            f"projection(images=3, setting='{s}', ratio=0.5, attacker='residual')", victim("learned + mjp"), data
-        )
+        evaluate(f"projection(images=3, setting='{s}', ratio=0.5, attacker='residual')", victim("learned + mjp"), data)
         for s in "bc"
     )
     assert c.numbers["psnr"] > b.numbers["psnr"] + 1
@@ -444,22 +445,20 @@ def test_the_picture_as_it_was_is_smooth_across_the_borders_of_hidden_patches():
 
 def test_a_descent_from_the_closed_form_stays_there():
     model, data = small()
-    found = ATTACKS.build("matching(images=1, steps=20, start='projection', tv=0.0)", model, data).numbers
+    found = evaluate("matching(images=1, steps=20, start='projection', tv=0.0)", model, data).numbers
     assert found["psnr"] > 60 and found["closed"] == 1
 
 
 def test_a_descent_begins_from_noise_where_there_is_no_closed_form():
     rope, data = small("rope")
     spec = "matching(images=1, steps=3, start=%r)"
-    one, other = (ATTACKS.build(spec % start, rope, data) for start in ("projection", "noise"))
+    one, other = (evaluate(spec % start, rope, data) for start in ("projection", "noise"))
     assert one.numbers == other.numbers and one.numbers["closed"] == 0
 
 
 def test_a_descent_that_no_longer_falls_ends_early():
     model, data = small()
-    found = ATTACKS.build(
-        "matching(images=1, steps=300, start='projection', patience=5, precision='float64')", model, data
-    )
+    found = evaluate("matching(images=1, steps=300, start='projection', patience=5, precision='float64')", model, data)
     assert found.numbers["steps"] < 300
 
 
@@ -484,3 +483,12 @@ def test_the_gradient_of_the_distance_is_that_of_differences():
 
     with double_backward_attention():
         assert torch.autograd.gradcheck(total, x, atol=1e-6)
+
+
+def test_a_context_gives_the_defence_of_training_and_reports_progress():
+    fractions = []
+    spec = "matching(images=2, steps=3, restarts=2, defence={})"
+    ctx = EvalContext(victim("learned"), pictures(), Recipe(defence="noise(scale=0.5)"), fractions.append)
+    trained, named, plain = (EVALUATIONS.build(spec.format(x), ctx).numbers for x in (None, "'noise(scale=0.5)'", "''"))
+    assert trained == named != plain
+    assert fractions[:12] == pytest.approx([n / 12 for n in range(1, 13)])

@@ -64,7 +64,7 @@ def test_run_prints_a_table_and_writes_everything(finished):
     assert done.returncode == 0, done.stderr
     assert "±" in done.stdout and "(70.90)" in done.stdout
     found = rows(out)
-    assert list(found[0]) == ["experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value"]
+    assert list(found[0]) == ["experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "x", "value"]
     accuracies = [row for row in found if row["metric"] == "accuracy"]
     assert len(accuracies) == 2 * 2 * 2 and all(0 <= float(row["value"]) <= 1 for row in accuracies)
     by_protocol = {(r["encoding"], r["seed"], r["evaluation"]): r["value"] for r in accuracies}
@@ -79,6 +79,7 @@ def test_run_prints_a_table_and_writes_everything(finished):
             "test_samples.safetensors",
             "weights.safetensors",
             "scores.json",
+            "tensors",
         }
         table = {"position_table.safetensors"} if "learned" in cell.name else set()
         assert {path.name for path in cell.iterdir()} == files | table

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from tests.evaluate import evaluate, numbers_of
 from tests.references import peer
 from vitpos.data.base import Dataset, Split
 from vitpos.data.corruptions import CORRUPTIONS, PARAMETERS, corrupt
@@ -20,7 +21,6 @@ from vitpos.data.corruptions.glass import copied
 from vitpos.data.corruptions.weather import plasma
 from vitpos.data.pictures import Pictures
 from vitpos.errors import UserError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.corruption import ALEXNET
 from vitpos.models.base import Classifier
 
@@ -308,19 +308,20 @@ def dark_and_bright(count=40):
 
 def test_errors_are_means_over_severities_and_kinds():
     asked = "corruption(kinds=('brightness', 'contrast', 'frost'))"
-    found = EVALUATIONS.build(asked, Brightness(), dark_and_bright())
+    result = evaluate(asked, Brightness(), dark_and_bright())
+    found, curve = result.numbers, result.curves["error"]
     # 100 + 25.5 s is above 0.6 · 255 = 153 from severity 3 on, and then half of the pictures are taken wrongly
     assert found["clean_error"] == 0 and math.isclose(found["error_brightness"], 0.3)
     assert found["error_contrast"] == 0
     assert math.isclose(found["error"], (0.3 + found["error_frost"]) / 3)
-    assert math.isclose(sum(found[f"error_severity_{s}"] for s in range(1, 6)) / 5, found["error"])
+    assert math.isclose(sum(curve.values()) / 5, found["error"]) and list(curve) == [1, 2, 3, 4, 5]
     assert math.isclose(found["error_without_frost"], 0.15)
     assert math.isclose(found["mce"], 0.3 / 0.5646 / 2)
     assert math.isclose(found["relative_mce"], 0.3 / (0.5646 - 0.435) / 2)
 
 
 def test_without_a_choice_all_fifteen_kinds_are_made():
-    found = EVALUATIONS.build("corruption(severities=(1,))", Brightness(), dark_and_bright(4))
+    found = numbers_of("corruption(severities=(1,))", Brightness(), dark_and_bright(4))
     kinds = {name.removeprefix("error_") for name in found} & set(CORRUPTIONS)
     assert kinds == set(CORRUPTIONS) == set(ALEXNET) == set(PARAMETERS["imagenet"]) == set(PARAMETERS["cifar"])
     assert len(kinds) == 15
@@ -328,15 +329,15 @@ def test_without_a_choice_all_fifteen_kinds_are_made():
 
 def test_normalised_errors_are_given_only_where_they_mean_something():
     for options in ("parameters='cifar'", "severities=(1, 2)"):
-        found = EVALUATIONS.build(f"corruption(kinds=('fog', 'contrast'), {options})", Brightness(), dark_and_bright())
+        found = numbers_of(f"corruption(kinds=('fog', 'contrast'), {options})", Brightness(), dark_and_bright())
         assert not {"mce", "relative_mce"} & set(found) and "error_without_frost" in found
-    alone = EVALUATIONS.build("corruption(kinds=('frost',))", Brightness(), dark_and_bright())
+    alone = numbers_of("corruption(kinds=('frost',))", Brightness(), dark_and_bright())
     assert not {"mce", "relative_mce", "error_without_frost"} & set(alone) and alone["error"] == alone["error_frost"]
 
 
 def test_a_limit_takes_some_images_of_all_classes_and_says_the_same_again():
     asked = "corruption(kinds=('brightness',), severities=(5,), limit=20)"
-    first, again = (EVALUATIONS.build(asked, Brightness(), dark_and_bright()) for _ in range(2))
+    first, again = (numbers_of(asked, Brightness(), dark_and_bright()) for _ in range(2))
     dark = dark_and_bright().some(20).test.labels == 0  # which are taken for bright ones
     assert first == again and first["error"] == dark.double().mean().item() and dark.any() and not dark.all()
 
@@ -344,7 +345,7 @@ def test_a_limit_takes_some_images_of_all_classes_and_says_the_same_again():
 @pytest.mark.parametrize("wrong", ["kinds=('rain',)", "kinds=()", "severities=(0,)", "severities=(1, 1)"])
 def test_wrong_options_are_named(wrong):
     with pytest.raises(UserError, match="corruption"):
-        EVALUATIONS.build(f"corruption({wrong})", Brightness(), dark_and_bright())
+        numbers_of(f"corruption({wrong})", Brightness(), dark_and_bright())
 
 
 class Read(Pictures):
@@ -367,7 +368,7 @@ def test_errors_are_those_of_each_kind_by_itself_and_pictures_in_files_are_read_
     images = few.test.images[:]
     Read.seen.clear()
     kinds, severities = ("shot_noise", "fog", "elastic_transform", "brightness"), (2, 5)
-    found = EVALUATIONS.build(f"corruption({kinds=}, {severities=}, limit=130, seed=3)", Brightness(), data)
+    found = numbers_of(f"corruption({kinds=}, {severities=}, limit=130, seed=3)", Brightness(), data)
     for kind in kinds:
         bright = [data.inputs(corrupt(images, kind, s, seed=3)).mean((1, 2, 3)) > 0.6 for s in severities]
         expected = sum((b.long() != few.test.labels).double().mean().item() for b in bright) / 2

@@ -5,11 +5,11 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.evaluate import numbers_of
 from vitpos.data import SCENES
 from vitpos.data.base import Dataset, Split, load
 from vitpos.data.scenes import IGNORED
 from vitpos.errors import UserError, WorkError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.dense import measured, patch_classes
 from vitpos.models import MODELS
 from vitpos.models.base import PatchClassifier
@@ -64,7 +64,7 @@ def test_a_head_on_patches_tells_what_each_patch_shows(columns, mode, channels, 
     spec = save(folder, images, masks, mode)
     data = blank((channels, 8, 12))
     asked = f"dense(scenes={spec!r}, epochs=60, tuned={tuned})"
-    numbers = EVALUATIONS.build(asked, Through(data.shape, (4, 4)), data)
+    numbers = numbers_of(asked, Through(data.shape, (4, 4)), data)
     commonest = max((masks[4::5, ::4, ::4] == c).mean() for c in range(3))
     assert numbers == {"miou": 1, "mean_accuracy": 1, "accuracy": 1, "commonest": pytest.approx(commonest)}
 
@@ -77,7 +77,7 @@ def test_pixels_without_a_class_do_not_count(columns):
     masks[:, 4:, :2] = IGNORED  # half of another patch: the other half decides
     data = blank((1, 8, 12))
     asked = f"dense(scenes={save(folder, images, masks)!r}, epochs=60)"
-    assert EVALUATIONS.build(asked, Through(data.shape, (4, 4)), data)["accuracy"] == 1
+    assert numbers_of(asked, Through(data.shape, (4, 4)), data)["accuracy"] == 1
 
 
 def test_a_patch_has_the_class_of_most_of_its_pixels():
@@ -123,11 +123,11 @@ def test_the_model_and_the_random_numbers_stay_as_they_are():
     expected = torch.rand(1)
     torch.manual_seed(3)
     asked = 'dense(scenes="digits(count=80)", tuned=True, epochs=1)'
-    first = EVALUATIONS.build(asked, model, data)
+    first = numbers_of(asked, model, data)
     assert torch.equal(torch.rand(1), expected) and model.training and model.blocks[0].training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert first == EVALUATIONS.build(asked, model, data), "and so does the answer"
+    assert first == numbers_of(asked, model, data), "and so does the answer"
 
 
 @pytest.mark.parametrize(("encoding", "accuracy"), [("none", 1 / 3), ("learned", 1)])
@@ -138,14 +138,14 @@ def test_where_only_the_place_tells_the_class_tokens_that_were_told_it_know_it(t
     data = blank((1, 16, 24))
     model = MODELS.build("vit(patch=8, dim=32, depth=2, heads=2)", data.shape, 2, encoding)
     spec = save(tmp_path, np.zeros((40, 16, 24)), masks)
-    assert EVALUATIONS.build(f"dense(scenes={spec!r}, epochs=40)", model, data)["accuracy"] == pytest.approx(accuracy)
+    assert numbers_of(f"dense(scenes={spec!r}, epochs=40)", model, data)["accuracy"] == pytest.approx(accuracy)
 
 
 def test_digits_are_told_better_than_by_a_constant_answer_and_better_still_when_tuned():
     data = load("mnist(limit=400)")
     torch.manual_seed(0)
     model = MODELS.build("vit(dim=32, depth=1, heads=2, init='xavier')", data.shape, 10, "learned")
-    frozen, tuned = (EVALUATIONS.build(f"dense(tuned={tuned}, epochs=5)", model, data) for tuned in (False, True))
+    frozen, tuned = (numbers_of(f"dense(tuned={tuned}, epochs=5)", model, data) for tuned in (False, True))
     assert frozen["commonest"] == tuned["commonest"] < frozen["accuracy"] < tuned["accuracy"]
     assert frozen["miou"] < tuned["miou"]
 
@@ -205,4 +205,4 @@ def test_a_file_that_cannot_be_read_is_named(columns):
 def test_a_question_that_a_model_cannot_answer_is_refused(model, asked, message):
     data = load("mnist(limit=8)")
     with pytest.raises(UserError, match=message):
-        EVALUATIONS.build(asked, MODELS.build(model, data.shape, 10, "none"), data)
+        numbers_of(asked, MODELS.build(model, data.shape, 10, "none"), data)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from tests.evaluate import numbers_of
 from vitpos.data.base import Dataset, Split
-from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.predict import predict
+from vitpos.evaluations.predict import features_and_logits
 from vitpos.models.base import Classifier
 
 CARD = torch.device("meta")  # stands for a graphics card
@@ -70,12 +70,12 @@ class Pixels(Classifier):
 )
 def test_an_evaluation_says_the_same_on_another_device_and_leaves_nothing_behind(spec):
     with Card():
-        found = EVALUATIONS.build(spec, Pixels(There), DATA)
-    assert found == EVALUATIONS.build(spec, Pixels(torch.Tensor), DATA)
+        found = numbers_of(spec, Pixels(There), DATA)
+    assert found == numbers_of(spec, Pixels(torch.Tensor), DATA)
 
 
 def test_pictures_are_changed_on_the_device_of_the_model():
     seen = []
     with Card():
-        predict(Pixels(There), DATA, lambda images, start: (seen.append(type(images)) or images, None))
+        features_and_logits(Pixels(There), DATA, lambda images, start: (seen.append(type(images)) or images, None))
     assert seen == [There]

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.evaluate import evaluate, numbers_of
 from vitpos.data.base import Dataset, Split, load
 from vitpos.data.shapes import stretched
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.layers import relative_error
-from vitpos.evaluations.predict import predict, remembering
 from vitpos.evaluations.resolution import nearest
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
@@ -40,12 +41,11 @@ def small(labels, wrong) -> Dataset:
 
 def test_accuracy_pairs_and_confusion_count_right():
     data = small([0, 0, 1, 1, 2, 2, 2, 2], [0, 1, 0, 0, 0, 0, 0, 1])
-    assert EVALUATIONS.build("accuracy", Oracle(), data) == {"accuracy": 6 / 8}
-    confusion = EVALUATIONS.build("confusion", Oracle(), data)
-    assert confusion["a as b"] == 0.5 and confusion["c as a"] == 0.25 and confusion["b as b"] == 1
-    assert len(confusion) == 9
-    assert EVALUATIONS.build("pairs(classes=(0, 1))", Oracle(), data) == {"all_classes": 3 / 4, "two_logits": 3 / 4}
-    assert EVALUATIONS.build("pairs(classes=(0, 2))", Oracle(), data)["all_classes"] == 4 / 6
+    assert numbers_of("accuracy", Oracle(), data) == {"accuracy": 6 / 8}
+    confusion = evaluate("confusion", Oracle(), data).arrays["confusion"]
+    assert confusion.tolist() == [[0.5, 0.5, 0], [0, 1, 0], [0.25, 0, 0.75]]
+    assert numbers_of("pairs(classes=(0, 1))", Oracle(), data) == {"all_classes": 3 / 4, "two_logits": 3 / 4}
+    assert numbers_of("pairs(classes=(0, 2))", Oracle(), data)["all_classes"] == 4 / 6
 
 
 def trained_like(encoding, spec="attention"):
@@ -66,14 +66,14 @@ def test_positions_that_follow_give_every_answer_of_the_normal_picture(spec, enc
     data = load("mnist")
     few = Dataset(data.train, data.test.first(200), data.classes, data.mean, data.std)
     follow = f"jigsaw(grid=(7, 7), per='{per}')"
-    assert EVALUATIONS.build(follow, trained_like(encoding, spec), few)["agreement"] == 1
+    assert numbers_of(follow, trained_like(encoding, spec), few)["agreement"] == 1
 
 
 @pytest.mark.parametrize("encoding", ["none", "learned"])
 def test_positions_that_stay_matter_to_a_model_that_has_them(encoding):
     data = load("mnist")
     few = Dataset(data.train, data.test.first(300), data.classes, data.mean, data.std)
-    numbers = EVALUATIONS.build("jigsaw(positions='stay')", trained_like(encoding), few)
+    numbers = numbers_of("jigsaw(positions='stay')", trained_like(encoding), few)
     assert (numbers["agreement"] == 1) == (encoding == "none")
 
 
@@ -81,13 +81,13 @@ def test_a_model_without_patches_sees_the_rearranged_picture():
     data = load("mnist")
     few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
     cnn = MODELS.build("cnn", (1, 28, 28), 10)
-    follow, stay = (EVALUATIONS.build(f"jigsaw(grid=(7, 7), positions='{p}')", cnn, few) for p in ("follow", "stay"))
+    follow, stay = (numbers_of(f"jigsaw(grid=(7, 7), positions='{p}')", cnn, few) for p in ("follow", "stay"))
     moved = load("mnist + jigsaw(grid=(7, 7))")
     same = Dataset(moved.train, moved.test.first(100), moved.classes, moved.mean, moved.std)
     assert follow == stay
-    assert follow["accuracy"] == EVALUATIONS.build("accuracy", cnn, same)["accuracy"]
+    assert follow["accuracy"] == numbers_of("accuracy", cnn, same)["accuracy"]
     with pytest.raises(UserError, match="needs grid"):
-        EVALUATIONS.build("jigsaw", cnn, few)
+        numbers_of("jigsaw", cnn, few)
 
 
 def test_tokens_counts_blank_and_distinct_patches():
@@ -96,7 +96,7 @@ def test_tokens_counts_blank_and_distinct_patches():
     data = Dataset(*[Split(images, torch.tensor([0, 1]))] * 2, ("a", "b"), (0.0,), (1.0,))
     for encoding, after in (("none", 2.0), ("learned(std=1.0)", 6.0)):
         model = MODELS.build("attention(patch=2)", data.shape, 2, encoding)
-        numbers = EVALUATIONS.build("tokens", model, data)
+        numbers = numbers_of("tokens", model, data)
         assert numbers == {"patches": 6, "blank": 9 / 12, "distinct_before": 2.0, "distinct_after": after}
 
 
@@ -111,7 +111,7 @@ def test_tokens_counts_blank_and_distinct_patches():
 def test_cost_counts_parameters_and_leaves_the_model_as_it_is(spec, encoding, positions):
     model = MODELS.build(spec, (1, 28, 28), 10, encoding)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    numbers = EVALUATIONS.build("cost(batch=4, steps=1)", model, load("mnist"))
+    numbers = numbers_of("cost(batch=4, steps=1)", model, load("mnist"))
     assert numbers["position_parameters"] == positions and numbers["step_milliseconds"] > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
@@ -121,10 +121,10 @@ def test_moving_by_nothing_changes_nothing_and_moving_keeps_what_stays_in_view()
     few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
     seen = []
     model = trained_like("learned")
-    assert EVALUATIONS.build("translation(by=(0, 0))", model, few)["agreement"] == 1
+    assert numbers_of("translation(by=(0, 0))", model, few)["agreement"] == 1
     features = model.features
     model.features = lambda images, positions=None: seen.append(images) or features(images, positions)
-    EVALUATIONS.build("translation(by=(-1, 2))", model, few)
+    numbers_of("translation(by=(-1, 2))", model, few)
     moved, usual = seen[0], data.inputs(few.test.images)
     assert torch.equal(moved[:, :, :24, 8:], usual[:, :, 4:, :20])
     assert (moved[:, :, 24:] == usual.min()).all() and (moved[:, :, :, :8] == usual.min()).all()
@@ -134,31 +134,31 @@ def test_the_trained_size_is_answered_as_usual_and_another_size_needs_whole_patc
     data = load("mnist")
     few = Dataset(data.train, data.test.first(200), data.classes, data.mean, data.std)
     model = trained_like("learned")
-    usual = EVALUATIONS.build("accuracy", model, few)["accuracy"]
+    usual = numbers_of("accuracy", model, few)["accuracy"]
     for coordinates in ("fit", "beyond"):
-        same = EVALUATIONS.build(f"resolution(size=(28, 28), coordinates='{coordinates}')", model, few)
+        same = numbers_of(f"resolution(size=(28, 28), coordinates='{coordinates}')", model, few)
         assert same["accuracy"] == usual
     with pytest.raises(UserError, match="whole patches of 4x4; give multiples of 4 and 4"):
-        EVALUATIONS.build("resolution(size=(30, 28))", model, few)
+        numbers_of("resolution(size=(30, 28))", model, few)
 
 
 def test_the_example_of_an_evaluation_works():
     model, data = trained_like("learned"), few_digits(300)
     expected = right(model, data, data.test.images.flip(3))
-    assert EVALUATIONS.build("mirrored", model, data)["accuracy"] == expected != right(model, data, data.test.images)
+    assert numbers_of("mirrored", model, data)["accuracy"] == expected != right(model, data, data.test.images)
 
 
-def test_unchanged_images_are_answered_once_while_remembering_and_anew_afterwards():
+def test_a_context_predicts_unchanged_images_once_and_another_context_anew():
     data = load("stripes(count=16)")
     model = MODELS.build("attention(patch=4, dim=8)", data.shape, 2, "learned")
     passes = []
     model.head.register_forward_hook(lambda *_: passes.append(1))
-    with remembering():
-        first = EVALUATIONS.build("accuracy", model, data)
-        assert EVALUATIONS.build("accuracy", model, data) == first and len(passes) == 1
-        EVALUATIONS.build("jigsaw", model, data)
-        assert len(passes) == 2
-    EVALUATIONS.build("accuracy", model, data)
+    ctx = EvalContext(model, data)
+    first = EVALUATIONS.build("accuracy", ctx)
+    assert EVALUATIONS.build("accuracy", ctx) == first and len(passes) == 1
+    EVALUATIONS.build("jigsaw", ctx)
+    assert len(passes) == 2
+    numbers_of("accuracy", model, data)
     assert len(passes) == 3
 
 
@@ -169,14 +169,14 @@ def few_digits(count=100):
 
 @pytest.mark.parametrize("spec", ["none", "none + none"])
 def test_shuffling_is_nothing_to_a_model_without_positions(spec):
-    numbers = EVALUATIONS.build("shuffle(ratio=0.5)", trained_like(spec), few_digits())
+    numbers = numbers_of("shuffle(ratio=0.5)", trained_like(spec), few_digits())
     assert numbers["consistency"] == 1 and numbers["difference_relative"] < 1e-5
     assert numbers["consistent_and_right"] == numbers["accuracy"]
 
 
 def test_shuffled_patches_that_bring_their_positions_change_nothing_and_those_that_do_not_do():
     model, data = trained_like("learned"), few_digits()
-    follow, stay = (EVALUATIONS.build(f"shuffle(ratio=0.5, positions='{x}')", model, data) for x in ("follow", "stay"))
+    follow, stay = (numbers_of(f"shuffle(ratio=0.5, positions='{x}')", model, data) for x in ("follow", "stay"))
     assert follow["consistency"] == 1 and follow["difference_relative"] < 1e-5
     assert stay["difference_relative"] > 1e-3 and 0.4 < stay["shuffled"] <= 0.5
 
@@ -186,7 +186,7 @@ def test_differences_are_squared_unsquared_and_relative():
     moved = []
     features = model.features
     model.features = lambda images, positions=None: moved.append(features(images, positions)) or moved[-1]
-    numbers = EVALUATIONS.build("shuffle(ratio=1.0)", model, data)
+    numbers = numbers_of("shuffle(ratio=1.0)", model, data)
     usual, shuffled = (x.double() for x in moved)
     lengths = [(a - b).norm().item() for a, b in zip(usual, shuffled, strict=True)]
     assert numbers["difference"] == pytest.approx(sum(x * x for x in lengths) / 3)
@@ -199,7 +199,7 @@ def test_the_divergence_is_that_of_probabilities_from_those_of_the_whole_picture
     model, data = trained_like("learned"), few_digits(4)
     said = []
     model.head.register_forward_hook(lambda *call: said.append(call[2].double().softmax(1).tolist()))
-    stay, follow = (EVALUATIONS.build(f"shuffle(ratio=1.0, positions='{x}')", model, data) for x in ("stay", "follow"))
+    stay, follow = (numbers_of(f"shuffle(ratio=1.0, positions='{x}')", model, data) for x in ("stay", "follow"))
     whole, shuffled = said[:2]
     pairs = [(p, q) for row in zip(whole, shuffled, strict=True) for p, q in zip(*row, strict=True)]
     assert stay["divergence"] == pytest.approx(sum(p * math.log(p / q) for p, q in pairs) / 4)
@@ -208,16 +208,16 @@ def test_the_divergence_is_that_of_probabilities_from_those_of_the_whole_picture
 
 def test_only_a_model_with_an_unknown_vector_can_be_told():
     told = "shuffle(ratio=0.5, positions='told', grid={})"
-    assert EVALUATIONS.build(told.format("None"), trained_like("learned"), few_digits()) == {}
+    assert numbers_of(told.format("None"), trained_like("learned"), few_digits()) == {}
     model = trained_like("learned + mjp", "attention(patch=2)")
     for grid in ("None", "(7, 2)"):
-        assert EVALUATIONS.build(told.format(grid), model, few_digits())["difference"] > 0
+        assert numbers_of(told.format(grid), model, few_digits())["difference"] > 0
     hidden = []
     features = model.features
     model.features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
-    EVALUATIONS.build(told.format("(7, 2)"), model, few_digits(2))
+    numbers_of(told.format("(7, 2)"), model, few_digits(2))
     with pytest.raises(UserError, match="4x4 grid are not made of whole patches of a 14x14 grid"):
-        EVALUATIONS.build(told.format("(4, 4)"), model, few_digits(2))
+        numbers_of(told.format("(4, 4)"), model, few_digits(2))
     blocks = hidden[1].known.unflatten(1, (7, 2, 2, 7))
     assert (blocks == blocks[:, :, :1, :, :1]).all() and not blocks.all()
 
@@ -243,7 +243,7 @@ def test_another_size_is_shown_to_the_model_that_was_asked_for():
             model.resized((10, 5), how="area-norm"), data, images, beyond
         ),
     }
-    found = {how: EVALUATIONS.build(f"resolution(size=(40, 20), {how})", model, data)["accuracy"] for how in expected}
+    found = {how: numbers_of(f"resolution(size=(40, 20), {how})", model, data)["accuracy"] for how in expected}
     assert found == expected and len(set(found.values())) >= 4, "and they differ"
 
 
@@ -261,7 +261,7 @@ def test_following_nothing_changes_nothing_on_a_resized_model(spec):
     data = replace(data, test=data.test.first(8))
     model = MODELS.build("vit(patch=7, dim=16, depth=1, heads=2)", (1, 28, 28), 10, "rope").resized((8, 8))
     larger = data.test.images.repeat_interleave(2, 2).repeat_interleave(2, 3)
-    found = EVALUATIONS.build(spec, model, replace(data, test=replace(data.test, images=larger)))
+    found = numbers_of(spec, model, replace(data, test=replace(data.test, images=larger)))
     assert found.get("consistency", found.get("agreement")) == 1 and found.get("difference", 0) == 0
 
 
@@ -269,9 +269,9 @@ def test_a_model_without_tokens_has_nothing_that_could_follow():
     data = load("mnist(limit=8)")
     data = replace(data, test=data.test.first(8))
     model = MODELS.build("cnn", (1, 28, 28), 10)
-    assert EVALUATIONS.build("shuffle(grid=(4, 4), positions='follow')", model, data) == {}
+    assert numbers_of("shuffle(grid=(4, 4), positions='follow')", model, data) == {}
     with pytest.raises(UserError, match="a seed of"):
-        EVALUATIONS.build("shuffle(grid=(4, 4), seed=99999999999999999999)", model, data)
+        numbers_of("shuffle(grid=(4, 4), seed=99999999999999999999)", model, data)
 
 
 def few_pictures(count=6):
@@ -297,9 +297,10 @@ def in_double(data):
 
 @pytest.mark.parametrize("by", [(1, 0), (-2, 3)])
 def test_without_positions_tokens_move_with_the_picture(by):
-    found = EVALUATIONS.build(f"translation(by={by}, edge='wrap')", a_model("none"), in_double(few_pictures()))
-    assert found["agreement"] == 1 and found["tokens_1"] < 1e-12 and found["tokens"] < 1e-12 and found["logits"] < 1e-12
-    assert found["tokens"] == found["tokens_2"]
+    result = evaluate(f"translation(by={by}, edge='wrap')", a_model("none"), in_double(few_pictures()))
+    found, tokens = result.numbers, result.curves["tokens"]
+    assert found["agreement"] == 1 and found["tokens"] < 1e-12 and found["logits"] < 1e-12 and tokens[1] < 1e-12
+    assert found["tokens"] == tokens[2] and list(tokens) == [1, 2]
 
 
 RELATIVE = [name for name in ENCODINGS if "relative" in ENCODINGS.describe(name).traits]
@@ -311,7 +312,7 @@ def test_relative_encodings_say_the_same_of_what_two_crops_share(encoding, by):
     model = a_model(encoding)
     for parameter in model.encoding.parameters():
         torch.nn.init.normal_(parameter)
-    found = EVALUATIONS.build(f"translation(by={by}, edge='crop')", model, in_double(few_pictures()))
+    found = numbers_of(f"translation(by={by}, edge='crop')", model, in_double(few_pictures()))
     assert (found["logits"] < 1e-10) == (encoding in RELATIVE) and found["tokens"] > 0
 
 
@@ -327,7 +328,7 @@ def test_a_pair_that_only_one_sees_counts_as_an_error_and_one_that_none_sees_doe
 
 @pytest.mark.parametrize("edge", ["black", "wrap", "crop"])
 def test_heads_that_do_not_see_everything_still_give_numbers(edge):
-    found = EVALUATIONS.build(f"translation(by=(0, 1), edge='{edge}')", a_model("lookhere"), in_double(few_pictures()))
+    found = numbers_of(f"translation(by=(0, 1), edge='{edge}')", a_model("lookhere"), in_double(few_pictures()))
     assert all(map(math.isfinite, found.values()))
 
 
@@ -362,10 +363,10 @@ def test_a_constant_classifier_is_exposed():
             return images.new_zeros(len(images), 1)
 
     data, model = load("mnist(limit=8)"), Constant()
-    shifted = EVALUATIONS.build("shifts(most=3, draws=1)", model, data)
-    chance = EVALUATIONS.build("accuracy", model, data)["accuracy"]
+    shifted = numbers_of("shifts(most=3, draws=1)", model, data)
+    chance = numbers_of("accuracy", model, data)["accuracy"]
     assert shifted == {"consistency": 1.0, "accuracy": chance, "worst": chance} and chance < 0.15
-    shuffled = EVALUATIONS.build("shuffle(grid=(7, 7))", model, data)
+    shuffled = numbers_of("shuffle(grid=(7, 7))", model, data)
     assert shuffled["consistency"] == 1 and shuffled["consistent_and_right"] == chance
 
 
@@ -374,7 +375,7 @@ def seen_by(model, spec, data):
     seen = []
     features = model.features
     model.features = lambda images, positions=None: seen.append((images, positions)) or features(images, positions)
-    EVALUATIONS.build(spec, model, data)
+    numbers_of(spec, model, data)
     return seen[0]
 
 
@@ -408,15 +409,15 @@ def test_a_padded_picture_can_be_fitted_as_a_whole_and_resized_ones_are_stretche
 
 def test_a_curve_of_sizes_is_made_of_single_sizes_and_its_area_is_a_mean():
     model, data = trained_like("learned"), few_pictures(60)
-    curve = EVALUATIONS.build("resolutions(factors=(0.5, 1.0, 2.0))", model, data)
+    found = evaluate("resolutions(factors=(0.5, 1.0, 2.0))", model, data)
     single = [
-        EVALUATIONS.build(f"resolution(size=({side}, {side}))", model, data)["accuracy"]
+        numbers_of(f"resolution(size=({side}, {side}))", model, data)["accuracy"]
         for side in (16, 28, 56)  # seven patches of 4: half of them, to the nearest, are four
     ]
-    assert list(curve.values())[:3] == single
+    assert found.curves == {"accuracy": dict(zip((0.5, 1.0, 2.0), single, strict=True))}
     low, high = math.log(28 / 16), math.log(56 / 28)
     area = (low * (single[0] + single[1]) / 2 + high * (single[1] + single[2]) / 2) / (low + high)
-    assert curve["area"] == pytest.approx(area) and curve["worst"] == min(single)
+    assert found.numbers == {"area": pytest.approx(area), "worst": min(single)}
 
 
 def test_halves_of_a_patch_go_up_and_a_grid_has_one_patch_at_least():
@@ -439,24 +440,24 @@ def test_halves_of_a_patch_go_up_and_a_grid_has_one_patch_at_least():
 )
 def test_a_size_that_cannot_be_is_refused_at_once(spec, message):
     with pytest.raises(UserError, match=message):
-        EVALUATIONS.build(spec, trained_like("none"), few_digits(3))
+        numbers_of(spec, trained_like("none"), few_digits(3))
 
 
 def test_a_tuned_copy_learns_the_new_size_and_the_model_stays():
     model, data = a_model("learned", "vit(patch=7, dim=16, depth=1, heads=2, init='xavier')").float(), few_pictures(200)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     data = replace(data, train=data.test)
-    usual = EVALUATIONS.build("resolution(size=(42, 35), protocol='pad')", model, data)["accuracy"]
+    usual = numbers_of("resolution(size=(42, 35), protocol='pad')", model, data)["accuracy"]
     spec = "resolution(size=(42, 35), protocol='pad', tables='bicubic', tune=150, rate=0.01)"
-    tuned = EVALUATIONS.build(spec, model, data)["accuracy"]
-    assert tuned > usual + 0.2 and tuned == EVALUATIONS.build(spec, model, data)["accuracy"]
+    tuned = numbers_of(spec, model, data)["accuracy"]
+    assert tuned > usual + 0.2 and tuned == numbers_of(spec, model, data)["accuracy"]
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_work_and_memory_are_counted():
     data = few_pictures()
     found = {
-        encoding: EVALUATIONS.build("cost(batch=4, steps=1)", a_model(encoding).float(), data)
+        encoding: numbers_of("cost(batch=4, steps=1)", a_model(encoding).float(), data)
         for encoding in ("none", "learned", "relative")
     }
     # of a ViT on 7×7 patches without CLS, in order: patches, q k v and the output, attention, feed-forward, head
@@ -467,39 +468,40 @@ def test_work_and_memory_are_counted():
 
 
 def test_the_peak_of_memory_is_that_of_tensors_alive_at_the_same_time():
-    class Wasteful(torch.nn.Linear):
-        def step(self, images):
+    class Wasteful(Classifier):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(784, 10)
+
+        def step(self, images, positions=None):
             for _ in range(3):
                 images = images + (torch.zeros(250_000) + 1).sum()  # two million bytes, freed before the next two
-            return super().forward(images.flatten(1)), 0.0
+            return self.head(images.flatten(1)), 0.0
 
-        def forward(self, images):
+        def forward(self, images, positions=None):
             return self.step(images)[0]
 
-    model, data = Wasteful(784, 10), few_pictures()
-    taken = EVALUATIONS.build("cost(batch=4, steps=1)", model, data)["peak_megabytes"]
+    model, data = Wasteful(), few_pictures()
+    taken = numbers_of("cost(batch=4, steps=1)", model, data)["peak_megabytes"]
     weights = 4 * 7850 / 1e6
     assert 2 + weights < taken < 2.2 + 2 * weights
-    assert "step_ratio" not in EVALUATIONS.build("cost(batch=4, steps=1)", model, data)
+    assert "step_ratio" not in numbers_of("cost(batch=4, steps=1)", model, data)
 
 
 def test_a_curve_of_moves_is_made_of_single_moves():
     model, data = trained_like("learned"), few_pictures(50)
-    curve = EVALUATIONS.build("translations(steps=(4, 1), limit=None)", model, data)
+    curves = evaluate("translations(steps=(4, 1), limit=None)", model, data).curves
     for step in (1, 4):
-        one = EVALUATIONS.build(f"translation(by=(0, {step}), unit='pixels')", model, data)
-        assert curve[f"accuracy_{step}"] == one["accuracy"] and curve[f"agreement_{step}"] == one["agreement"]
-    assert list(curve) == ["accuracy_1", "accuracy_4", "agreement_1", "agreement_4"]
+        one = numbers_of(f"translation(by=(0, {step}), unit='pixels')", model, data)
+        assert curves["accuracy"][step] == one["accuracy"] and curves["agreement"][step] == one["agreement"]
+    assert [*curves["accuracy"]] == [*curves["agreement"]] == [1, 4]
 
 
-def test_what_is_remembered_belongs_to_the_set_it_was_seen_with():
-    model, data = trained_like("learned"), few_pictures(40)
-    with remembering():
-        for _ in range(20):  # sets that come and go, which may take each other's place in memory
-            for count in (10, 20, 30):
-                few = replace(data, test=data.test.first(count))
-                assert len(predict(model, few)) == count
-                del few
+def test_what_a_context_keeps_is_not_taken_over_by_one_with_other_data_or_another_model():
+    ctx = EvalContext(trained_like("learned"), few_pictures(40))
+    assert len(ctx.predict()) == 40
+    assert len(replace(ctx, data=replace(ctx.data, test=ctx.data.test.first(10))).predict()) == 10
+    assert not torch.equal(replace(ctx, model=trained_like("none")).predict(), ctx.predict())
 
 
 LIMITED = ["resolution(size=(28, 28), limit={})", "resolutions(factors=(1.0, 0.5), limit={})", "translation(limit={})"]
@@ -513,26 +515,27 @@ def test_so_many_images_are_drawn_from_all_of_them_and_kept_in_order(spec):
     few = replace(data, test=data.test.take(permutation(300, seed=0)[:40].sort().values))
     assert len(few.test.labels.unique()) > 5, "of all classes"
     model = trained_like("learned")
-    every, none_left_out = (EVALUATIONS.build(spec.format(limit), model, few) for limit in (None, 40))
-    found = EVALUATIONS.build(spec.format(40), model, data)
-    drawn = {name for name in found if not spec.startswith("translation(") or name.startswith(("tokens", "logits"))}
-    assert none_left_out == every and {name: found[name] for name in drawn} == {name: every[name] for name in drawn}
+    every, none_left_out = (evaluate(spec.format(limit), model, few) for limit in (None, 40))
+    found = evaluate(spec.format(40), model, data)
+    drawn = {name for name in found.numbers if not spec.startswith("translation(") or name in ("tokens", "logits")}
+    assert none_left_out == every and found.curves == every.curves
+    assert all(found.numbers[name] == every.numbers[name] for name in drawn)
 
 
 @pytest.mark.parametrize("limit", [0, -1])
 @pytest.mark.parametrize("spec", [*LIMITED, "outliers(against='sides(count=96)', limit={})"])
 def test_a_limit_below_one_is_refused(spec, limit):
     with pytest.raises(UserError, match=f"limit={limit}; take 1 image or more, or limit=None for all"):
-        EVALUATIONS.build(spec.format(limit), trained_like("learned"), few_digits(3))
+        numbers_of(spec.format(limit), trained_like("learned"), few_digits(3))
 
 
-def test_a_part_of_the_data_is_drawn_once_so_that_answers_on_it_are_remembered():
+def test_a_sample_of_the_data_is_drawn_once_so_that_evaluations_share_its_predictions():
     data, model = few_digits(60), trained_like("learned")
-    assert data.some(20) is data.some(20) is not data.some(20, seed=1) and data.some(60) is data.some(None) is data
+    ctx = EvalContext(model, data)
+    assert ctx.sample(20) is ctx.sample(20) is not ctx.sample(20, seed=1) and ctx.sample(60) is ctx.sample(None) is ctx
     passes = []
     model.head.register_forward_hook(lambda *_: passes.append(1))
-    with remembering():
-        EVALUATIONS.build("translations(steps=(1, 2), limit=20)", model, data)
-        assert len(passes) == 3, "two moves, and once before them"
-        EVALUATIONS.build("corruption(kinds=('contrast',), severities=(1,), limit=20)", model, data)
-        assert len(passes) == 4
+    EVALUATIONS.build("translations(steps=(1, 2), limit=20)", ctx)
+    assert len(passes) == 3, "two moves, and once before them"
+    EVALUATIONS.build("corruption(kinds=('contrast',), severities=(1,), limit=20)", ctx)
+    assert len(passes) == 4

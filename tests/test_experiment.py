@@ -217,12 +217,12 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     evaluate = ["translation"]
     [[tables]]
     title = "Layers"
-    columns = [{ label = "after three", evaluation = "translation", metric = "NAME" }]
+    columns = [{ label = "after three", evaluation = "translation", metric = "NAME", x = 3 }]
     """
-    experiment = make(text.replace("NAME", "tokens_3"))
+    experiment = make(text.replace("NAME", "tokens"))
     trial.dry_run(experiment.cells, experiment.tables)
-    with pytest.raises(UserError, match="no metric 'tokns_1'"):
-        experiment = make(text.replace("NAME", "tokns_1"))
+    with pytest.raises(UserError, match="no curve 'tokns'; did you mean 'tokens'"):
+        experiment = make(text.replace("NAME", "tokns"))
         trial.dry_run(experiment.cells, experiment.tables)
 
 

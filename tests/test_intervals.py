@@ -9,6 +9,7 @@ import torch
 from tests.references import peer
 from vitpos.analysis.intervals import half_width, paired, quantile
 from vitpos.errors import UserError
+from vitpos.evaluations.result import Result
 from vitpos.lab import runner
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.summary import format_estimate, summarize
@@ -73,7 +74,7 @@ def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
     experiment = make()
     results = runner.run(experiment, tmp_path / "out", workers=1)
     for number, (cell, run) in enumerate(results.trained):  # known numbers instead of what so short a training gives
-        run.save_result("accuracy", {"accuracy": 0.5 + 0.01 * cell.seed + (0.2 if number >= 3 else 0.0)})
+        run.save_result("accuracy", Result({"accuracy": 0.5 + 0.01 * cell.seed + (0.2 if number >= 3 else 0.0)}))
         results.refresh(cell)
     base, row = summarize(results, experiment.tables[0])
     assert base.estimates[0].difference is None and base.estimates[0].direction == 0

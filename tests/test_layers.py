@@ -13,7 +13,6 @@ LAYERS = [  # each may import from itself and from those before it
     {"models"},
     {"training", "interop"},
     {"evaluations", "attacks", "analysis"},
-    {"questions"},
     {"lab", "inspection"},
     {"leaderboard", "claims"},
     {"report", "explorer", "cli"},

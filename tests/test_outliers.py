@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.evaluate import evaluate, numbers_of
 from vitpos.data.base import Dataset, Split, load
 from vitpos.data.shapes import grey, in_shape
 from vitpos.errors import UserError
@@ -21,7 +22,7 @@ from vitpos.evaluations.confidence import (
     false_positives,
     response_rate_accuracy,
 )
-from vitpos.evaluations.predict import remembering
+from vitpos.evaluations.context import EvalContext
 from vitpos.lab.cells import Cell
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe
@@ -124,36 +125,36 @@ DIM = "sides(count=96)"  # whose first pixel is black
 
 
 def test_dim_outliers_are_found_by_who_is_sure_of_bright_pictures():
-    numbers = EVALUATIONS.build(f"outliers(against={DIM!r})", Bright(), DATA)
+    numbers = numbers_of(f"outliers(against={DIM!r})", Bright(), DATA)
     assert numbers["aupr"] == numbers["auroc"] == 1 and numbers["fpr95"] == 0
     assert numbers["aupr_chance"] == 1 / 2 and numbers["accuracy"] == 4 / 6, "as many outliers as test images"
     assert numbers["aurra"] == pytest.approx((1 + 1 + 2 / 3 + 3 / 4 + 3 / 5 + 4 / 6) / 6)
-    few = EVALUATIONS.build(f"outliers(against={DIM!r}, limit=2)", Bright(), DATA)
+    few = numbers_of(f"outliers(against={DIM!r}, limit=2)", Bright(), DATA)
     assert few["aupr_chance"] == 1 / 4
 
 
 def test_a_constant_model_is_at_chance():
-    numbers = EVALUATIONS.build(f"outliers(against={DIM!r}, limit=3)", Bright(constant=True), DATA)
+    numbers = numbers_of(f"outliers(against={DIM!r}, limit=3)", Bright(constant=True), DATA)
     assert numbers["aupr"] == pytest.approx(numbers["aupr_chance"]) and numbers["aupr_chance"] == 1 / 3
     assert numbers["auroc"] == 0.5 and numbers["fpr95"] == 1
     assert numbers["aurra"] == pytest.approx(numbers["accuracy"])
 
 
 def test_of_some_classes_only_their_logits_and_images_count():
-    numbers = EVALUATIONS.build(f"outliers(against={DIM!r}, classes=(2, 1))", Bright(), DATA)
+    numbers = numbers_of(f"outliers(against={DIM!r}, classes=(2, 1))", Bright(), DATA)
     assert numbers["accuracy"] == 1 / 2, "between b and c the model says b: right for the third picture, not the fifth"
     assert numbers["aupr_chance"] == 6 / 8
 
 
 def test_a_rehearsal_without_any_image_of_the_classes_ends_well():
     few = replace(DATA, test=DATA.test.first(2))
-    assert EVALUATIONS.build(f"outliers(against={DIM!r}, classes=(1, 2))", Bright(), few).keys()
+    assert numbers_of(f"outliers(against={DIM!r}, classes=(1, 2))", Bright(), few).keys()
 
 
 def test_what_is_remembered_of_the_own_images_is_not_taken_for_the_outliers():
-    with remembering():
-        first, second = (EVALUATIONS.build(f"outliers(against={DIM!r})", Bright(), DATA) for _ in range(2))
-    assert first == second == EVALUATIONS.build(f"outliers(against={DIM!r})", Bright(), DATA)
+    ctx = EvalContext(Bright(), DATA)
+    first, second = (EVALUATIONS.build(f"outliers(against={DIM!r})", ctx) for _ in range(2))
+    assert first == second == evaluate(f"outliers(against={DIM!r})", Bright(), DATA)
 
 
 def test_pictures_take_another_shape():
@@ -189,7 +190,7 @@ def test_colours_are_weighed_as_pillow_weighs_them():
 )
 def test_a_wrong_question_says_what_to_ask(options, message):
     with pytest.raises(UserError, match=message):
-        EVALUATIONS.build(f"outliers({options})", Bright(), DATA)
+        numbers_of(f"outliers({options})", Bright(), DATA)
 
 
 @pytest.mark.parametrize(
@@ -206,9 +207,9 @@ def test_the_models_own_data_are_no_outliers(own, against, same):
     data = replace(load(own), test=load(own).test.first(2))  # as a rehearsal has them
     if same:
         with pytest.raises(UserError, match="is the model's own data; choose another set"):
-            EVALUATIONS.build(f"outliers({against=})", Bright(), data)
+            numbers_of(f"outliers({against=})", Bright(), data)
     else:
-        assert EVALUATIONS.build(f"outliers({against=})", Bright(), data)["aupr_chance"] == 1 / 2
+        assert numbers_of(f"outliers({against=})", Bright(), data)["aupr_chance"] == 1 / 2
 
 
 def test_the_other_data_is_fetched_before_anything_is_trained(monkeypatch, tmp_path):

@@ -40,7 +40,7 @@ def test_its_smallest_experiment_reads():
 def _figures(name: str = "mnist-jigsaw") -> dict[tuple[str, ...], list[float]]:
     found: dict[tuple[str, ...], list[float]] = {}
     with (ROOT / "results" / f"{name}.csv").open() as file:
-        for row in csv.DictReader(file):
+        for row in (row for row in csv.DictReader(file) if not row["x"]):  # points of curves are not quoted
             key = (row["data"], row["model"], row["encoding"], row["evaluation"], row["metric"])
             found.setdefault(key, []).append(100 * float(row["value"]))
     return found
@@ -52,6 +52,7 @@ def _swept(name: str, *columns: str) -> dict[tuple[str, ...], float]:
         return {
             tuple(row[key] for key in (*columns, "encoding", "evaluation", "metric")): 100 * float(row["value"])
             for row in csv.DictReader(file)
+            if not row["x"]
         }
 
 

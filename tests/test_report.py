@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vitpos.analysis import figures as draw
 from vitpos.cli.tables import output, show_table
 from vitpos.data.base import load
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.result import Result
 from vitpos.lab import runner
 from vitpos.lab.cell_models import build_model, load_model
 from vitpos.lab.experiment import Experiment
@@ -52,7 +54,7 @@ def stored(path, score, text=TEXT):
                 run = CellFolder.create(folder.path / "cells" / cell.folder_name, cell)
                 runner.finish(run, build_model(cell, load(cell.data)), load(cell.data), LOG)
                 for evaluation, numbers in found.items():
-                    run.save_result(evaluation, numbers)
+                    run.save_result(evaluation, numbers if isinstance(numbers, Result) else Result(numbers))
     return Results(folder)
 
 
@@ -173,11 +175,11 @@ def test_a_few_lines_of_the_same_data_share_a_figure(tmp_path):
 
 SWEPT = {f"shuffle(ratio={ratio})": {"accuracy": 0.9 - ratio, "consistency": 1 - ratio} for ratio in (0.15, 0.5, 1.0)}
 SERIES = {
-    "resolutions": {f"accuracy_{factor:g}": 0.5 for factor in (0.5, 0.75, 1, 1.5, 2, 3, 4)},
-    "resolutions(coordinates='beyond')": {f"accuracy_{factor:g}": 0.4 for factor in (0.5, 0.75, 1, 1.5, 2, 3, 4)},
-    "translations": {f"{metric}_{step}": 0.5 for metric in ("accuracy", "agreement") for step in (1, 2, 3, 4, 6, 8)},
-    "corruption(severities=(1, 3, 5))": {f"error_severity_{severity}": 0.5 for severity in (1, 3, 5)},
-    "translation": {f"tokens_{layer}": 0.1 * layer for layer in (1, 2, 3)},
+    "resolutions": Result(curves={"accuracy": dict.fromkeys((0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0), 0.5)}),
+    "resolutions(coordinates='beyond')": Result(curves={"accuracy": dict.fromkeys((0.5, 0.75, 1.0, 1.5, 2.0), 0.4)}),
+    "translations": Result(curves={m: dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.5) for m in ("accuracy", "agreement")}),
+    "corruption(severities=(1, 3, 5))": Result(curves={"error": dict.fromkeys((1.0, 3.0, 5.0), 0.5)}),
+    "translation": Result(curves={"tokens": {1.0: 0.1, 2.0: 0.2, 3.0: 0.3}}),
 }
 
 
@@ -206,7 +208,7 @@ def test_a_curve_is_drawn_against_what_its_numbers_are(tmp_path, title, label, s
 
 
 def test_ways_of_asking_are_told_apart_by_what_differs(tmp_path):
-    moved = {"translations(edge='wrap')": {f"accuracy_{step}": 0.4 for step in (1, 2, 3, 4, 6, 8)}}
+    moved = {"translations(edge='wrap')": Result(curves={"accuracy": dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.4)})}
     cut = {spec.replace(")", ", grid=(2, 2))"): numbers for spec, numbers in SWEPT.items()}
     found = drawn(stored(tmp_path / "out", lambda cell: SERIES | moved | SWEPT | cut))
     one, other = found["Accuracy by pixels moved (translations)"]
@@ -332,7 +334,10 @@ def test_what_no_table_shows_is_told_by_evaluation(tmp_path, metrics):
 def test_metrics_stand_out_in_their_definitions(spec):
     entry = EVALUATIONS.describe(EVALUATIONS.parse(spec)[0].name)
     bold = " ".join(re.findall("<b>(.+?)</b>:", prose(entry.definition)))
-    assert all(metric.rstrip("_.0123456789") in bold for metric in (SWEPT | SERIES)[spec])
+    found = (SWEPT | SERIES)[spec]
+    assert (
+        all(f"{metric} by " in bold for metric in found.curves) if spec in SERIES else set(found) <= set(bold.split())
+    )
     assert "``" not in prose(entry.definition) and "<b>" not in prose("It is none: of these.")
 
 
@@ -391,3 +396,29 @@ def test_the_names_of_points_in_a_plane_stand_beside_it_and_do_not_overlap():
     assert len(boxes) == 12 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
     right = figure.axes[0].get_window_extent(renderer).x1
     assert all(right < box.x0 < right + 200 and abs(box.y0) < 2000 for box in boxes)
+
+
+def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_also_measured(tmp_path):
+    columns = (
+        "{ label = 'half', evaluation = 'resolutions', metric = 'accuracy', x = 0.5 }, "
+        "{ label = '1 as 0', evaluation = 'confusion', metric = 'confusion', at = [1, 0] }, "
+        "{ label = 'none', evaluation = 'confusion', metric = 'confusion', at = [2, 0] }, "
+    )
+    text = TEXT.replace("columns = [", f"columns = [{columns}").replace(
+        "train.epochs = 1", 'train.epochs = 1\nevaluate = ["accuracy", "resolutions", "confusion"]'
+    )
+    found = {
+        "accuracy": {"accuracy": 0.5},
+        "resolutions": Result({"area": 0.3}, curves={"accuracy": {0.5: 0.25, 1.0: 0.75}}),
+        "confusion": Result(arrays={"confusion": torch.tensor([[0.875, 0.125], [0.0625, 0.9375]])}),
+    }
+    folder = stored(tmp_path / "out", lambda cell: found, text)
+    assert [figure.text for figure in shown(folder)[0].figures][:3] == ["25.00 ± 0.00", "6.25 ± 0.00", "–"]
+    others = {(column.evaluation, column.name) for column in measured(folder).columns}
+    assert others == {("resolutions", "area"), ("resolutions", "accuracy at 1")}
+    rows = [(row["metric"], row["x"], row["value"]) for row in folder.results() if row["evaluation"] == "resolutions"]
+    assert rows[:3] == [("area", "", 0.3), ("accuracy", 0.5, 0.25), ("accuracy", 1, 0.75)]
+    page = page_of(folder)
+    assert (
+        "resolutions: accuracy at 0.5" in page and "confusion: confusion[1, 0]" in page and "Confusion, trained" in page
+    )

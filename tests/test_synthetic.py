@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.evaluate import numbers_of
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS
 from vitpos.patches import split
 from vitpos.training.fit import fit
@@ -108,7 +108,7 @@ def trained(data, encoding):
 def test_a_small_vit_needs_positions_and_none_is_at_chance(spec, chance):
     data = load(spec)
     without, learned = (
-        EVALUATIONS.build("accuracy", trained(data, encoding), data)["accuracy"] for encoding in ("none", "learned")
+        numbers_of("accuracy", trained(data, encoding), data)["accuracy"] for encoding in ("none", "learned")
     )
     assert without == pytest.approx(chance, abs=0.06) and learned > 0.8
 

@@ -6,10 +6,11 @@ from functools import partial
 import pytest
 import torch
 
+from tests.evaluate import numbers_of
 from vitpos.data.base import load
 from vitpos.errors import UserError, WorkError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS
+from vitpos.models.base import Classifier
 from vitpos.training.fit import fit, parameter_groups
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
@@ -69,7 +70,7 @@ def test_looking_at_a_state_does_not_change_what_follows():
         model = MODELS.build(SPEC, data.shape, 2, "learned")
         for _ in fit(model, data, RECIPE):
             if look:
-                EVALUATIONS.build("accuracy", model, data)
+                numbers_of("accuracy", model, data)
         weights.append(model.state_dict())
     assert equal(*weights)
 
@@ -85,7 +86,7 @@ def test_a_record_per_epoch_and_the_loss_falls():
 
 def test_what_can_be_learned_is_learned():
     model, _ = trained(Recipe(epochs=8, batch=32, lr=0.01))
-    assert EVALUATIONS.build("accuracy", model, load("stripes"))["accuracy"] == 1.0
+    assert numbers_of("accuracy", model, load("stripes"))["accuracy"] == 1.0
 
 
 @pytest.mark.parametrize("lr", [1e30, 1e38])
@@ -165,12 +166,12 @@ def test_repeated_images_are_drawn_so_often_and_their_copies_part():
     data = load("stripes")
     seen = []
 
-    class Watching(torch.nn.Module):
+    class Watching(Classifier):
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(2))
 
-        def step(self, images):
+        def step(self, images, positions=None):
             seen.append([bytes((255 * image).byte().numpy().tobytes()) for image in images])
             return self.weight.expand(len(images), 2), 0.0
 

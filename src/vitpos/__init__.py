@@ -20,6 +20,8 @@ _HOMES = {
     "Dataset": "vitpos.data.base",
     "DATASETS": "vitpos.data",
     "EVALUATIONS": "vitpos.evaluations",
+    "EvalContext": "vitpos.evaluations.context",
+    "Result": "vitpos.evaluations.result",
     "Recipe": "vitpos.training.recipe",
     "fit": "vitpos.training.fit",
     "Experiment": "vitpos.lab.experiment",

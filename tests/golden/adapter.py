@@ -7,6 +7,7 @@ All functions take the old names of specs, parameters and training options and t
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -29,20 +30,21 @@ from vitpos.data.base import Dataset, Split, load
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
+from vitpos.evaluations import EVALUATIONS
 from vitpos.inspection import inspect, of_model
 from vitpos.lab import runner
 from vitpos.lab.cell_models import load_model
 from vitpos.lab.experiment import Experiment
+from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder
 from vitpos.models import MODELS
 from vitpos.positions import Positions
-from vitpos.questions import QUESTIONS
 from vitpos.report.inside import plain
 from vitpos.training.fit import fit
 from vitpos.training.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
-CATALOGS = {"data": DATASETS, "encoding": ENCODINGS, "model": MODELS, "evaluation": QUESTIONS}
+CATALOGS = {"data": DATASETS, "encoding": ENCODINGS, "model": MODELS, "evaluation": EVALUATIONS}
 Row = tuple[str, str, str, int, str, str, str]  # data, model, encoding, seed, evaluation, metric, x
 
 # ---------------------------------------------------------------- models
@@ -211,12 +213,19 @@ def row_of_today(data: str, model: str, encoding: str, seed: int, evaluation: st
 
 
 def read_results(path: Path) -> dict[Row, float]:
-    """The numbers of a results.csv of today by their keys."""
+    """The numbers of a results.csv of today by their keys, and the confusion matrices of its run, which lie beside it."""
     found = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             specs = row["data"], row["model"], row["encoding"], int(row["seed"]), row["evaluation"]
             found[*specs, row["metric"], row.get("x", "")] = float(row["value"])
+    for cell, run in Results.open(path.parent).trained:
+        classes = load(cell.data).classes
+        for matrix in run.load_result("confusion").arrays.values():
+            for true, predicted in itertools.product(range(len(classes)), repeat=2):
+                words = f"{classes[true]} as {classes[predicted]}"  # the metric that such an entry was
+                key = cell.data, cell.model, cell.encoding, cell.seed, "confusion", words, ""
+                found[key] = float(matrix[true, predicted])
     return found
 
 

@@ -45,7 +45,12 @@ PARAMETERS: Patterns = [
     (r"\bencoding\.parts\.", "encoding.encodings."),
     (r"\bfrequencies$", "mixed"),
 ]  # names in state dicts
-METRICS: list[tuple[str, str, str, str]] = []  # old evaluation spec, old metric -> metric, x; the first match counts
+METRICS: list[tuple[str, str, str, str]] = [  # old evaluation spec, old metric -> metric, x; the first match counts
+    (r"^resolutions", r"^(accuracy)_([\d.]+)$", r"\1", r"\2"),
+    (r"^translations", r"^(accuracy|agreement)_(\d+)$", r"\1", r"\2"),
+    (r"^translation\b", r"^(tokens)_(\d+)$", r"\1", r"\2"),
+    (r"^corruption", r"^(error)_severity_(\d)$", r"\1", r"\2"),
+]
 INSPECT_KEYS: Patterns = []  # paths in inspect.json, joined by "/": "table/structure/nearby/p"
 INSPECT_VALUES: Patterns = []  # words in inspect.json
 EXPERIMENT_KEYS: Patterns = []  # keys of an experiment's TOML, "train.batch"; training options too

@@ -46,7 +46,7 @@ class AttentionSums:
     def __init__(self, model: PatchClassifier, count: int):
         geometry = model.geometry
         self.total = torch.zeros(geometry.depth, geometry.heads, count, count, dtype=torch.float64)
-        self.total = self.total.to(model.project.weight.device)
+        self.total = self.total.to(model.device)
 
     def add(self, layer: int, logits: Tensor) -> None:
         """Another batch of logits (B, H, N, N), whose rows are scaled as if there were no prefix tokens."""
@@ -110,7 +110,7 @@ def _entropy(attention: Tensor) -> Tensor:
 
 def reading(model: PatchClassifier, tokens: int) -> Tensor:
     """(T,): how much of each of the tokens after the last layer the head reads: CLS alone, or all patches alike."""
-    one_by_one = torch.eye(tokens, device=model.project.weight.device)[None]
+    one_by_one = torch.eye(tokens, device=model.device)[None]
     return model.read(one_by_one)[0]
 
 

@@ -43,7 +43,7 @@ def bias_by_content(model: Classifier, data: Dataset, *, limit: int | None = 256
     columns, so that neither can gain by nearness; then their correlation, in each image, layer and head.
     """
     seen, counting = _counting(model)
-    pairs, groups = _different(grid_seen(seen, data), seen.project.weight.device)
+    pairs, groups = _different(grid_seen(seen, data), seen.device)
     found: list[list[Tensor]] = [[] for _ in range(seen.geometry.depth)]
 
     def correlate(attending: Attending) -> None:

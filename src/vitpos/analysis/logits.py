@@ -59,7 +59,7 @@ class LogitSums:
     """Sums over images of centred logits among patches (depth, H, N, N) and of their squares, in float64."""
 
     def __init__(self, model: PatchClassifier, count: int):
-        shape, device = (model.geometry.depth, model.geometry.heads, count, count), model.project.weight.device
+        shape, device = (model.geometry.depth, model.geometry.heads, count, count), model.device
         self.sums, self.squares = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(2))
         self.sees = torch.zeros(shape, dtype=torch.bool, device=device)
         self.others = ~torch.eye(count, dtype=torch.bool, device=device)

@@ -117,7 +117,7 @@ def _pictures(model: PatchClassifier, data: Dataset) -> dict[str, Drawn]:
     """What the test images of a small set are looked at by, and counted, in the last layer."""
     images = data.test.images[: len(data.test)]
     shown = images.permute(0, 2, 3, 1).numpy()
-    inputs = data.inputs(images.to(model.project.weight.device))
+    inputs = data.inputs(images.to(model.device))
     last = attention_maps(model, inputs)[:, 0]  # (B, H, R, C)
     rolled = attention_rollout(model, inputs)[:, None]
     heads = [f"head {head}" for head in range(1, last.shape[1] + 1)]

@@ -38,7 +38,7 @@ def pictures(
     """
     model.eval()
     few, grid = data.some(limit, seed=seed).test, grid_seen(model, data)
-    cells, device = grid[0] * grid[1], model.project.weight.device
+    cells, device = grid[0] * grid[1], model.device
     if not len(few):
         raise UserError("data without test images shows nothing of a model; give a data set that has some")
     orders = permutations(len(few), cells, seed=seed) if shuffled else None

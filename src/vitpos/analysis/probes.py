@@ -55,7 +55,7 @@ def probe_places(
             f"a probe of places got {count} images of {grid[0]}x{grid[1]} patches; "
             f"give {PARTS} images or more, of two patches or more"
         )
-    places = Positions.of(grid, device=seen.project.weight.device).coords[0].double()  # (N, 2)
+    places = Positions.of(grid, device=seen.device).coords[0].double()  # (N, 2)
     turn = torch.arange(count) % PARTS
     layers = range(seen.geometry.depth + 1)
     fitted, held = ([_Moments(places, seen.geometry.dim) for _ in layers] for _ in range(2))

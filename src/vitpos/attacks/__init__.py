@@ -1,12 +1,1 @@
-"""What a shared gradient gives away: attacks, ``(model, data, **options) -> Recovery``."""
-
-from vitpos.catalog import Catalog
-
-ATTACKS = Catalog(
-    "attack",
-    {
-        "projection": "vitpos.attacks.projection:projection",
-        "april": "vitpos.attacks.april:april",
-        "matching": "vitpos.attacks.matching:matching",
-    },
-)
+"""What a shared gradient reveals: closed forms and gradient matching, registered among the evaluations."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from vitpos.attacks.projection import Attacker, as_seen, deviation, solve, told_apart
-from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
+from vitpos.attacks.recovery import Found, Inapplicable, recover
 from vitpos.attacks.victim import Case, Client, exact
-from vitpos.data.base import Dataset
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier
 from vitpos.models.vit import Bare, ViT
@@ -19,8 +20,7 @@ from vitpos.patches import join, split
 
 
 def april(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     images: int = 8,
     setting: Literal["a", "b", "c"] = "a",
@@ -30,7 +30,7 @@ def april(
     precision: Literal["float64", "float32"] = "float64",
     defence: str | None = None,
     seed: int = 0,
-) -> Recovery:
+) -> Result:
     """Pixels from the gradients of the first attention and of what is added to tokens (Lu et al., CVPR 2022).
 
     If tokens z enter the first block by its queries, keys and values alone, aᵀ z = Wᵀ ∂l/∂W for their common matrix W and
@@ -41,9 +41,9 @@ def april(
     tokens of the picture found over that of the true ones. lost: share of the squared length of the pixels that the
     projection of patches does not keep, so that even true tokens do not give it.
     """
-    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
-    double = exact(model)
-    return recover(client, lambda case: compared(double, case, invert(double, case, attacker)))
+    client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
+    double = exact(ctx.model)
+    return recover(client, lambda case, progress: compared(double, case, invert(double, case, attacker)))
 
 
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from vitpos.attacks import projection as closed
 from vitpos.attacks.projection import assumed
-from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover, tell
+from vitpos.attacks.recovery import Found, Inapplicable, Progress, recover
 from vitpos.attacks.victim import Case, Client, exact, share
-from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import generator_of
@@ -27,8 +28,7 @@ FALLS = (3 / 8, 5 / 8, 7 / 8)  # shares of the way at which the step becomes a t
 
 
 def matching(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     images: int = 8,
     setting: Literal["a", "b", "c"] = "a",
@@ -48,7 +48,7 @@ def matching(
     start: Literal["noise", "projection"] = "noise",
     restarts: int = 1,
     patience: int = 300,
-) -> Recovery:
+) -> Result:
     """Pixels by descent: a picture is changed until its gradient is the one that was shared.
 
     The distance of gradients is the squared one (``l2``, DLG; Zhu et al., NeurIPS 2019) or one less their cosine
@@ -75,13 +75,14 @@ def matching(
         raise UserError(
             f"attack 'matching' got rate={rate}, alpha={alpha}, tv={tv}, seam={seam}; take a rate above 0, the rest from 0"
         )
-    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
+    model, data = ctx.model, ctx.data
+    client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
     own, double = exact(model, precision), exact(model)
     like = next(own.parameters())
     ends = data.inputs(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1))
     low, high = ends.to(like)
 
-    def attack(case: Case) -> Found:
+    def attack(case: Case, progress: Progress) -> Found:
         pos = assumed(double, case, attacker) if isinstance(double, PatchClassifier) else None
         goal = {name: g.to(like) for name, g in case.gradients.items()}
         answer = case.label if label == "known" else inferred(goal)
@@ -89,13 +90,21 @@ def matching(
         generator = generator_of(seed)
         answers = _closed(double, case, attacker) if start == "projection" else []
         firsts = answers or [torch.randn(case.inputs.shape, generator=generator) for _ in range(restarts)]
-        tries = [descent.run(first.to(like), (low, high), steps, rate, patience) for first in firsts]
+        tries = [
+            descent.run(first.to(like), (low, high), steps, rate, patience, _part(progress, number, len(firsts)))
+            for number, first in enumerate(firsts)
+        ]
         best = min(tries, key=lambda found: found.about["distance"])
         about = {**best.about, "label": float(answer == case.label), "closed": float(len(answers))}
         return Found(best.inputs, about, best.frames)
 
     with double_backward_attention():
         return recover(client, attack)
+
+
+def _part(progress: Progress, number: int, count: int) -> Progress:
+    """The progress of one of ``count`` parts, as progress of the whole."""
+    return lambda fraction: progress((number + fraction) / count)
 
 
 def _closed(model: Classifier, case: Case, attacker: closed.Attacker) -> list[Tensor]:
@@ -128,7 +137,15 @@ class Descent:
     seam: float
     floor: float | None = None  # numbers of the goal up to this size were left out, and do not count
 
-    def run(self, first: Tensor, ends: tuple[Tensor, Tensor], steps: int, rate: float, patience: int) -> Found:
+    def run(
+        self,
+        first: Tensor,
+        ends: tuple[Tensor, Tensor],
+        steps: int,
+        rate: float,
+        patience: int,
+        progress: Progress = lambda fraction: None,
+    ) -> Found:
         """The picture (1, C, height, width) of the least distance on the way."""
         x = first.clamp(*ends).requires_grad_()
         optimizer = torch.optim.Adam([x], lr=rate)
@@ -149,7 +166,7 @@ class Descent:
             optimizer.param_groups[0]["lr"] = rate * 0.1 ** sum(step >= share * steps for share in FALLS)
             optimizer.step()
             x.data.clamp_(*ends)
-            tell(1 / steps)
+            progress((step + 1) / steps)
         frames += [best] * (FRAMES + 1 - len(frames))
         return Found(best, {"distance": least, "steps": float(step + 1)}, tuple(frames))
 

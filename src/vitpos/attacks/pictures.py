@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ImageOps
 from torch import Tensor
 
 from vitpos.data.base import Dataset, Split
-from vitpos.errors import UserError
+from vitpos.data.pictures import read_image
+from vitpos.errors import UserError, WorkError
 from vitpos.models.base import Classifier
 
 
@@ -26,12 +27,11 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
     pictures = []
     for file in files:
         try:
-            with Image.open(file) as opened:
-                picture = _bytes(opened).convert("L" if channels == 1 else "RGB")
-                picture = ImageOps.fit(picture, (width, height)) if fit else picture
-                pixels = np.array(picture).reshape(picture.height, picture.width, -1)
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(f"the picture {file} cannot be read ({error}); give another") from None
+            picture = read_image(file, "L" if channels == 1 else "RGB")
+        except WorkError as error:
+            raise UserError(f"{error}, or give another") from None
+        picture = ImageOps.fit(picture, (width, height)) if fit else picture
+        pixels = np.array(picture).reshape(picture.height, picture.width, -1)
         if pixels.shape[:2] != (height, width):
             raise UserError(
                 f"the picture {file} has {pixels.shape[0]}x{pixels.shape[1]} pixels, and the model takes {height}x{width}; "
@@ -40,15 +40,8 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
         pictures.append(torch.from_numpy(pixels).permute(2, 0, 1))
     images = torch.stack(pictures)
     with torch.inference_mode():
-        labels = model(data.inputs(images.to(next(model.parameters()).device))).argmax(1).cpu()
+        labels = model(data.inputs(images.to(model.device))).argmax(1).cpu()
     return replace(data, test=Split(images, labels.clone()))
-
-
-def _bytes(picture: Image.Image) -> Image.Image:
-    """A picture of 16 bits, which the library would cut off at 255, in 8."""
-    if not picture.mode.startswith("I"):
-        return picture
-    return Image.fromarray((np.asarray(picture).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
 
 
 def comparable(found: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from vitpos.attacks.equations import Equations, equations, without_penalty
-from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
+from vitpos.attacks.recovery import Found, Inapplicable, recover
 from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client, exact
-from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import join
@@ -24,8 +25,7 @@ Attacker = Literal["naive", "unknown", "mask", "residual"]
 
 
 def projection(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     images: int = 8,
     setting: Literal["a", "b", "c"] = "a",
@@ -35,7 +35,7 @@ def projection(
     precision: Literal["float64", "float32"] = "float64",
     defence: str | None = None,
     seed: int = 0,
-) -> Recovery:
+) -> Result:
     """Pixels from the gradients of the patch projection and of what is added to tokens, by linear equations alone.
 
     A token is z_i = W x_i + b + e_i. With a_i = ∂l/∂z_i, the projection's gradient is Σ a_i x_iᵀ, and the gradients of
@@ -58,9 +58,9 @@ def projection(
     its answer is exact, as far as noise goes, inside smooth, in setting c across the borders of hidden patches too. All
     know of the noise that a client adds, and that what it leaves out (``prune``) is below the least that it shares.
     """
-    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
-    double = exact(model)
-    return recover(client, lambda case: invert(double, case, attacker))
+    client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
+    double = exact(ctx.model)
+    return recover(client, lambda case, progress: invert(double, case, attacker))
 
 
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +12,9 @@ from torch import Tensor
 from vitpos.attacks.metrics import measure, psnr
 from vitpos.attacks.victim import Case, Client
 from vitpos.data.base import Dataset
+from vitpos.evaluations.result import Result
 
+Progress = Callable[[float], None]  # called with the fraction that is done, 0 to 1
 CEILING = 320.0  # decibels of two pictures that are the same to the last bit
 AVERAGES = {
     "condition": statistics.median,
@@ -35,49 +35,29 @@ class Found:
     frames: tuple[Tensor, ...] = ()  # how it came about
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """The numbers of an attack, and pictures (n, C, height, width) from 0 to 1; ``why`` where there are none."""
+def recover(client: Client, attack: Callable[[Case, Progress], Found]) -> Result:
+    """Attacks every image of a client and compares the reconstructions with the targets.
 
-    numbers: dict[str, float]
-    found: Tensor | None = None
-    goal: Tensor | None = None
-    frames: Tensor | None = None  # (n, steps, C, height, width)
-    why: str = ""
+    ``attack`` is given a case and a callback for the fraction of it that is done.
+    """
+    cases: list[Case] = []
+    found: list[Found] = []
 
+    def progress(fraction: float) -> None:
+        client.ctx.progress((len(found) + fraction) / len(client))
 
-_told: ContextVar[Callable[[float], None]] = ContextVar("told", default=lambda share: None)
-
-
-@contextmanager
-def following(told: Callable[[float], None]) -> Iterator[None]:
-    """While this lasts, ``told`` hears of every part of a picture's attack that is done, 1 in all for each."""
-    before = _told.set(told)
-    try:
-        yield
-    finally:
-        _told.reset(before)
-
-
-def tell(share: float) -> None:
-    """Says that so much more of an attack on a picture is done."""
-    _told.get()(share)
-
-
-def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
-    """Attacks every picture of a client and compares."""
-    cases, found = [], []
     try:
         for case in client.cases():
             cases.append(case)
-            found.append(attack(case))
+            found.append(attack(case, progress))
     except Inapplicable as why:
-        return Recovery({}, why=str(why))
-    seen, goal = (as_pictures(client.data, x) for x in ((f.inputs for f in found), (c.goal for c in cases)))
+        return Result(reason=str(why))
+    data = client.ctx.data
+    seen, goal = (as_pictures(data, x) for x in ((f.inputs for f in found), (c.goal for c in cases)))
     each = {name: values.clamp(max=CEILING).tolist() for name, values in measure(seen, goal).items()}
     numbers = {name: statistics.fmean(values) for name, values in each.items()}
     numbers["psnr_worst"], numbers["psnr_best"] = min(each["psnr"]), max(each["psnr"])
-    flat = as_pictures(client.data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour
+    flat = as_pictures(data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour
     numbers["psnr_grey"] = float(psnr(flat, goal).mean())
     share = torch.cat([_shown(case) for case in cases]).to(seen)  # (n, 1, height, width)
     if (shown := share.mean((1, 2, 3))).all():
@@ -85,8 +65,9 @@ def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
         numbers["psnr_shown"] = float(-10 * errors.clamp_min(10 ** (-CEILING / 10)).log10().mean())
     for name in found[0].about:
         numbers[name] = AVERAGES.get(name, statistics.fmean)([f.about[name] for f in found])
-    frames = [as_pictures(client.data, f.frames) for f in found if f.frames]
-    return Recovery(numbers, seen, goal, torch.stack(frames) if frames else None)
+    frames = [as_pictures(data, f.frames) for f in found if f.frames]
+    images = {"reconstruction": seen, "target": goal}
+    return Result(numbers, images=images | ({"trajectory": torch.stack(frames)} if frames else {}))
 
 
 def _shown(case: Case) -> Tensor:

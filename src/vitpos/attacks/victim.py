@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.evaluations.context import EvalContext
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import block_mask, generator_of, rearrange, scramble
 from vitpos.positions import Positions
 from vitpos.training.defences import Gradients, defending, gradients_of
+from vitpos.training.loss import loss
 
 Setting = Literal["a", "b", "c"]
 Precision = Literal["float64", "float32"]
@@ -53,8 +53,7 @@ class Client:
     none is named, what was done in training.
     """
 
-    model: Classifier
-    data: Dataset
+    ctx: EvalContext
     images: int = 8
     setting: Setting = "a"
     ratio: float = 0.27
@@ -68,18 +67,21 @@ class Client:
             raise UserError(f"an attack got images={self.images}; take 1 or more")
         if not 0 <= self.ratio <= 1:
             raise UserError(f"an attack got ratio={self.ratio}; take a share from 0 to 1")
-        if self.setting != "a" and not isinstance(self.model, PatchClassifier):
+        if self.setting != "a" and not isinstance(self.ctx.model, PatchClassifier):
             raise UserError(f"setting {self.setting!r} shuffles patches, which this model does not have; take 'a'")
+
+    def __len__(self) -> int:
+        return min(self.images, len(self.ctx.data.test))
 
     def cases(self) -> Iterator[Case]:
         """The pictures one after the other."""
-        model = exact(self.model, self.precision)
+        model = exact(self.ctx.model, self.precision)
         like = next(model.parameters())
-        few = self.data.test.first(self.images)
+        few = self.ctx.data.test.first(self.images)
         pictures = few.images[:].to(like.device)
-        whole = self.data.inputs(pictures).to(like)
+        whole = self.ctx.data.inputs(pictures).to(like)
         seen, mask = (whole, None) if self.setting == "a" else self._shuffled(whole)
-        defend = defending(self.model.defence if self.defence is None else self.defence)
+        defend = defending(self.ctx.recipe.defence if self.defence is None else self.defence)
         generator = generator_of(self.seed)
         for i, label in enumerate(few.labels.to(like.device)):
             one = slice(i, i + 1)
@@ -100,18 +102,15 @@ class Client:
 
     def _shuffled(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The pictures with patches under a mask (B, N) shuffled; both depend on the seed alone."""
-        assert isinstance(self.model, PatchClassifier)
-        grid, generator = self.model.positions(images).grid, generator_of(self.seed)
+        assert isinstance(self.ctx.model, PatchClassifier)
+        grid, generator = self.ctx.model.positions(images).grid, generator_of(self.seed)
         mask = block_mask(grid, self.ratio, images=len(images), generator=generator)
         return rearrange(images, grid, scramble(mask, generator=generator).to(images.device)), mask.to(images.device)
 
     def _places(self, images: Tensor, mask: Tensor) -> Positions | None:
-        assert isinstance(self.model, PatchClassifier)
-        return (
-            self.model.positions(images).hide(mask)
-            if self.told and self.model.encoding.unknown_vector() is not None
-            else None
-        )
+        assert isinstance(self.ctx.model, PatchClassifier)
+        hides = self.told and self.ctx.model.encoding.unknown_vector() is not None
+        return self.ctx.model.positions(images).hide(mask) if hides else None
 
 
 def exact(model: Classifier, precision: Precision = "float64") -> Classifier:
@@ -130,5 +129,4 @@ def share(
 ) -> Gradients:
     """The gradient of the loss of one picture, as :func:`~vitpos.training.defences.gradients_of` has it."""
     with torch.enable_grad():
-        logits, penalty = model.step(inputs, positions)
-        return gradients_of(F.cross_entropy(logits, label) + penalty, model, again=again, but=but)
+        return gradients_of(loss(model, inputs, label, positions)[0], model, again=again, but=but)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from vitpos.attacks.pictures import own
-from vitpos.attacks.recovery import following
 from vitpos.catalog import Term
 from vitpos.cli.progress import AttackBar, progress_bar
 from vitpos.cli.tables import show_attacks
 from vitpos.data.base import load
 from vitpos.errors import UserError
+from vitpos.evaluations.context import EvalContext
 from vitpos.files import require_folder
 from vitpos.lab.cell_models import evaluate_spec, load_models
 from vitpos.lab.console import Console, describe
 from vitpos.lab.downloads import download, missing_data
-from vitpos.lab.events import AttackProgress, Observer
-from vitpos.questions import QUESTIONS
+from vitpos.lab.events import AttackProgress
 from vitpos.report.attack import write_attacks
 
 
@@ -40,28 +39,10 @@ def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence
             data = own(model, data, files) if files else data
             for spec in wanted:
                 bar.update(task, description=f"{describe(cell)}: {spec}")
-                with following(_forwarding(observer, _images(spec))):
-                    results.append((cell, spec, evaluate_spec(spec, model, data)))
+                ctx = EvalContext(model, data, cell.train, lambda fraction: observer.on_event(AttackProgress(fraction)))
+                results.append((cell, spec, evaluate_spec(spec, ctx)))
                 observer.finished = len(results)
                 bar.update(task, completed=observer.finished)
                 written = write_attacks(out, results, files)
     show_attacks(results)
     print(f"results: {written}, and images beside it", file=sys.stderr)
-
-
-def _forwarding(observer: Observer, images: int) -> Callable[[float], None]:
-    """A callback that adds up the fractions of images that are done and sends the fraction of the attack."""
-    done = 0.0
-
-    def forward(fraction: float) -> None:
-        nonlocal done
-        done += fraction / images
-        observer.on_event(AttackProgress(done))
-
-    return forward
-
-
-def _images(spec: str) -> int:
-    """The number of images that an attack reconstructs."""
-    (term,) = QUESTIONS.parse(spec)
-    return term.options.get("images", QUESTIONS.describe(term.name).options["images"].default)

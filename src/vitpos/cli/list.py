@@ -6,12 +6,11 @@ import inspect
 from itertools import takewhile
 from typing import Any
 
-from vitpos.attacks import ATTACKS
 from vitpos.catalog import Catalog, Entry, suggest
 from vitpos.data import DATASETS, SCENES
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
-from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
 from vitpos.training import AUGMENTS, DEFENCES
@@ -46,6 +45,8 @@ def entries(kind: str, geometry: str | None = None) -> list[dict[str, Any]]:
         return [{"kind": kind, "name": name, "summary": _question(name), "options": {}} for name in shipped()]
     found = []
     for name in CATALOGS[kind]:
+        if kind == "evaluations" and name in ATTACKS:
+            continue  # listed as attacks
         entry = CATALOGS[kind].describe(name)
         options = {
             key: {"type": str(option), "default": option.default, "choices": option.choices}

@@ -101,9 +101,9 @@ def evaluate(
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
 ) -> None:
     """Evaluate a finished run further; the numbers are added to its results."""
-    from vitpos.questions import QUESTIONS
+    from vitpos.evaluations import EVALUATIONS
 
-    wanted = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
+    wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab.console import Console
     from vitpos.lab.runner import evaluate_run
@@ -138,7 +138,7 @@ def attack(
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
 ) -> None:
     """Reconstruct images from the gradients that trained models share: results.csv and a PNG for each model and attack."""
-    from vitpos.attacks import ATTACKS
+    from vitpos.evaluations import ATTACKS
 
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
     from vitpos.cli.attack import attack_all

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from vitpos.attacks.metrics import missing
-from vitpos.attacks.recovery import Recovery
+from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import (
@@ -46,7 +46,7 @@ def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) ->
         output.print(grid)
 
 
-def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
+def show_attacks(answers: Sequence[tuple[Cell, str, Result]]) -> None:
     """Prints a table for each attack: a row for each model, and why if it could not be attacked."""
     rows = [Row(cell, ()) for cell, _, _ in answers]
     several = len({cell.seed for cell, _, _ in answers}) > 1
@@ -66,16 +66,18 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
             for row, answer in asked:
                 about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
                 numbers = [f"{answer.numbers[n]:.4g}" if n in answer.numbers else "–" for n in some]
-                grid.add_row(*map(Text, about), *(numbers or [answer.why]))
+                grid.add_row(*map(Text, about), *(numbers or [answer.reason]))
             output.print(grid)
         reasons: dict[str, list[str]] = {}
         for row, answer in asked if metrics else ():
-            if answer.why:
-                reasons.setdefault(answer.why, []).append(" · ".join(map(row.label, labels(rows))) or row.cell.encoding)
+            if answer.reason:
+                reasons.setdefault(answer.reason, []).append(
+                    " · ".join(map(row.label, labels(rows))) or row.cell.encoding
+                )
         for why, names in reasons.items():
             output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
     output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
-    sizes = [tuple(answer.goal.shape[1:]) for _, _, answer in answers if answer.goal is not None]
+    sizes = [tuple(answer.images["target"].shape[1:]) for _, _, answer in answers if answer.images]
     for metric, why in missing(sizes[0]).items() if sizes else ():
         output.print(f"No {metric}: {why}.", style="dim")
 
@@ -111,8 +113,9 @@ def show_evaluation(results: Results, spec: str) -> None:
     rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
     silent: dict[str, list[str]] = {}
     for cell, folder in results.trained:
-        if results.scores(cell).get(spec) == {}:
-            why = folder.load_images(spec)[1] or "its definition says for which models there are none"
+        result = folder.load_result(spec)
+        if spec in results.of(cell) and not (result.numbers or result.curves or result.arrays):
+            why = result.reason or "its definition says for which models there are none"
             silent.setdefault(why, []).append(cell.encoding)
     for why, encodings in silent.items():
         output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
@@ -124,7 +127,7 @@ def show_evaluation(results: Results, spec: str) -> None:
         heading = " · ".join(filter(None, map(row.label, labels(rows))))
         grid.add_column(Text(heading), justify="right", overflow="fold")
     for number, column in enumerate(table.columns):
-        grid.add_row(Text(column.metric), *(Text(format_estimate(row.estimates[number])) for row in rows))
+        grid.add_row(Text(column.name), *(Text(format_estimate(row.estimates[number])) for row in rows))
     output.print()
     output.print(grid)
     about = [shared(rows), "As in results.csv: shares are from 0 to 1."]

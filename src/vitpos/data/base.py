@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -52,7 +52,6 @@ class Dataset:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     spec: str = ""  # what it was loaded by, if it was
-    _parts: dict[tuple[int, int], Dataset] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -66,18 +65,13 @@ class Dataset:
         return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
 
     def some(self, limit: int | None, *, seed: int = 0) -> Dataset:
-        """The data with so many of its test images, drawn by a seed from all of them, in their order; itself for all.
-
-        Made once for each limit and seed, so that answers on it can be remembered.
-        """
+        """The data with ``limit`` of its test images, sampled by a seed and kept in their order; itself for all of them."""
         if limit is not None and limit < 1:
             raise UserError(f"an evaluation got limit={limit}; take 1 image or more, or limit=None for all")
         if limit is None or limit >= len(self.test):
             return self
-        if (limit, seed) not in self._parts:
-            drawn = permutation(len(self.test), seed=seed)[:limit].sort().values
-            self._parts[limit, seed] = replace(self, test=self.test.take(drawn))
-        return self._parts[limit, seed]
+        drawn = permutation(len(self.test), seed=seed)[:limit].sort().values
+        return replace(self, test=self.test.take(drawn))
 
     def __add__(self, view: View) -> Dataset:
         if not isinstance(view, View):

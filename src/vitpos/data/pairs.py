@@ -10,8 +10,9 @@ from PIL import Image
 from torch import Tensor
 
 from vitpos.data.folder import KINDS
+from vitpos.data.pictures import read_image
 from vitpos.data.scenes import IGNORED, Scenes, SceneSet
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import UserError
 
 
 def pairs(shape: tuple[int, int, int], *, path: str = "") -> SceneSet:
@@ -50,14 +51,7 @@ def _files(folder: Path, kinds: set[str]) -> dict[str, Path]:
 def _read(image: Path, mask: Path, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     """A picture (C, height, width) and its mask (height, width)."""
     channels, height, width = shape
-    try:
-        with Image.open(image) as opened:
-            picture = opened.convert("L" if channels == 1 else "RGB")
-        with Image.open(mask) as opened:
-            opened.load()
-            classes = opened.copy()
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise WorkError(f"the pair {image} and {mask.name} cannot be read ({error}); replace or delete it") from None
+    picture, classes = read_image(image, "L" if channels == 1 else "RGB"), read_image(mask, None)
     if classes.mode not in ("P", "L"):
         raise UserError(f"the mask {mask} is of mode {classes.mode}; save it as a palette or grey PNG of class numbers")
     if picture.size != classes.size:

@@ -71,11 +71,7 @@ class Pictures:
     def _read(self, file: Path, seed: int | None = None) -> Tensor:
         """One picture (3, height, width): its centre, or what the seed makes of it."""
         height, width = self.size
-        try:
-            with Image.open(file) as opened:
-                picture = opened.convert("RGB")
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise WorkError(f"the picture {file} cannot be read ({error}); replace or delete it") from None
+        picture = read_image(file)
         draw = random.Random(seed)
         still = seed is None or self.crop == 1  # the part that is read, not which way round
         box = _centre(picture.size, self.size) if still else _part(picture.size, self.crop, draw)
@@ -83,6 +79,24 @@ class Pictures:
         if seed is not None and self.mirror and draw.random() < 0.5:
             pixels = pixels[:, ::-1]
         return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def read_image(file: Path, mode: str | None = "RGB") -> Image.Image:
+    """The image in a file, converted to ``mode`` (``"RGB"``, ``"L"``); None leaves it as stored.
+
+    A conversion scales 16 bits down to 8, which Pillow alone would clip at 255.
+    """
+    try:
+        with Image.open(file) as opened:
+            if mode is None:
+                opened.load()
+                return opened.copy()
+            if opened.mode.startswith("I"):
+                pixels = (np.asarray(opened).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)
+                return Image.fromarray(pixels).convert(mode)
+            return opened.convert(mode)
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise WorkError(f"the image {file} cannot be read ({error}); replace or delete it") from None
 
 
 def _centre(picture: tuple[int, int], size: tuple[int, int]) -> Box:

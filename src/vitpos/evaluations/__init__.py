@@ -1,10 +1,18 @@
-"""What can be asked of a trained model: one function each, ``(model, data, **options) -> {metric: number}``.
+"""What can be measured of a trained model: one function each, ``(ctx, **options) -> Result``.
 
-A number that does not exist is NaN, and left out of what is stored.
+Attacks on shared gradients are evaluations too; ``ATTACKS`` holds those alone.
 """
 
 from vitpos.catalog import Catalog
 
+ATTACKS = Catalog(
+    "attack",
+    {
+        "projection": "vitpos.attacks.projection:projection",
+        "april": "vitpos.attacks.april:april",
+        "matching": "vitpos.attacks.matching:matching",
+    },
+)
 EVALUATIONS = Catalog(
     "evaluation",
     {
@@ -23,5 +31,6 @@ EVALUATIONS = Catalog(
         "dense": "vitpos.evaluations.dense:dense",
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
+        **ATTACKS,
     },
 )

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import torch
 
-from vitpos.data.base import Dataset
-from vitpos.evaluations.predict import predict, share
-from vitpos.models.base import Classifier
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
 
 
-def accuracy(model: Classifier, data: Dataset) -> dict[str, float]:
+def accuracy(ctx: EvalContext) -> Result:
     """Right answers on the test images as they are.
 
     accuracy: share of test images, 0 to 1, whose largest logit is their label's.
     """
-    return {"accuracy": share(predict(model, data).argmax(1) == data.test.labels)}
+    return Result({"accuracy": share(ctx.predict().argmax(1) == ctx.data.test.labels)})
 
 
-def confusion(model: Classifier, data: Dataset) -> dict[str, float]:
-    """What each class is taken for.
+def confusion(ctx: EvalContext) -> Result:
+    """The confusion matrix of the test images.
 
-    "6 as 9": share, 0 to 1, of the test images of class 6 whose largest logit is that of class 9.
+    confusion: an array (classes, classes): in row i and column j the share, 0 to 1, of the test images of class i whose
+    largest logit is that of class j.
     """
-    count = len(data.classes)
-    cells = data.test.labels * count + predict(model, data).argmax(1)
+    count = len(ctx.data.classes)
+    cells = ctx.data.test.labels * count + ctx.predict().argmax(1)
     table = torch.bincount(cells, minlength=count**2).view(count, count).double()
-    rows = (table / table.sum(1, keepdim=True)).tolist()
-    names = data.classes
-    return {f"{names[i]} as {names[j]}": rows[i][j] for i in range(count) for j in range(count)}
+    return Result(arrays={"confusion": table / table.sum(1, keepdim=True)})

@@ -8,11 +8,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from vitpos.data.base import Dataset
 from vitpos.data.corruptions import CORRUPTIONS, PROCEDURAL, corrupt
 from vitpos.errors import UserError
-from vitpos.evaluations.predict import Change, answers, predict, share
-from vitpos.models.base import Classifier
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.predict import Transform, share
+from vitpos.evaluations.result import Result
 
 ALEXNET = {  # errors on ImageNet-C, means over severities, that other models' errors are divided by (1903.12261)
     "gaussian_noise": 0.8864,
@@ -36,19 +36,18 @@ ALL = (1, 2, 3, 4, 5)  # the severities that AlexNet's errors are means of
 
 
 def corruption(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     kinds: tuple[str, ...] | None = None,
     severities: tuple[int, ...] = (1, 2, 3, 4, 5),
     parameters: Literal["imagenet", "cifar"] = "imagenet",
     limit: int | None = None,
     seed: int = 0,
-) -> dict[str, float]:
+) -> Result:
     """Wrong answers on test images under ImageNet-C's corruptions, made on the spot.
 
     error_gaussian_noise and so on: share of the test images, 0 to 1, whose largest logit is not their label's, mean over
-    ``severities``. error_severity_1 and so on: mean over ``kinds``. error: mean over both, not normalised, which is what
+    ``severities``. error by severity: mean over ``kinds``. error: mean over both, not normalised, which is what
     CIFAR-10-C is reported by.
     error_without_frost: the same without frost, which is procedural here and photographs in the originals.
     clean_error: share of the same images that are taken wrongly as they are.
@@ -63,28 +62,29 @@ def corruption(
     """
     kinds = tuple(CORRUPTIONS) if kinds is None else kinds
     _check(kinds, severities)
-    few = data.some(limit, seed=seed)
+    few = ctx.sample(limit, seed=seed)
+    truth = few.data.test.labels
 
-    def under(kind: str, severity: int) -> Change:
+    def under(kind: str, severity: int) -> Transform:
         def change(images: Tensor, start: int) -> tuple[Tensor, None]:
             return corrupt(images, kind, severity, parameters=parameters, seed=seed, start=start), None
 
         return change
 
-    told = answers(model, few, {both: under(*both) for both in product(kinds, severities)})
-    each = {both: share(found != few.test.labels) for both, found in told.items()}
-    clean = share(predict(model, few).argmax(1) != few.test.labels)
+    predicted = few.predict_classes({both: under(*both) for both in product(kinds, severities)})
+    each = {both: share(classes != truth) for both, classes in predicted.items()}
+    clean = share(few.predict().argmax(1) != truth)
     errors = {kind: fmean(each[kind, severity] for severity in severities) for kind in kinds}
     published = [kind for kind in kinds if kind not in PROCEDURAL]
     found = {f"error_{kind}": errors[kind] for kind in kinds}
-    found |= {f"error_severity_{s}": fmean(each[kind, s] for kind in kinds) for s in sorted(severities)}
     found |= {"error": fmean(errors.values()), "clean_error": clean}
     if published:
         found["error_without_frost"] = fmean(errors[kind] for kind in published)
     if published and parameters == "imagenet" and set(severities) == set(ALL):
         found["mce"] = fmean(errors[kind] / ALEXNET[kind] for kind in published)
         found["relative_mce"] = fmean((errors[kind] - clean) / (ALEXNET[kind] - ALEXNET_CLEAN) for kind in published)
-    return found
+    by_severity = {float(s): fmean(each[kind, s] for kind in kinds) for s in sorted(severities)}
+    return Result(found, curves={"error": by_severity})
 
 
 def _check(kinds: tuple[str, ...], severities: tuple[int, ...]) -> None:

@@ -9,22 +9,23 @@ from copy import deepcopy
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitpos.data.base import Dataset
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.training.loss import loss
 
 
-def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -> dict[str, float]:
+def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     """The size of the model, and the work, memory and time of a training step.
 
     parameters: trained numbers in the model. position_parameters: those of them that belong to its encodings.
@@ -37,10 +38,11 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
     """
     if batch < 1 or steps < 1:
         raise UserError(f"evaluation 'cost' got batch={batch}, steps={steps}; take 1 or more of each")
-    model = deepcopy(model).train()  # a copy: batch norms learn from every picture they see in training
+    data = ctx.data
+    model = deepcopy(ctx.model).train()  # a copy: batch norms learn from every picture they see in training
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     places = {parameter for encoding in encodings for parameter in encoding.parameters()}
-    device = next(model.parameters()).device
+    device = model.device
     images = data.inputs(data.train.images[:batch].to(device))
     labels = data.train.labels[:batch].to(device)
     rivals = [model]
@@ -60,18 +62,13 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
     }
     if len(rivals) > 1:
         numbers["step_ratio"] = statistics.median(own / other for (_, own), (_, other) in taken)
-    return numbers
-
-
-def _step(model: Classifier, images: Tensor, labels: Tensor) -> None:
-    logits, penalty = model.step(images)
-    (F.cross_entropy(logits, labels) + penalty).backward()
+    return Result(numbers)
 
 
 def _time(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, float]:
     """Seconds of a pass forward and back, and how many of them a processor worked; on a GPU twice the same."""
     began, busy = time.perf_counter(), time.process_time()
-    _step(model, images, labels)
+    loss(model, images, labels)[0].backward()
     if images.is_cuda:
         torch.cuda.synchronize()
     taken, worked = time.perf_counter() - began, time.process_time() - busy
@@ -83,11 +80,11 @@ def _peak(model: Classifier, images: Tensor, labels: Tensor) -> int:
     """The most bytes that tensors took at a time in a pass forward and back."""
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
-        _step(model, images, labels)
+        loss(model, images, labels)[0].backward()
         return torch.cuda.max_memory_allocated()
     with _Watch() as watch:
         watch.count([*model.parameters(), *model.buffers(), images])
-        _step(model, images, labels)
+        loss(model, images, labels)[0].backward()
     model.zero_grad()
     return watch.peak
 

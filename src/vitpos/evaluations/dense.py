@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.data import SCENES
-from vitpos.data.base import Dataset
 from vitpos.data.scenes import IGNORED, SceneSet
 from vitpos.errors import UserError
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.evaluations.context import EvalContext, require_patches
+from vitpos.evaluations.result import Result
 from vitpos.patches import generator_of, split
+from vitpos.training.fit import optimizer_steps
 from vitpos.training.schedule import warmup_cosine
 
 BATCH = 50  # scenes in a step
@@ -22,14 +23,13 @@ HEAD_RATE, TUNED_RATE, WARMUP = 0.1, 0.001, 0.1  # the highest learning rates, a
 
 
 def dense(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     scenes: str = "digits",
     tuned: bool = False,
     epochs: int = 10,
     seed: int = 0,
-) -> dict[str, float]:
+) -> Result:
     """Classes of patches told by a linear head that reads each patch's last token, on scenes it was not trained on.
 
     miou: the mean, over the classes that the test's patches have, of intersection over union: patches rightly given the
@@ -43,14 +43,13 @@ def dense(
     orders the scenes. With ``tuned`` the head and a copy of the model then learn together for as many epochs, at a
     hundredth of the rate, the model's drop-path and puzzle off.
     """
-    if not isinstance(model, PatchClassifier):
-        raise UserError("evaluation 'dense' is for models with patches; leave it out for this one")
+    model, data = require_patches(ctx.model, "dense"), ctx.data
     if epochs < 1:
         raise UserError(f"evaluation 'dense' got epochs={epochs}; train for 1 or more")
     made: SceneSet = SCENES.build(scenes, data.shape)
     train, test = made.train.first(len(data.train)), made.test.first(len(data.test))
     body = deepcopy(model).eval()
-    device = body.project.weight.device
+    device = body.device
 
     def tokens(images: Tensor) -> Tensor:
         """(B, N, D), of patches alone."""
@@ -75,7 +74,7 @@ def dense(
     truth = patch_classes(test.masks, body.patch, made.classes)
     known = truth != IGNORED
     cells = truth[known] * made.classes + answers[known]
-    return measured(cells.bincount(minlength=made.classes**2).view(made.classes, made.classes))
+    return Result(measured(cells.bincount(minlength=made.classes**2).view(made.classes, made.classes)))
 
 
 class Head(nn.Module):
@@ -126,10 +125,8 @@ def _learn(
     optimizer = torch.optim.Adam(parameters)
     draw = generator_of(seed)
     batches = [index for _ in range(epochs) for index in torch.randperm(len(labels), generator=draw).split(BATCH)]
-    for step, index in enumerate(batches):
-        optimizer.param_groups[0]["lr"] = warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=rate)
+    rates = [warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=rate) for step in range(len(batches))]
+    for index in optimizer_steps(optimizer, batches, rates):
         truth = labels[index].flatten()
         loss = F.cross_entropy(head(read(index)).flatten(0, 1), truth, ignore_index=IGNORED, reduction="sum")
-        optimizer.zero_grad()
         (loss / (truth != IGNORED).sum().clamp_min(1)).backward()
-        optimizer.step()

@@ -6,23 +6,22 @@ from typing import Literal
 
 from torch import Tensor
 
-from vitpos.data.base import Dataset
-from vitpos.errors import UserError
-from vitpos.evaluations.predict import predict, share
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.evaluations.context import EvalContext, grid_for
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
+from vitpos.models.base import PatchClassifier
 from vitpos.patches import permutation, permutations, rearrange, refine
 from vitpos.positions import Positions
 
 
 def jigsaw(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     grid: tuple[int, int] | None = None,
     positions: Literal["follow", "stay"] = "follow",
     per: Literal["set", "image"] = "set",
     seed: int = 0,
-) -> dict[str, float]:
+) -> Result:
     """Right answers on test images cut along a grid and rearranged.
 
     accuracy: share of the rearranged test images, 0 to 1, whose largest logit is their label's.
@@ -32,10 +31,8 @@ def jigsaw(
     ``per="set"``: one permutation for all images, the one that ``seed`` stands for; ``"image"``: one for each.
     ``grid``: rows and columns of the cut; without it, the model's own patches.
     """
-    own = model.positions(data.test.images[:1]).grid if isinstance(model, PatchClassifier) else None
-    grid = grid or own
-    if grid is None:
-        raise UserError("evaluation 'jigsaw' needs grid=(rows, columns) for a model without patches")
+    model, data = ctx.model, ctx.data
+    grid, own = grid_for(ctx, grid, "jigsaw")
     cells = grid[0] * grid[1]
     order = permutation(cells, seed=seed) if per == "set" else permutations(len(data.test), cells, seed=seed)
     finer = refine(order, grid, own) if own and positions == "follow" else None
@@ -47,5 +44,5 @@ def jigsaw(
             return moved, None
         return moved, model.positions(images).permute(finer[rows].to(images.device))
 
-    answers, usual = predict(model, data, change).argmax(1), predict(model, data).argmax(1)
-    return {"accuracy": share(answers == data.test.labels), "agreement": share(answers == usual)}
+    answers, usual = ctx.predict(change).argmax(1), ctx.predict().argmax(1)
+    return Result({"accuracy": share(answers == data.test.labels), "agreement": share(answers == usual)})

@@ -18,18 +18,18 @@ from vitpos.evaluations.confidence import (
     false_positives,
     response_rate_accuracy,
 )
-from vitpos.evaluations.predict import predict, share
-from vitpos.models.base import Classifier
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
 
 
 def outliers(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     against: str = "fashion",
     classes: tuple[int, ...] | None = None,
     limit: int | None = None,
-) -> dict[str, float]:
+) -> Result:
     """Whether little confidence gives away pictures of another data set (as with ImageNet-O), and how far it is deserved
     on the model's own test images (as with ImageNet-A).
 
@@ -47,6 +47,7 @@ def outliers(
     and only test images of these classes count. ``limit``: so many outliers at most, drawn once; there are never more
     than test images.
     """
+    data = ctx.data
     wanted = tuple(range(len(data.classes))) if classes is None else classes
     if not wanted or not set(wanted) <= set(range(len(data.classes))) or len(set(wanted)) < len(wanted):
         raise UserError(
@@ -63,22 +64,24 @@ def outliers(
     def show(images: Tensor, start: int) -> tuple[Tensor, None]:
         return in_shape(images, data.shape), None
 
-    doubted = _confidence(predict(model, replace(data, test=strange), show), chosen)[0]
+    doubted = _confidence(replace(ctx, data=replace(data, test=strange)).predict(show), chosen)[0]
     own = torch.isin(data.test.labels, chosen)
-    sure, answers = (x[own] for x in _confidence(predict(model, data), chosen))
+    sure, answers = (x[own] for x in _confidence(ctx.predict(), chosen))
     right = answers == data.test.labels[own]
     doubt = -torch.cat([doubted, sure])
     outlier = torch.arange(len(doubt)) < len(doubted)
-    return {
-        "aupr": average_precision(doubt, outlier),
-        "aupr_chance": share(outlier),
-        "auroc": area_under_roc(doubt, outlier),
-        "fpr95": false_positives(doubt, outlier),
-        "accuracy": share(right),
-        "aurra": response_rate_accuracy(sure, right),
-        "calibration_error": calibration_error(sure, right),
-        "calibration_error_whole": calibration_error(sure, right, whole=True),
-    }
+    return Result(
+        {
+            "aupr": average_precision(doubt, outlier),
+            "aupr_chance": share(outlier),
+            "auroc": area_under_roc(doubt, outlier),
+            "fpr95": false_positives(doubt, outlier),
+            "accuracy": share(right),
+            "aurra": response_rate_accuracy(sure, right),
+            "calibration_error": calibration_error(sure, right),
+            "calibration_error_whole": calibration_error(sure, right, whole=True),
+        }
+    )
 
 
 def _alike(data: Dataset, other: Dataset) -> bool:

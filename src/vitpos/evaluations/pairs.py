@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.evaluations.predict import predict, share
-from vitpos.models.base import Classifier
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
 
 
-def pairs(model: Classifier, data: Dataset, *, classes: tuple[int, int] = (6, 9)) -> dict[str, float]:
+def pairs(ctx: EvalContext, *, classes: tuple[int, int] = (6, 9)) -> Result:
     """Right answers of a model of all classes on the test images of two of them.
 
     all_classes: share, 0 to 1, of these images whose largest logit, among all classes, is their label's.
     two_logits: share whose logit for their label is above that for the other of the two (chance: one half).
     The third reading, a model trained on the two classes alone, is ``accuracy`` on ``data + only(classes=…)``.
     """
+    data = ctx.data
     first, second = classes
     if not 0 <= min(classes) < max(classes) < len(data.classes):
         raise UserError(f"evaluation 'pairs' got classes {classes}; choose two from 0 to {len(data.classes) - 1}")
     of_pair = torch.isin(data.test.labels, torch.tensor(classes))
-    logits, labels = predict(model, data)[of_pair], data.test.labels[of_pair]
+    logits, labels = ctx.predict()[of_pair], data.test.labels[of_pair]
     chosen = torch.where(logits[:, first] > logits[:, second], first, second)
-    return {"all_classes": share(logits.argmax(1) == labels), "two_logits": share(chosen == labels)}
+    return Result({"all_classes": share(logits.argmax(1) == labels), "two_logits": share(chosen == labels)})

@@ -1,9 +1,8 @@
-"""The predictions that evaluations are made of."""
+"""Features, logits and classes that a model predicts for the test images, as they are or transformed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -13,73 +12,46 @@ from vitpos.data.base import Dataset
 from vitpos.models.base import Classifier
 from vitpos.positions import Positions
 
-Change = Callable[[Tensor, int], tuple[Tensor, Positions | None]]  # images, index of the first → images, their places
+Transform = Callable[[Tensor, int], tuple[Tensor, Positions | None]]  # images, index of the first → images, positions
 Key = TypeVar("Key", bound=Hashable)
+BATCH = 128
 
 
-def predict(model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 128) -> Tensor:
-    """(n, classes) logits of the test images, each batch first passed through ``change``."""
-    return respond(model, data, change, batch=batch)[1]
-
-
-def respond(
-    model: Classifier, data: Dataset, change: Change | None = None, *, batch: int = 128
-) -> tuple[Tensor, Tensor]:
-    """What the head reads (n, D) of the test images, each batch first passed through ``change``, and what it says."""
+def features_and_logits(model: Classifier, data: Dataset, transform: Transform | None = None) -> tuple[Tensor, Tensor]:
+    """Features (n, D) that the head reads and logits (n, classes) of the test images, each batch transformed first."""
     model.eval()
-    key = (id(model), id(data))
-    if change is None and _known is not None and key in _known:
-        return _known[key][1]
     with torch.inference_mode():
-        passes = [_asked(model, data, *some, change) for some in _batches(model, data, batch)]
-    read, said = zip(*passes, strict=True)
-    found = torch.cat(read), torch.cat(said)
-    if change is None and _known is not None:
-        _known[key] = (model, data), found  # kept with them, so that no other object can come by their ids
-    return found
+        passes = [_forward(model, data, *batch, transform) for batch in _batches(model, data)]
+    features, logits = zip(*passes, strict=True)
+    return torch.cat(features), torch.cat(logits)
 
 
-def answers(model: Classifier, data: Dataset, changes: Mapping[Key, Change], *, batch: int = 128) -> dict[Key, Tensor]:
-    """The class (n,) that the model tells of the test images under each change; every image is read once."""
+def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, Transform]) -> dict[Key, Tensor]:
+    """Predicted classes (n,) of the test images under each transform; every image is read once."""
     model.eval()
-    told: dict[Key, list[Tensor]] = {key: [] for key in changes}
+    predicted: dict[Key, list[Tensor]] = {key: [] for key in transforms}
     with torch.inference_mode():
-        for images, start in _batches(model, data, batch):
-            for key, change in changes.items():
-                told[key].append(_asked(model, data, images, start, change)[1].argmax(1))
-    return {key: torch.cat(parts) for key, parts in told.items()}
+        for images, start in _batches(model, data):
+            for key, transform in transforms.items():
+                predicted[key].append(_forward(model, data, images, start, transform)[1].argmax(1))
+    return {key: torch.cat(parts) for key, parts in predicted.items()}
 
 
-def _batches(model: Classifier, data: Dataset, batch: int) -> Iterator[tuple[Tensor, int]]:
+def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
     """The test images as bytes, on the model's device, each batch with the index of its first."""
-    device = next(model.parameters(), torch.empty(0)).device
-    for start in range(0, len(data.test), batch):
-        yield data.test.images[start : start + batch].to(device), start
+    for start in range(0, len(data.test), BATCH):
+        yield data.test.images[start : start + BATCH].to(model.device), start
 
 
-def _asked(
-    model: Classifier, data: Dataset, images: Tensor, start: int, change: Change | None
+def _forward(
+    model: Classifier, data: Dataset, images: Tensor, start: int, transform: Transform | None
 ) -> tuple[Tensor, Tensor]:
-    """What the head reads (B, D) of one batch, passed through ``change``, and what it says (B, classes)."""
-    changed, positions = change(images, start) if change else (images, None)
+    """Features (B, D) and logits (B, classes) of one batch, on the CPU."""
+    changed, positions = transform(images, start) if transform else (images, None)
     features = model.features(data.inputs(changed), positions.to(images.device) if positions else None)
     return features.cpu(), model.head(features).cpu()
 
 
-_known: dict[tuple[int, int], tuple[tuple[Classifier, Dataset], tuple[Tensor, Tensor]]] | None = None
-
-
-@contextmanager
-def remembering() -> Iterator[None]:
-    """While this lasts, the answers on unchanged images are found once; no weight may change meanwhile."""
-    global _known
-    _known = {}
-    try:
-        yield
-    finally:
-        _known = None
-
-
 def share(right: Tensor) -> float:
-    """The share of True, from 0 to 1."""
+    """The fraction of True, from 0 to 1."""
     return right.double().mean().item()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,10 +18,14 @@ from vitpos.data.shapes import stretched
 from vitpos.encodings._table import parse_mode
 from vitpos.encodings.protocols import ntk_scaled
 from vitpos.errors import UserError
-from vitpos.evaluations.predict import predict, share
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.evaluations.context import EvalContext, require_patches
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
+from vitpos.models.base import PatchClassifier
 from vitpos.patches import generator_of, grid_of
 from vitpos.positions import Positions
+from vitpos.training.fit import optimizer_steps
+from vitpos.training.loss import loss
 
 Size = tuple[int, int]
 Protocol = Literal["resize", "pad"]
@@ -30,8 +35,7 @@ Show = Callable[[Tensor], Tensor]  # bytes as they are → bytes of another heig
 
 
 def resolution(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     size: tuple[int, int] = (56, 56),
     protocol: Literal["resize", "pad"] = "resize",
@@ -40,7 +44,7 @@ def resolution(
     tune: int = 0,
     rate: float = 1e-4,
     limit: int | None = None,
-) -> dict[str, float]:
+) -> Result:
     """Right answers on test images of another height and width, so that the grid of patches changes.
 
     accuracy: share of the test images (or of ``limit`` of them, drawn once), 0 to 1, whose largest logit is their label's.
@@ -56,7 +60,8 @@ def resolution(
     copy of the model is first trained at the new size for so many steps of 64 training images, at ``rate``, positions at
     a tenth of it.
     """
-    model = _with_patches("resolution", model)
+    data = ctx.data
+    model = require_patches(ctx.model, "resolution")
     try:
         grid = grid_of(size, model.patch)
     except UserError:
@@ -72,33 +77,32 @@ def resolution(
         )
     if tune < 0 or rate <= 0:
         raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
-    few = data.some(limit)
+    few = ctx.sample(limit)
     if tables is not None:
         parse_mode(tables)  # also where there is no table that would be resampled by it
         model = model.resized(grid, mode=tables)
     model, show, positions = _prepared(model, data, grid, protocol, coordinates)
     if tune:
         model = _tuned(model, data, show, positions, tune, rate)
-    return {"accuracy": _accuracy(few, model, show, positions)}
+    return Result({"accuracy": _accuracy(few, model, show, positions)})
 
 
 def resolutions(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0),
     protocol: Literal["resize", "pad"] = "resize",
     coordinates: Literal["fit", "beyond", "ntk"] | None = None,
     limit: int | None = 2000,
-) -> dict[str, float]:
+) -> Result:
     """Right answers by the size of the picture, as ``resolution`` gives them one by one.
 
-    accuracy_0.5, …: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at so many times the height and
-    width that was trained with, to the nearest whole patches (halves up: half of 7 are 4). area: the area under accuracy
-    over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches), divided by its
-    range, so that 1 means right at every size. worst: the lowest of them.
+    accuracy by factor: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at each of ``factors`` times
+    the height and width that was trained with, to the nearest whole patches (halves up: half of 7 are 4). area: the area
+    under accuracy over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches),
+    divided by its range, so that 1 means right at every size. worst: the lowest of them.
     """
-    model = _with_patches("resolutions", model)
+    model = require_patches(ctx.model, "resolutions")
     if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
         raise UserError(
             f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0, up to {LARGEST}"
@@ -109,27 +113,21 @@ def resolutions(
             f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
             f"{model.span[0]}x{model.span[1]}; give some further apart"
         )
-    few = data.some(limit)
+    few = ctx.sample(limit)
     found = {
-        factor: _accuracy(few, *_prepared(model, data, grid, protocol, coordinates)) for factor, grid in grids.items()
+        factor: _accuracy(few, *_prepared(model, ctx.data, grid, protocol, coordinates))
+        for factor, grid in grids.items()
     }
     at = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
     heights = list(found.values())
     area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
-    by_factor = {f"accuracy_{factor:g}": accuracy for factor, accuracy in found.items()}
-    return by_factor | {"area": area / (at[-1] - at[0]), "worst": min(heights)}
+    return Result({"area": area / (at[-1] - at[0]), "worst": min(heights)}, curves={"accuracy": found})
 
 
 def nearest(grid: Size, factor: float) -> Size:
     """The whole rows and columns nearest to so many times those of a grid; halves go up, and 1 is the least."""
     rows, columns = (max(1, math.floor(factor * side + 0.5 + 1e-9)) for side in grid)
     return rows, columns
-
-
-def _with_patches(name: str, model: Classifier) -> PatchClassifier:
-    if not isinstance(model, PatchClassifier):
-        raise UserError(f"evaluation {name!r} is for models with patches; leave it out for this one")
-    return model
 
 
 def _prepared(
@@ -156,9 +154,9 @@ def padded(images: Tensor, size: Size, corner: Size) -> Tensor:
     return F.pad(images, (left, size[1] - width - left, top, size[0] - height - top))
 
 
-def _accuracy(data: Dataset, model: PatchClassifier, show: Show, positions: Positions) -> float:
-    logits = predict(model, data, lambda images, start: (show(images), positions))
-    return share(logits.argmax(1) == data.test.labels)
+def _accuracy(ctx: EvalContext, model: PatchClassifier, show: Show, positions: Positions) -> float:
+    logits = replace(ctx, model=model).predict(lambda images, start: (show(images), positions))
+    return share(logits.argmax(1) == ctx.data.test.labels)
 
 
 def _tuned(
@@ -166,7 +164,7 @@ def _tuned(
 ) -> PatchClassifier:
     """A copy of the model, trained at the new size for a while; its encoding learns ten times more slowly."""
     model = deepcopy(model).train()
-    device = model.project.weight.device
+    device = model.device
     places = set(model.encoding.parameters())
     others = [parameter for parameter in model.parameters() if parameter not in places]
     groups: list[dict[str, Any]] = [{"params": others}, {"params": list(places), "lr": rate / 10}]
@@ -174,10 +172,7 @@ def _tuned(
     index = torch.randint(len(data.train), (steps, 64), generator=generator_of(0))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for images, labels in data.train.batches(list(index)):
+        for images, labels in optimizer_steps(optimizer, data.train.batches(list(index))):
             inputs = data.inputs(show(images.to(device)))
-            logits, penalty = model.step(inputs, positions.to(device))
-            optimizer.zero_grad()
-            (F.cross_entropy(logits, labels.to(device)) + penalty).backward()
-            optimizer.step()
+            loss(model, inputs, labels.to(device), positions.to(device))[0].backward()
     return model.eval()

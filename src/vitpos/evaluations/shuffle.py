@@ -7,17 +7,17 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.evaluations.predict import respond, share
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.evaluations.context import EvalContext, grid_for
+from vitpos.evaluations.predict import share
+from vitpos.evaluations.result import Result
+from vitpos.models.base import PatchClassifier
 from vitpos.patches import block_mask, enlarge, generator_of, permutation, rearrange, refine, scramble, stir
 from vitpos.positions import Positions
 
 
 def shuffle(
-    model: Classifier,
-    data: Dataset,
+    ctx: EvalContext,
     *,
     ratio: float = 0.15,
     grid: tuple[int, int] | None = None,
@@ -25,7 +25,7 @@ def shuffle(
     pixels: bool = False,
     exact: bool = False,
     seed: int = 0,
-) -> dict[str, float]:
+) -> Result:
     """How a model takes test images of which the patches under a block-wise mask are shuffled (MJP, eq. 6 and 7).
 
     accuracy: share of the shuffled test images, 0 to 1, whose largest logit is their label's.
@@ -44,15 +44,13 @@ def shuffle(
     tokens has no positions that could follow: no numbers.
     ``pixels`` also moves the pixels inside all cells, by one permutation for all: MJP's SPP with a ratio of 1.
     """
-    own = model.positions(data.test.images[:1]).grid if isinstance(model, PatchClassifier) else None
-    grid = grid or own
-    if grid is None:
-        raise UserError("evaluation 'shuffle' needs grid=(rows, columns) for a model without patches")
+    model, data = ctx.model, ctx.data
+    grid, own = grid_for(ctx, grid, "shuffle")
     if not 0 <= ratio <= 1:
         raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a share from 0 to 1")
     can_be_told = isinstance(model, PatchClassifier) and model.encoding.unknown_vector() is not None
     if (positions == "told" and not can_be_told) or (positions == "follow" and not own):
-        return {}
+        return Result()
     generator = generator_of(seed)
     mask = block_mask(grid, ratio, images=len(data.test), exact=exact, generator=generator)
     order = scramble(mask, generator=generator)
@@ -70,21 +68,23 @@ def shuffle(
             return moved, model.positions(images).permute(refine(origin, grid, own))
         return moved, model.positions(images).hide(enlarge(hidden, grid, own))
 
-    whole, usual = respond(model, data)
-    read, logits = respond(model, data, change)
+    whole, usual = ctx.features_and_logits()
+    read, logits = ctx.features_and_logits(change)
     distance = (read - whole).double().norm(dim=1)
     answers, truth = logits.argmax(1), data.test.labels
     same = answers == usual.argmax(1)
-    return {
-        "accuracy": share(answers == truth),
-        "consistency": share(same),
-        "consistent_and_right": share(same & (answers == truth)),
-        "divergence": _divergence(usual, logits),
-        "difference": distance.square().mean().item(),
-        "difference_unsquared": distance.mean().item(),
-        "difference_relative": (distance / whole.double().norm(dim=1).clamp_min(1e-12)).mean().item(),
-        "shuffled": mask.double().mean().item(),
-    }
+    return Result(
+        {
+            "accuracy": share(answers == truth),
+            "consistency": share(same),
+            "consistent_and_right": share(same & (answers == truth)),
+            "divergence": _divergence(usual, logits),
+            "difference": distance.square().mean().item(),
+            "difference_unsquared": distance.mean().item(),
+            "difference_relative": (distance / whole.double().norm(dim=1).clamp_min(1e-12)).mean().item(),
+            "shuffled": mask.double().mean().item(),
+        }
+    )
 
 
 def _divergence(usual: Tensor, logits: Tensor) -> float:

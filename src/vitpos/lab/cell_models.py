@@ -9,29 +9,29 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitpos.attacks.recovery import Recovery
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier, require_classes
-from vitpos.questions import QUESTIONS
 
 
 def build_model(cell: Cell, data: Dataset) -> Classifier:
     """The untrained model of a cell; its weights depend on the cell's seed alone."""
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
-    model.defence = cell.train.defence
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def evaluate_spec(spec: str, model: Classifier, data: Dataset) -> Recovery:
-    """The result of an evaluation or an attack on a trained model; an evaluation has numbers alone."""
-    require_classes(model, data.classes, data.spec)
-    answer = QUESTIONS.build(spec, model, data)
-    return answer if isinstance(answer, Recovery) else Recovery(answer)
+def evaluate_spec(spec: str, ctx: EvalContext) -> Result:
+    """Returns the result of an evaluation or an attack."""
+    require_classes(ctx.model, ctx.data.classes, ctx.data.spec)
+    result: Result = EVALUATIONS.build(spec, ctx)
+    return result
 
 
 def load_model(folder: CellFolder) -> Classifier:

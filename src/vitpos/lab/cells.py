@@ -46,7 +46,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """One number of a table: a metric of an evaluation, shown in percent or as it is."""
+    """One number of a table, shown in percent or as it is.
+
+    It is a metric of an evaluation; with ``x`` the point of the curve of that name; with ``at`` an entry of the array of
+    that name, such as ``at = [6, 9]`` of a confusion matrix.
+    """
 
     label: str
     evaluation: str
@@ -54,6 +58,15 @@ class Column:
     percent: bool = True
     better: Literal["", "more", "less"] = ""  # which direction is better, if one is
     ratio: bool = False  # whether it is also shown as a multiple of the row that the table compares with
+    x: float | None = None
+    at: tuple[int, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The metric with its point or entry: ``accuracy``, ``accuracy at 0.5``, ``confusion[6, 9]``."""
+        if self.at is not None:
+            return f"{self.metric}[{', '.join(map(str, self.at))}]"
+        return self.metric if self.x is None else f"{self.metric} at {self.x:g}"
 
 
 @dataclass(frozen=True)
@@ -87,3 +100,4 @@ class Reference:
     evaluation: str
     value: float
     metric: str = "accuracy"
+    x: float | None = None

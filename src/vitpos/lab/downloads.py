@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vitpos.data import DATASETS, STORED
+from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import Download, Observer
-from vitpos.questions import QUESTIONS
 
 
 def missing_data(cells: Iterable[Cell]) -> list[str]:
@@ -20,8 +20,8 @@ def missing_data(cells: Iterable[Cell]) -> list[str]:
 
 def _against(evaluation: str) -> str | None:
     """The other data that an evaluation compares with, if it has the option ``against``."""
-    (term,) = QUESTIONS.parse(evaluation)
-    option = QUESTIONS.describe(term.name).options.get("against")
+    (term,) = EVALUATIONS.parse(evaluation)
+    option = EVALUATIONS.describe(term.name).options.get("against")
     return term.options.get("against", option.default) if option else None
 
 

@@ -8,11 +8,13 @@ from dataclasses import replace
 from vitpos.catalog import suggest
 from vitpos.data.base import load
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
 from vitpos.lab.cell_models import build_model, evaluate_spec
-from vitpos.lab.cells import Cell, Table
+from vitpos.lab.cells import Cell, Column, Table
 from vitpos.lab.events import DryRun, Observer
 from vitpos.lab.executor import single_threaded
-from vitpos.questions import QUESTIONS
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending
 from vitpos.training.fit import refuse, refuse_data
@@ -48,27 +50,34 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
         defending(cell.train.defence)
         if len(few.train):
             augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
-        gives = {spec: evaluate_spec(_shortened_spec(spec), model, few).numbers for spec in cell.evaluate}
+        ctx = EvalContext(model, few, cell.train)
+        returned = {spec: evaluate_spec(_shortened_spec(spec), ctx) for spec in cell.evaluate}
     except UserError as error:
         raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:
         for column in table.columns if table.shows(cell) else ():
-            given = gives.get(column.evaluation)
-            if given and column.metric not in given and not _numbered(column.metric, given):
-                known = suggest(column.metric, given)
-                raise UserError(f"table {table.title!r}: {column.evaluation} has no metric {column.metric!r}; {known}")
+            if column.evaluation in returned:
+                _check_column(table, column, returned[column.evaluation])
 
 
-def _numbered(metric: str, given: Iterable[str]) -> bool:
-    """Whether a metric such as ``tokens_3`` is only beyond the layers, sizes or steps that this cell has."""
-    stem, _, number = metric.rpartition("_")
-    return number.isdecimal() and any(other.rpartition("_")[0] == stem for other in given)
+def _check_column(table: Table, column: Column, result: Result) -> None:
+    """Raises if a column names a metric that the evaluation does not return; a point of a curve may be missing."""
+    if not (result.numbers or result.curves or result.arrays):
+        return  # the evaluation does not apply to this model
+    kind, known = "metric", [*result.numbers]
+    if column.x is not None:
+        kind, known = "curve", [*result.curves]
+    if column.at is not None:
+        kind, known = "array", [*result.arrays]
+    if column.metric not in known:
+        remedy = suggest(column.metric, known)
+        raise UserError(f"table {table.title!r}: {column.evaluation} has no {kind} {column.metric!r}; {remedy}")
 
 
 def _shortened_spec(spec: str) -> str:
     """The same evaluation with one step where it takes a number of them."""
-    (term,) = QUESTIONS.parse(spec)
-    option = QUESTIONS.describe(term.name).options.get("steps")
+    (term,) = EVALUATIONS.parse(spec)
+    option = EVALUATIONS.describe(term.name).options.get("steps")
     if option and isinstance(option.default, int):
         term.options["steps"] = min(1, term.options.get("steps", 1))
     return str(term)

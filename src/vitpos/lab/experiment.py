@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from vitpos.catalog import suggest
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Cell, Column, Reference, Table
 from vitpos.lab.toml import (
     SPECS,
@@ -31,7 +32,6 @@ from vitpos.lab.toml import (
     take_blocks,
 )
 from vitpos.models import MODELS
-from vitpos.questions import QUESTIONS
 from vitpos.training.recipe import Recipe
 
 SHIPPED = Path(__file__).parents[1] / "experiments"
@@ -134,7 +134,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
             raise UserError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
     options = {key: choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
     specs = as_list(values.get("evaluate", "accuracy"))
-    evaluate = tuple(QUESTIONS.canonical(require_text("evaluate", spec)) for spec in specs)
+    evaluate = tuple(EVALUATIONS.canonical(require_text("evaluate", spec)) for spec in specs)
     if not isinstance(values.get("seeds", []), list):
         raise UserError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
     seeds = [require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
@@ -208,4 +208,4 @@ def _plain_table(cells: Sequence[Cell]) -> list[Table]:
 
 
 def _definition(spec: str) -> str:
-    return QUESTIONS.describe(QUESTIONS.parse(spec)[0].name).definition
+    return EVALUATIONS.describe(EVALUATIONS.parse(spec)[0].name).definition

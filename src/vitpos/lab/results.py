@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from vitpos.evaluations.result import Result
 from vitpos.files import write_csv
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
-from vitpos.lab.store import CellFolder, ExperimentFolder, Scores
+from vitpos.lab.store import CellFolder, ExperimentFolder
 
-RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "value")
+RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "x", "value")
 
 
 class Results:
@@ -23,7 +24,7 @@ class Results:
     def __init__(self, folder: ExperimentFolder):
         self.folder = folder
         self.errors: dict[Cell, str] = {}  # why a cell of this run failed
-        self._scores: dict[str, Scores] = {}  # of trained cells, by the names of their folders
+        self._results: dict[str, dict[str, Result]] = {}  # of trained cells, by the names of their folders
         for cell in folder.experiment.cells:
             self.refresh(cell)
 
@@ -36,7 +37,7 @@ class Results:
         """Reads the numbers of one cell again."""
         folder = self.folder.cell_folder(cell)
         if folder.trained:
-            self._scores[cell.folder_name] = folder.scores
+            self._results[cell.folder_name] = folder.results
 
     @property
     def path(self) -> Path:
@@ -53,17 +54,17 @@ class Results:
         """The trained cells with their folders, in the order of the experiment."""
         return [(cell, self.folder.cell_folder(cell)) for cell in self.experiment.cells if self.is_trained(cell)]
 
-    def scores(self, cell: Cell) -> Scores:
-        """The numbers of a cell by evaluation and metric; empty if it is not trained."""
-        return self._scores.get(cell.folder_name, {})
+    def of(self, cell: Cell) -> dict[str, Result]:
+        """The results of a cell by evaluation, without arrays and images; empty if it is not trained."""
+        return self._results.get(cell.folder_name, {})
 
     def is_trained(self, cell: Cell) -> bool:
         """Whether a cell is trained."""
-        return cell.folder_name in self._scores
+        return cell.folder_name in self._results
 
     def is_done(self, cell: Cell) -> bool:
         """Whether a cell is trained and all its evaluations are finished."""
-        return self.is_trained(cell) and set(cell.evaluate) <= set(self.scores(cell))
+        return self.is_trained(cell) and set(cell.evaluate) <= set(self.of(cell))
 
     @property
     def pending(self) -> list[Cell]:
@@ -73,7 +74,7 @@ class Results:
     @property
     def evaluations(self) -> list[str]:
         """The specs of all evaluations that some cell has, in the order in which they first appear."""
-        return list(dict.fromkeys(spec for cell, _ in self.trained for spec in self.scores(cell)))
+        return list(dict.fromkeys(spec for cell, _ in self.trained for spec in self.of(cell)))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -82,9 +83,9 @@ class Results:
         for cell, _ in self.trained:
             fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
             varied = {name: self.experiment.value(cell, name) for name in self.experiment.columns}
-            for evaluation, numbers in self.scores(cell).items():
-                for metric, value in numbers.items():
-                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, metric, value), strict=True))
+            for evaluation, result in self.of(cell).items():
+                for values in result_rows(result):
+                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, *values), strict=True))
                     found.append(row | varied)
         return found
 
@@ -97,6 +98,15 @@ class Results:
         from vitpos.lab.summary import as_text
 
         return as_text(self)
+
+
+def result_rows(result: Result) -> Iterator[tuple[str, float | str, float]]:
+    """Yields metric, x and value of each number, whose x is empty, and of each point of a curve."""
+    for metric, value in result.numbers.items():
+        yield metric, "", value
+    for metric, curve in result.curves.items():
+        for x, value in curve.items():
+            yield metric, int(x) if float(x).is_integer() else x, value
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[Any]], varied: Sequence[str] = ()) -> Path:

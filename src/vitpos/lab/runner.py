@@ -12,7 +12,8 @@ from torch import Tensor
 from vitpos.analysis.similarity import position_vectors
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
-from vitpos.evaluations.predict import remembering
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.context import EvalContext
 from vitpos.files import exclusive
 from vitpos.lab.cell_models import build_model, evaluate_spec, load_model
 from vitpos.lab.cells import Cell
@@ -33,7 +34,6 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.questions import QUESTIONS
 from vitpos.training.fit import fit
 
 SAMPLES = 10  # test images that a cell stores for the report
@@ -101,7 +101,7 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     CellFolder.create(folder.path, cell)
     if not folder.trained:
         train(cell, folder, observer)
-    known = folder.scores
+    known = folder.results
     evaluate(folder, [spec for spec in cell.evaluate if spec not in known], observer)
 
 
@@ -148,14 +148,10 @@ def evaluate(folder: CellFolder, specs: Sequence[str], observer: Observer | None
     """Evaluates a trained cell and stores the results in its folder."""
     if specs:
         observer = observer or Observer()
-        data, model = load(folder.cell.data), load_model(folder)
-        with remembering():
-            for done, spec in enumerate(specs):
-                observer.on_event(EvalStart(folder.cell, spec, done, len(specs)))
-                result = evaluate_spec(spec, model, data)
-                if result.why or result.found is not None:
-                    folder.save_images(spec, result)
-                folder.save_result(spec, result.numbers)
+        ctx = EvalContext(load_model(folder), load(folder.cell.data), folder.cell.train)
+        for done, spec in enumerate(specs):
+            observer.on_event(EvalStart(folder.cell, spec, done, len(specs)))
+            folder.save_result(spec, evaluate_spec(spec, ctx))
 
 
 def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
@@ -177,8 +173,8 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
         )
     if not cells:
         raise UserError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
-    known = list(dict.fromkeys(spec for one in cells for spec in one.scores))
-    wanted = list(dict.fromkeys(QUESTIONS.spelt(QUESTIONS.canonical(spec), known) for spec in specs))
+    known = list(dict.fromkeys(spec for one in cells for spec in one.results))
+    wanted = list(dict.fromkeys(EVALUATIONS.spelt(EVALUATIONS.canonical(spec), known) for spec in specs))
     planned = [replace(one.cell, evaluate=tuple(wanted)) for one in cells]
     download(missing_data(planned), observer)
     dry_run(planned, observer=observer)

@@ -3,7 +3,7 @@
 The folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
 each cell: ``cell.json``; ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json``,
 ``test_samples.safetensors``, ``position_table.safetensors`` and, last, ``weights.safetensors`` once it has; then
-``scores.json`` and ``attacks/`` with reconstructed images; ``error.log`` if it failed unexpectedly.
+``scores.json`` with numbers and curves and ``tensors/`` with arrays and images; ``error.log`` if it failed unexpectedly.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import platform
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from vitpos.errors import UserError, WorkError
+from vitpos.evaluations.result import Result
 from vitpos.files import (
     exclusive,
     os_reason,
@@ -43,11 +44,10 @@ from vitpos.training.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vitpos.attacks.recovery import Recovery
     from vitpos.models.base import Classifier
 
 FORMAT_VERSION = 2  # of the folders; counted up when a file changes its name or its meaning
-Scores = dict[str, dict[str, float]]  # evaluation → metric → value
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,12 @@ class CellFolder:
         return (self.path / "weights.safetensors").is_file()
 
     @property
-    def scores(self) -> Scores:
-        """The numbers of all evaluations so far."""
+    def results(self) -> dict[str, Result]:
+        """The results of all evaluations so far, without their arrays and images."""
+        return {evaluation: _read_result(stored) for evaluation, stored in self._scores.items()}
+
+    @property
+    def _scores(self) -> dict[str, dict[str, Any]]:
         path = self.path / "scores.json"
         return read_json(path) if path.exists() else {}
 
@@ -93,29 +97,37 @@ class CellFolder:
         """The machine and the versions that trained it."""
         return read_json(self.path / "machine.json")
 
-    def save_result(self, evaluation: str, numbers: Mapping[str, float]) -> None:
-        """Stores the numbers of one evaluation, replacing older ones of the same evaluation.
+    def save_result(self, evaluation: str, result: Result) -> None:
+        """Stores the result of one evaluation, replacing an older one of the same evaluation.
 
-        Numbers that are not finite are left out: NaN means that there is no such number, and JSON has no infinity.
+        Numbers that are not finite are left out: NaN means that a metric is undefined, and JSON has no infinity. Images
+        are stored as bytes. The scores are written last, so that the tensors they belong to are there.
         """
-        finite = {metric: value for metric, value in numbers.items() if math.isfinite(value)}
-        write_json(self.path / "scores.json", self.scores | {evaluation: finite})
+        file = self._tensors(evaluation)
+        tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
+        tensors |= {f"images.{name}": (255 * images).round().byte() for name, images in result.images.items()}
+        if tensors:
+            write_tensors(file, tensors, {"evaluation": evaluation})
+        else:
+            file.unlink(missing_ok=True)
+        curves = {name: {f"{x!r}": y for x, y in _finite(curve).items()} for name, curve in result.curves.items()}
+        stored = {"numbers": _finite(result.numbers), "curves": curves, "reason": result.reason}
+        write_json(self.path / "scores.json", self._scores | {evaluation: stored})
 
-    def save_images(self, evaluation: str, result: Recovery) -> None:
-        """Stores the images of an attack, or why there are none, replacing older ones of the same attack."""
-        images = {"found": result.found, "goal": result.goal, "frames": result.frames}
-        tensors = {name: (255 * x).round().byte() for name, x in images.items() if x is not None}
-        write_tensors(self._images(evaluation), tensors, {"question": evaluation, "why": result.why})
+    def load_result(self, evaluation: str) -> Result:
+        """Returns the result of one evaluation with its arrays, and its images as bytes; an empty one if there is none."""
+        result = _read_result(self._scores.get(evaluation, {}))
+        if not self._tensors(evaluation).exists():
+            return result
+        tensors, _ = read_tensors(self._tensors(evaluation))
+        arrays, images = (
+            {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
+            for kind in ("arrays.", "images.")
+        )
+        return replace(result, arrays=arrays, images=images)
 
-    def load_images(self, evaluation: str) -> tuple[dict[str, Tensor], str]:
-        """Returns the images of an attack as bytes by name (``found``, ``goal``, ``frames``), and why if there are none."""
-        if not self._images(evaluation).exists():
-            return {}, ""
-        tensors, about = read_tensors(self._images(evaluation))
-        return tensors, about["why"]
-
-    def _images(self, evaluation: str) -> Path:
-        return self.path / "attacks" / f"{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
+    def _tensors(self, evaluation: str) -> Path:
+        return self.path / "tensors" / f"{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
         """Stores a state that training can continue from."""
@@ -250,6 +262,16 @@ def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
     varied = tuple((key, value) for key, value in values["varied"])
     fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "varied": varied}
     return Cell(**{**values, **fixed})
+
+
+def _read_result(stored: Mapping[str, Any]) -> Result:
+    """The result of one evaluation, as far as ``scores.json`` has it."""
+    curves = {name: {float(x): y for x, y in curve.items()} for name, curve in stored.get("curves", {}).items()}
+    return Result(stored.get("numbers", {}), curves, reason=stored.get("reason", ""))
+
+
+def _finite(values: Mapping[Key, float]) -> dict[Key, float]:
+    return {key: value for key, value in values.items() if math.isfinite(value)}
 
 
 def machine() -> dict[str, str]:

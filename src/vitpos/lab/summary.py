@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vitpos.analysis.intervals import Difference, half_width, paired
+from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell, Column, Table
-from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
-from vitpos.lab.store import Scores
+from vitpos.lab.store import CellFolder
 
 MANY = 40  # an evaluation of more numbers than this is no matter for a table
 
@@ -125,8 +125,7 @@ def summarize(results: Results, table: Table) -> list[Row]:
             groups.setdefault(cell.group, []).append(cell)
     rows = []
     for cells in groups.values():
-        scores = {cell.seed: results.scores(cell) for cell in cells if results.is_trained(cell)}
-        estimates = (_estimate(results.experiment, cells[0], scores, column) for column in table.columns)
+        estimates = (_estimate(results, cells, column) for column in table.columns)
         rows.append(Row(cells[0], tuple(estimates)))
     return [_compared(row, rows, table) for row in rows] if table.against else rows
 
@@ -149,17 +148,19 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
 
 def measured(results: Results, evaluations: Iterable[str] | None = None) -> Table:
     """A table of everything that some evaluations gave; by default of what no other table shows."""
-    shown = {(column.evaluation, column.metric) for table in results.experiment.tables for column in table.columns}
-    found: dict[tuple[str, str], None] = {}
+    tables = results.experiment.tables
+    shown = {(column.evaluation, column.metric, column.x) for table in tables for column in table.columns}
+    found: dict[tuple[str, str, float | None], None] = {}
     for cell, _ in results.trained:
-        for evaluation, numbers in results.scores(cell).items():
-            if len(numbers) <= MANY and (evaluations is None or evaluation in evaluations):
-                found |= {(evaluation, metric): None for metric in numbers}
-    wanted = [pair for pair in found if evaluations is not None or pair not in shown]
-    columns = tuple(
-        Column(f"{evaluation}: {metric}", evaluation, metric, percent=False) for evaluation, metric in wanted
-    )
-    return Table("Also measured", columns, note="As in results.csv: shares are from 0 to 1.")
+        for evaluation, result in results.of(cell).items():
+            points: list[tuple[str, float | None]] = [(metric, None) for metric in result.numbers]
+            points += [(metric, x) for metric, curve in result.curves.items() for x in curve]
+            if len(points) <= MANY and (evaluations is None or evaluation in evaluations):
+                found |= {(evaluation, *point): None for point in points}
+    wanted = [key for key in found if evaluations is not None or key not in shown]
+    columns = [Column("", evaluation, metric, percent=False, x=x) for evaluation, metric, x in wanted]
+    labeled = tuple(replace(column, label=f"{column.evaluation}: {column.name}") for column in columns)
+    return Table("Also measured", labeled, note="As in results.csv: fractions are from 0 to 1.")
 
 
 def complete(results: Results, table: Table) -> bool:
@@ -167,15 +168,36 @@ def complete(results: Results, table: Table) -> bool:
     return all(results.is_done(cell) for cell in results.experiment.cells if table.shows(cell))
 
 
-def _estimate(experiment: Experiment, cell: Cell, scores: Mapping[int, Scores], column: Column) -> Estimate:
-    """The estimate of a column from the scores of a row's cells by seed; values that are not finite are missing."""
-    found = {seed: score.get(column.evaluation, {}).get(column.metric, math.nan) for seed, score in scores.items()}
-    wanted = (cell.data, cell.model, cell.encoding, column.evaluation, column.metric)
+def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estimate:
+    """The estimate of a column from the cells of a row, one per seed; values that are not finite are missing."""
+    first = cells[0]
+    found = {
+        cell.seed: _value(results.folder.cell_folder(cell), results.of(cell), column)
+        for cell in cells
+        if results.is_trained(cell)
+    }
+    wanted = (first.data, first.model, first.encoding, column.evaluation, column.metric, column.x)
     references = (
-        r.value for r in experiment.references if (r.data, r.model, r.encoding, r.evaluation, r.metric) == wanted
+        r.value
+        for r in results.experiment.references
+        if (r.data, r.model, r.encoding, r.evaluation, r.metric, r.x) == wanted
     )
     values = {seed: value for seed, value in found.items() if math.isfinite(value)}
     return Estimate(values, next(references, None), column.percent)
+
+
+def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) -> float:
+    """The number of a column in the results of one cell; NaN if it is not there."""
+    result = results.get(column.evaluation, Result())
+    if column.at is not None:
+        array = folder.load_result(column.evaluation).arrays.get(column.metric)
+        try:
+            return math.nan if array is None else float(array[column.at])
+        except (IndexError, RuntimeError):  # an entry that this array does not have, or a whole row
+            return math.nan
+    if column.x is not None:
+        return result.curves.get(column.metric, {}).get(column.x, math.nan)
+    return result.numbers.get(column.metric, math.nan)
 
 
 def format_number(value: float, *, percent: bool, short: bool = False) -> str:

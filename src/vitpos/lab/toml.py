@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from vitpos.catalog import Catalog, accepts, suggest
+from vitpos.catalog import Catalog, accepts, settle, suggest
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Column, Table
 from vitpos.models import MODELS
-from vitpos.questions import QUESTIONS
 from vitpos.training.recipe import Recipe
 
 SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
@@ -77,7 +77,7 @@ def as_list(value: Any) -> list[Any]:
 def require_text(key: str, value: Any) -> str:
     """The value of a key that takes a spec."""
     if not isinstance(value, str):
-        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, QUESTIONS)))!r}, not {value!r}")
+        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, EVALUATIONS)))!r}, not {value!r}")
     return value
 
 
@@ -113,8 +113,8 @@ def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
         is_built = key == "columns" or (kind is Table and key in SPECS)
         if not is_built and not accepts(types[key], value):
             raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
-        catalog = (SPECS | {"evaluation": QUESTIONS}).get(key)
-        values_read[key] = catalog.canonical(value) if catalog and isinstance(value, str) else value
+        catalog = (SPECS | {"evaluation": EVALUATIONS}).get(key)
+        values_read[key] = catalog.canonical(value) if catalog and isinstance(value, str) else settle(types[key], value)
     for f in fields(kind):
         if f.name not in values_read and f.default is MISSING:
             raise UserError(f"{where}: {f.name} is missing; write {f.name} = …")

@@ -26,7 +26,11 @@ class Classifier(nn.Module):
     """Maps images (B, C, height, width) to logits (B, classes). Models keep no state between batches."""
 
     head: nn.Module
-    defence: str = ""  # what its training did to gradients before they were used, as a spec
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters(), torch.empty(0)).device
 
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """Returns the features (B, D) that enter the classification head."""

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from vitpos.analysis import figures as draw
-from vitpos.attacks.recovery import Recovery
+from vitpos.evaluations.result import Result
 from vitpos.files import write_bytes
 from vitpos.lab.cells import Cell
-from vitpos.lab.results import write_rows
+from vitpos.lab.results import result_rows, write_rows
 
-Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found
+Attacked = tuple[Cell, str, Result]  # a cell, the attack on it, what it found
 SHOWN = 8  # pictures in a strip
 
 
@@ -32,17 +32,17 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
     for cell, spec, answer in answers:
         fixed = name, cell.data, cell.model, cell.encoding, cell.seed, spec
         values = [dict(cell.varied).get(key, "") for key in swept]
-        rows += [(*fixed, *pair, *values) for pair in answer.numbers.items()]
+        rows += [(*fixed, *row, *values) for row in result_rows(answer)]
     cell, spec, answer = answers[-1]
-    if answer.found is not None and answer.goal is not None:
-        found, goal = (drawn(pictures[:SHOWN]) for pictures in (answer.found, answer.goal))
+    if answer.images:
+        found, goal = (drawn(answer.images[which][:SHOWN]) for which in ("reconstruction", "target"))
         strips = {
             f"to be found, {cell.label}": goal,
-            f"found by {spec}, {nearness(answer.numbers, len(answer.found))}": found,
+            f"found by {spec}, {nearness(answer.numbers, len(answer.images['reconstruction']))}": found,
             "difference": difference(found, goal),
         }
-        if answer.frames is not None:
-            strips["how the first was found"] = drawn(answer.frames[0])
+        if "trajectory" in answer.images:
+            strips["how the first was found"] = drawn(answer.images["trajectory"][0])
         words = f"{len(answers) - 1:02} {cell.label} seed{cell.seed} {spec}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
         write_bytes(out / f"{file}.png", draw.png(draw.strips(strips)))

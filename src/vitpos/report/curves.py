@@ -1,27 +1,27 @@
-"""Curves: numbers against what an evaluation was asked with, and against what the names of its metrics end with."""
+"""Curves: those that an evaluation returns, and numbers against an option that it was evaluated with."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
+from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Row, summarize
-from vitpos.questions import QUESTIONS
 from vitpos.report.groups import arranged, base, colours, legend, lines
 
 SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent
 SWEPT = ("accuracy", "consistency", "agreement")  # metrics that are drawn against an option
-AXES = {  # what the numbers in names of metrics are, by the option that gives them or by the metric; True: logarithmic
-    "factors": ("size, times that of training", True),
-    "steps": ("pixels moved", False),
-    "severities": ("severity", False),
-    "tokens": ("layer", False),
+AXES = {  # what x is in the curves of an evaluation; True: logarithmic
+    "resolutions": ("size, times that of training", True),
+    "translations": ("pixels moved", False),
+    "corruption": ("severity", False),
+    "translation": ("layer", False),
 }
 FEWEST = 3  # points of a curve
 LINES = "mean, and where there are several seeds a band of one standard deviation on either side."
@@ -64,45 +64,34 @@ def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points
 def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
     """Where the numbers of all curves are stored: by evaluation, metric and axis."""
     found: dict[tuple[str, str, Axis], Ways] = {}
-    stored: dict[str, dict[str, None]] = {}  # spec → metrics
-    for cell, _ in results.trained:
-        for spec, scores in results.scores(cell).items():
-            stored.setdefault(spec, {}).update(dict.fromkeys(scores))
-    for spec, metrics in stored.items():
-        (term,) = QUESTIONS.parse(spec)
-        for metric in (metric for metric in SWEPT if metric in metrics):
-            for option, value in QUESTIONS.filled(term).items():
+    for spec, result in _stored(results).items():
+        (term,) = EVALUATIONS.parse(spec)
+        for metric in (metric for metric in SWEPT if metric in result.numbers):
+            for option, value in EVALUATIONS.filled(term).items():
                 if type(value) in (int, float) and option != "seed":
                     rest = Term(term.name, {key: other for key, other in term.options.items() if key != option})
                     ways = found.setdefault((term.name, metric, (option, False)), {})
                     ways.setdefault(str(rest), {})[value] = _column(spec, metric)
-        for stem, numbers in _series(metrics).items():
-            axis = _axis(term, stem, set(numbers))
-            ways = found.setdefault((term.name, stem.removesuffix(f"_{axis[0]}"), axis), {})
-            ways[spec] = {number: _column(spec, metric) for number, metric in numbers.items()}
+        for metric, curve in result.curves.items():
+            ways = found.setdefault((term.name, metric, AXES.get(term.name, ("x", False))), {})
+            ways[spec] = {x: _column(spec, metric, x) for x in curve}
     return found
 
 
-def _series(metrics: Mapping[str, None]) -> dict[str, dict[float, str]]:
-    """Metrics such as accuracy_0.5 and tokens_2, by what comes before the number and by the number."""
-    found: dict[str, dict[float, str]] = {}
-    for metric in metrics:
-        if matched := re.fullmatch(r"([a-z_]+)_(\d+(?:\.\d+)?)", metric):
-            found.setdefault(matched[1], {})[float(matched[2])] = metric
-    return found
+def _stored(results: Results) -> dict[str, Result]:
+    """All metrics and points of curves that any cell has of each evaluation."""
+    stored: dict[str, Result] = {}
+    for cell, _ in results.trained:
+        for spec, result in results.of(cell).items():
+            union = stored.setdefault(spec, Result())
+            union.numbers.update(result.numbers)
+            for metric, curve in result.curves.items():
+                union.curves.setdefault(metric, {}).update(curve)
+    return stored
 
 
-def _axis(term: Term, stem: str, numbers: set[float]) -> Axis:
-    """What the numbers of a series are: the option that lists them, or else what the metric counts."""
-    listed = [
-        key for key, value in QUESTIONS.filled(term).items() if isinstance(value, tuple) and set(value) == numbers
-    ]
-    key = listed[0] if listed else stem
-    return AXES.get(key, (key if listed else "number", False))
-
-
-def _column(spec: str, metric: str) -> Column:
-    return Column("", spec, metric, percent=metric.startswith(SHARES))
+def _column(spec: str, metric: str, x: float | None = None) -> Column:
+    return Column("", spec, metric, percent=metric.startswith(SHARES), x=x)
 
 
 def _points(row: Row, numbers: list[float]) -> draw.Points:
@@ -115,7 +104,7 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
 
 def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
     """What tells each of some specs of one evaluation from the others; an option that is None tells nothing."""
-    asked = {spec: QUESTIONS.filled(QUESTIONS.parse(spec)[0]) for spec in specs}
+    asked = {spec: EVALUATIONS.filled(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(asked.values()), {}) if len({str(o[key]) for o in asked.values()}) > 1]
     named = {spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in asked.items()}
     return {
@@ -126,7 +115,7 @@ def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
 
 def _shared(specs: Mapping[str, object]) -> str:
     """What some specs of one evaluation have in common."""
-    terms = [QUESTIONS.parse(spec)[0] for spec in specs]
+    terms = [EVALUATIONS.parse(spec)[0] for spec in specs]
     same = {
         key: v for key, v in terms[0].options.items() if all(key in t.options and t.options[key] == v for t in terms)
     }

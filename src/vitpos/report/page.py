@@ -19,6 +19,7 @@ from vitpos.catalog import Catalog
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.files import write_text
 from vitpos.lab.cells import Column, Table
 from vitpos.lab.experiment import Experiment
@@ -34,12 +35,11 @@ from vitpos.lab.summary import (
     summarize,
 )
 from vitpos.models import MODELS
-from vitpos.questions import QUESTIONS
 from vitpos.report import sections
 from vitpos.report.advice import advice
 
 CODE = re.compile(r"``(.+?)``")
-METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:\.\d+)?(?:, \w+)*(?:, …| and so on)?):(?= )")  # "area: the …"
+METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:, \w+)*(?: by \w+| and so on)?):(?= )")  # "area: the …"
 
 
 def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
@@ -115,7 +115,7 @@ def _others(results: Results) -> list[dict[str, Any]]:
         rows = summarize(results, replace(table, columns=columns))
         rows = [row for row in rows if any(estimate.values for estimate in row.estimates)]
         if rows:
-            metrics = [column.metric for column in columns]
+            metrics = [column.name for column in columns]
             names = [" · ".join(map(row.label, labels(rows))) for row in rows]
             estimates = [row.estimates for row in rows]
             down = len(metrics) > len(names)
@@ -140,8 +140,8 @@ def _column(column: Column) -> dict[str, str]:
     return {
         "heading": column.label + unit,
         "evaluation": column.evaluation,
-        "metric": column.metric,
-        "defined": QUESTIONS.parse(column.evaluation)[0].name,
+        "metric": column.name,
+        "defined": EVALUATIONS.parse(column.evaluation)[0].name,
     }
 
 
@@ -161,7 +161,7 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
     experiment = results.experiment
     asked = [column.evaluation for table in experiment.tables for column in table.columns]
     used: list[tuple[str, Catalog, Sequence[str]]] = [
-        ("Evaluations", QUESTIONS, [*asked, *results.evaluations]),
+        ("Evaluations", EVALUATIONS, [*asked, *results.evaluations]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
@@ -170,15 +170,15 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
     for title, catalog, specs in used:
         names = list(dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec)))
         for name in names:  # which grows
-            names += [other for other in _mentioned(name) if other not in names] if catalog is QUESTIONS else []
+            names += [other for other in _mentioned(name) if other not in names] if catalog is EVALUATIONS else []
         found.append((title, [(name, prose(catalog.describe(name).definition)) for name in names]))
     return found
 
 
 def _mentioned(name: str) -> list[str]:
     """The evaluations that the definition of one refers to, as ``resolutions`` does to ``resolution``."""
-    entry = QUESTIONS.describe(name)
-    return [word for word in CODE.findall(entry.definition) if word in QUESTIONS and word not in entry.options]
+    entry = EVALUATIONS.describe(name)
+    return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 
 
 def prose(docstring: str) -> str:

@@ -8,9 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
-from vitpos.attacks import ATTACKS
+from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.results import Results
-from vitpos.questions import QUESTIONS
 from vitpos.report.attack import difference, drawn, nearness
 from vitpos.report.groups import first_runs
 
@@ -24,13 +23,13 @@ def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
             strips: dict[str, np.ndarray] = {}
             reasons: dict[str, list[str]] = {}
             for name, run in runs.items():
-                tensors, why = run.load_images(spec)
-                if why:
-                    reasons.setdefault(why, []).append(name)
-                if "found" in tensors:
-                    found, goal = (drawn(tensors[which][:SHOWN]) for which in ("found", "goal"))
+                result = run.load_result(spec)
+                if result.reason:
+                    reasons.setdefault(result.reason, []).append(name)
+                if result.images:
+                    found, goal = (drawn(result.images[which][:SHOWN]) for which in ("reconstruction", "target"))
                     strips.setdefault("to be found", goal)
-                    near = nearness(results.scores(run.cell).get(spec, {}), len(tensors["found"]))
+                    near = nearness(result.numbers, len(result.images["reconstruction"]))
                     strips[f"{name}, {near}"] = np.concatenate([found, difference(found, goal)])
             note = "In each row what was found, then how far it is from what was to be found." if strips else ""
             said = [f"Not {', '.join(names)}: {why}." for why, names in reasons.items()]
@@ -43,7 +42,7 @@ def films(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
     """How the first picture of each descent came about."""
     for spec in _asked(results):
         for group, runs in first_runs(results).items():
-            frames = {name: run.load_images(spec)[0].get("frames") for name, run in runs.items()}
+            frames = {name: run.load_result(spec).images.get("trajectory") for name, run in runs.items()}
             strips = {name: drawn(film[0]) for name, film in frames.items() if film is not None}
             if strips:
                 title = " · ".join(filter(None, (f"How it was found: {spec}", group)))
@@ -52,4 +51,4 @@ def films(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
 
 def _asked(results: Results) -> list[str]:
     """The attacks that were asked."""
-    return [spec for spec in results.evaluations if QUESTIONS.parse(spec)[0].name in ATTACKS]
+    return [spec for spec in results.evaluations if EVALUATIONS.parse(spec)[0].name in ATTACKS]

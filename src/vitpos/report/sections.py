@@ -124,10 +124,9 @@ def _confusions(results: Results) -> Iterator[Section]:
     found: dict[str, dict[str, list[np.ndarray]]] = {}  # data → model → a matrix per seed
     classes: dict[str, tuple[str, ...]] = {}
     for cell, folder in results.trained:
-        if "confusion" in results.scores(cell):
-            numbers = np.array(list(results.scores(cell)["confusion"].values()))
-            names = classes.setdefault(cell.data, folder.classes)
-            matrix = numbers.reshape(len(names), len(names))
+        if "confusion" in results.of(cell):
+            classes.setdefault(cell.data, folder.classes)
+            matrix = folder.load_result("confusion").arrays["confusion"].numpy()
             found.setdefault(cell.data, {}).setdefault(_model(cell), []).append(matrix)
     for data, models in found.items():
         note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.data.base import Dataset
@@ -16,10 +16,12 @@ from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import UserError, WorkError
 from vitpos.models.base import Classifier, require_classes
 from vitpos.training.augment import augmenting
-from vitpos.training.defences import defending, gradients_of
+from vitpos.training.defences import Gradients, defending, gradients_of
+from vitpos.training.loss import loss
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
 
+Batch = TypeVar("Batch")
 NOISE = 1 << 40  # what the seed of a client's noise has more than that of an epoch's order
 
 
@@ -56,7 +58,7 @@ def fit(
         done, tensors = resume
         load(tensors, model, optimizer)
     yield State(done, snapshot(model, optimizer), {})
-    device = next(model.parameters()).device
+    device = model.device
     augment, defend = augmenting(recipe.augment), defending(recipe.defence)
     followers = [module for module in model.modules() if isinstance(module, FollowsTraining)]
     count = len(data.train)
@@ -69,40 +71,36 @@ def fit(
             order = order[: -(-count // recipe.repeats)].repeat_interleave(recipe.repeats)[:count]
         indices = _without_a_rest_of_one(order.split(recipe.batch))
         batches = len(indices)
+        progresses = [(epoch * batches + step + 0.5) / (recipe.epochs * batches) for step in range(batches)]
+        rates = [
+            warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
+            for progress in progresses
+        ]
         total, right, began = 0.0, 0, time.perf_counter()
-        for step, (images, labels) in enumerate(data.train.batches(indices)):
-            progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
-            for group in optimizer.param_groups:
-                group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
+        for step, (images, labels) in enumerate(optimizer_steps(optimizer, data.train.batches(indices), rates)):
+            progress = progresses[step]
             for part in followers:
                 part.set_progress(progress)
             augment.advance(progress)
-            optimizer.zero_grad()
             pieces = max(1, min(recipe.pieces, len(images) // 2))  # of two images or more, as batch norms need
             if recipe.defence:
                 pieces = len(images)  # each image is a client
             for first in range(pieces):
                 piece = slice(first, None, pieces)  # in turns, so that the copies of an image part
                 inputs, targets = augment.batch(data, images[piece].to(device), labels[piece].to(device))
-                logits, penalty = model.step(inputs)
-                loss = F.cross_entropy(logits, targets, label_smoothing=recipe.smoothing) + penalty
-                if not math.isfinite(value := loss.item()):
+                batch_loss, logits = loss(model, inputs, targets, label_smoothing=recipe.smoothing)
+                if not math.isfinite(value := batch_loss.item()):
                     raise _diverged(f"the loss became {value}", epoch, step, batches)
                 share = len(inputs) / len(images)
                 if recipe.defence:
-                    for name, gradient in defend(gradients_of(loss, model), noise).items():
-                        parameter = model.get_parameter(name)
-                        if parameter.grad is None:
-                            parameter.grad = torch.zeros_like(parameter)
-                        parameter.grad.add_(gradient, alpha=share)
+                    _accumulate(model, defend(gradients_of(batch_loss, model), noise), share)
                 else:
-                    (loss * share).backward()
+                    (batch_loss * share).backward()
                 total += value * len(inputs)
                 answers = targets.argmax(1) if augment.mixes else targets
                 right += int((logits.detach().argmax(1) == answers).sum())
             if recipe.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-            optimizer.step()
             on_batch(len(images))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
@@ -122,6 +120,34 @@ def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
     require_classes(model, data.classes, data.spec)
     if recipe.epochs and not len(data.train):
         raise UserError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
+
+
+def optimizer_steps(
+    optimizer: torch.optim.Optimizer, batches: Iterable[Batch], rates: Sequence[float] | None = None
+) -> Iterator[Batch]:
+    """Yields each batch for the caller to accumulate its gradients, then takes an optimizer step.
+
+    This is the inner loop of every training: of models here, of fine-tuning and of linear heads in evaluations.
+
+    Args:
+        rates: the learning rate of each step; by default those of the optimizer stay.
+    """
+    for step, batch in enumerate(batches):
+        if rates is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = rates[step]
+        optimizer.zero_grad()
+        yield batch
+        optimizer.step()
+
+
+def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
+    """Adds ``weight`` times these gradients to those of the parameters."""
+    for name, gradient in gradients.items():
+        parameter = model.get_parameter(name)
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        parameter.grad.add_(gradient, alpha=weight)
 
 
 def refuse(model: nn.Module, recipe: Recipe) -> None:
