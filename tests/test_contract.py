@@ -1,4 +1,4 @@
-"""Every encoding of the catalogue through every promise; each trait is tested both ways."""
+"""Every registered encoding through every promise; each trait is tested both ways."""
 
 import pytest
 import torch

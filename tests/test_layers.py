@@ -8,7 +8,20 @@ import vitpos
 SOURCE = Path(vitpos.__file__).parent
 LAYERS = [  # each may import from itself and from those before it
     {"errors"},
-    {"catalog", "positions", "patches", "machine", "disk", "puzzle", "moves"},
+    {
+        "registry",
+        "plugins",
+        "specs",
+        "option_types",
+        "descriptions",
+        "suggestions",
+        "positions",
+        "patches",
+        "machine",
+        "disk",
+        "puzzle",
+        "moves",
+    },
     {"data", "encodings"},
     {"models"},
     {"training", "interop"},

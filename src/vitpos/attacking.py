@@ -8,11 +8,11 @@ from pathlib import Path
 
 from vitpos import lab
 from vitpos.attacks.pictures import own
-from vitpos.catalog import Term
 from vitpos.data.base import load
 from vitpos.errors import UserError
 from vitpos.fetching import fetch_for
 from vitpos.progress import attacking, show_attacks
+from vitpos.registry import Term
 from vitpos.report.attack import write_attacks
 
 

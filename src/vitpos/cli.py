@@ -37,8 +37,8 @@ def list_(
     ] = None,
 ) -> None:
     """What there is, one line each with its options; of one thing, all that is said of it."""
-    from vitpos.catalog import suggest
     from vitpos.listing import KINDS, entries, explain, show
+    from vitpos.registry import suggest
 
     if kind not in (*KINDS, "all"):
         raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
@@ -228,8 +228,8 @@ def data(
     as_json: Annotated[bool, Option("--json", help="for list: a list of objects")] = False,
 ) -> None:
     """Data sets that are kept in files: list them, fetch them, verify them."""
-    from vitpos.catalog import suggest
     from vitpos.data import STORED
+    from vitpos.registry import suggest
 
     actions = ("list", "get", "verify")
     if action not in actions:
@@ -238,7 +238,7 @@ def data(
         if name not in STORED:
             raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
     if action == "get" and not names:
-        raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(STORED))}'")
+        raise UserError(f"say what to get, as in 'vitpos data get {list(STORED)[-1]}'")
     from vitpos import fetching
 
     wanted = names or list(STORED)

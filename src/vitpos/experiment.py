@@ -6,27 +6,27 @@ Top-level keys are what every cell shares; each ``[[cells]]`` block overrides so
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
-from vitpos.catalog import Catalog, accepts, suggest
 from vitpos.cells import Cell, Column, Reference, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.models import MODELS
+from vitpos.option_types import type_text
 from vitpos.questions import QUESTIONS
+from vitpos.registry import Registry, accepts, suggest
 from vitpos.training.recipe import Recipe
 
 SHIPPED = Path(__file__).with_name("experiments")
-SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
-TRAIN = {f"train.{f.name}": ast.parse(str(f.type), mode="eval").body for f in fields(Recipe)}
+SPECS: dict[str, Registry] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
+TRAIN = {f"train.{name}": kind for name, kind in get_type_hints(Recipe).items()}
 KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
 
 
@@ -214,8 +214,8 @@ def _choices(key: str, value: Any) -> list[Any]:
         return [SPECS[key].canonical(_text(key, spec)) for spec in _several(value)]
     for item in _several(value):
         if not accepts(TRAIN[key], item):
-            raise UserError(f"{key} takes {ast.unparse(TRAIN[key])}, not {item!r}")
-    return [float(item) if ast.unparse(TRAIN[key]) == "float" else item for item in _several(value)]
+            raise UserError(f"{key} takes {type_text(TRAIN[key])}, not {item!r}")
+    return [float(item) if TRAIN[key] is float else item for item in _several(value)]
 
 
 def _several(value: Any) -> list[Any]:
@@ -250,16 +250,16 @@ def _table(document: Mapping[str, Any], where: str) -> Table:
 
 def _record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
     """A Column, Table, Reference or About of a TOML table; specs in our spelling, so that they can be compared."""
-    types = {f.name: ast.parse(str(f.type), mode="eval").body for f in fields(kind)}
+    types = get_type_hints(kind)
     spelt = {}
     for key, value in values.items():
         if key not in types:
             raise UserError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
         made = key == "columns" or (kind is Table and key in SPECS)
         if not made and not accepts(types[key], value):
-            raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
-        catalog = (SPECS | {"evaluation": QUESTIONS}).get(key)
-        spelt[key] = catalog.canonical(value) if catalog and isinstance(value, str) else value
+            raise UserError(f"{where}: {key} takes {type_text(types[key])}, not {value!r}")
+        registry = (SPECS | {"evaluation": QUESTIONS}).get(key)
+        spelt[key] = registry.canonical(value) if registry and isinstance(value, str) else value
     for f in fields(kind):
         if f.name not in spelt and f.default is MISSING:
             raise UserError(f"{where}: {f.name} is missing; write {f.name} = …")

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from vitpos.attacks.recovery import Recovery
-from vitpos.catalog import suggest
 from vitpos.cells import Cell, Table
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
@@ -20,6 +19,7 @@ from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.questions import QUESTIONS
+from vitpos.registry import suggest
 from vitpos.store import Folder, Run
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending

@@ -1,7 +1,7 @@
 """What can be asked of a trained model, by one look-up: every evaluation and every attack."""
 
 from vitpos.attacks import ATTACKS
-from vitpos.catalog import Catalog
 from vitpos.evaluations import EVALUATIONS
+from vitpos.registry import Registry
 
-QUESTIONS = Catalog("evaluation", {**EVALUATIONS, **ATTACKS})
+QUESTIONS = Registry("evaluation", {}, positional=2, includes=(EVALUATIONS, ATTACKS))

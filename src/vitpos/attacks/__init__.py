@@ -1,12 +1,13 @@
 """What a shared gradient gives away: attacks, ``(model, data, **options) -> Recovery``."""
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-ATTACKS = Catalog(
+ATTACKS = Registry(
     "attack",
     {
         "projection": "vitpos.attacks.projection:projection",
         "april": "vitpos.attacks.april:april",
         "matching": "vitpos.attacks.matching:matching",
     },
+    positional=2,
 )

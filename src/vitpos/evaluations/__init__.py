@@ -3,9 +3,9 @@
 A number that does not exist is NaN, and left out of what is stored.
 """
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-EVALUATIONS = Catalog(
+EVALUATIONS = Registry(
     "evaluation",
     {
         "accuracy": "vitpos.evaluations.accuracy:accuracy",
@@ -24,4 +24,7 @@ EVALUATIONS = Catalog(
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
     },
+    positional=2,
+    group="vitpos.evaluations",
 )
+register_evaluation = EVALUATIONS.register

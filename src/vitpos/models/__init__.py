@@ -1,8 +1,8 @@
 """Image classifiers: one file each, one line here. Each is built as ``Model(image, classes, encoding, **options)``."""
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-MODELS = Catalog(
+MODELS = Registry(
     "model",
     {
         "attention": "vitpos.models.attention:Attention",
@@ -11,4 +11,8 @@ MODELS = Catalog(
         "cnn": "vitpos.models.cnn:CNN",
         "resnet": "vitpos.models.resnet:ResNet",
     },
+    positional=3,
+    group="vitpos.models",
+    base="vitpos.models.base:Classifier",
 )
+register_model = MODELS.register

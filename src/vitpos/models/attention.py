@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from vitpos.errors import UserError
 from vitpos.models.attend import SelfAttention
-from vitpos.models.base import PatchClassifier, Shape
+from vitpos.models.base import EncodingLike, PatchClassifier, Shape
 from vitpos.positions import Positions
 
 
@@ -17,7 +17,7 @@ class Attention(PatchClassifier):
         self,
         image: Shape,
         classes: int,
-        encoding: str = "none",
+        encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
         dim: int = 64,

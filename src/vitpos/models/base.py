@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
@@ -16,6 +17,7 @@ from vitpos.patches import grid_of, pair, split
 from vitpos.positions import Positions
 
 Shape = tuple[int, int, int]  # channels, height, width of a picture
+EncodingLike = str | Callable[..., PositionEncoding] | PositionEncoding  # a spec, a class or factory, an instance
 Init = Literal["normal", "xavier"]  # how weights begin
 
 
@@ -46,7 +48,7 @@ class PatchClassifier(Classifier):
     def __init__(
         self,
         image: Shape,
-        encoding: str,
+        encoding: EncodingLike,
         *,
         patch: int | tuple[int, int],
         dim: int,
@@ -132,11 +134,14 @@ class PatchClassifier(Classifier):
         return self.head(self.read(x)), self.encoding.penalty(pos, self.encoding)
 
 
-def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
-    """An encoding with random numbers of its own: one seed gives all encodings the same weights around them."""
+def build_encoding(encoding: EncodingLike, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
+    """The encoding of a spec, class, factory or instance.
+
+    It has a random stream of its own, so that one seed gives the model around it the same weights with every encoding.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch.initial_seed() + stream)
-        return ENCODINGS.build(spec, geometry)
+        return ENCODINGS.build(encoding, geometry)
 
 
 def initialise(root: nn.Module, init: Init) -> None:
@@ -155,8 +160,8 @@ def initialise(root: nn.Module, init: Init) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def refuse_encoding(model: str, spec: str) -> None:
+def refuse_encoding(model: str, encoding: EncodingLike) -> None:
     """Refuses whatever tells places, for a model that has no tokens to tell them of."""
-    traits = [set(ENCODINGS.describe(term.name).traits) for term in ENCODINGS.parse(spec)]
+    traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
     if any("permutation-blind" not in known or "trained" in known for known in traits):
-        raise UserError(f"model {model!r} has no tokens to give {spec!r} to; set its encoding to 'none'")
+        raise UserError(f"model {model!r} has no tokens to give {encoding!r} to; set its encoding to 'none'")

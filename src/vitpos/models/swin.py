@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding, parts
 from vitpos.errors import UserError
-from vitpos.models.base import Init, PatchClassifier, Shape, build_encoding, initialise
+from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
 from vitpos.patches import pair
@@ -41,7 +41,7 @@ class Swin(PatchClassifier):
         self,
         image: Shape,
         classes: int,
-        encoding: str = "none",
+        encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
         dim: int = 96,
@@ -180,8 +180,9 @@ def _check(
         )
 
 
-def _refuse(spec: str, encoding: PositionEncoding, hooks: tuple[str, ...], remedy: str) -> None:
+def _refuse(given: EncodingLike, encoding: PositionEncoding, hooks: tuple[str, ...], remedy: str) -> None:
     """Refuses the terms of an encoding that act at hooks which are not served where it was given."""
-    for term, part in zip(ENCODINGS.parse(spec), parts(encoding), strict=True):
+    terms = map(str, ENCODINGS.parse(given)) if isinstance(given, str) else [type(p).__name__ for p in parts(encoding)]
+    for term, part in zip(terms, parts(encoding), strict=True):
         if any(part.acts(hook) for hook in hooks):
-            raise UserError(f"model 'swin' got {spec!r}, of which {str(term)!r} {remedy.format(str(term))}")
+            raise UserError(f"model 'swin' got {given!r}, of which {term!r} {remedy.format(term)}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
 from vitpos.models.attend import SelfAttention
-from vitpos.models.base import PatchClassifier, Shape, initialise
+from vitpos.models.base import EncodingLike, PatchClassifier, Shape, initialise
 from vitpos.positions import Positions
 
 
@@ -27,7 +27,7 @@ class ViT(PatchClassifier):
         self,
         image: Shape,
         classes: int,
-        encoding: str = "none",
+        encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
         dim: int = 192,

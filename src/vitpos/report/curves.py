@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
-from vitpos.catalog import Term
 from vitpos.cells import Column, Table
 from vitpos.questions import QUESTIONS
+from vitpos.registry import Term
 from vitpos.report.groups import arranged, base, colours, legend, lines
 from vitpos.store import Folder
 from vitpos.summary import Row, summarise

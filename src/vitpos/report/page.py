@@ -15,7 +15,6 @@ import jinja2
 from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import svg
-from vitpos.catalog import Catalog
 from vitpos.cells import Column, Table
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
@@ -23,6 +22,7 @@ from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.questions import QUESTIONS
+from vitpos.registry import Registry
 from vitpos.report import sections
 from vitpos.report.advice import advice
 from vitpos.store import Folder, write_text
@@ -142,18 +142,18 @@ def _definitions(folder: Folder) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the sources say of every evaluation, data set, model and encoding in use, and of evaluations these refer to."""
     experiment = folder.experiment
     asked = [column.evaluation for table in experiment.tables for column in table.columns]
-    used: list[tuple[str, Catalog, Sequence[str]]] = [
+    used: list[tuple[str, Registry, Sequence[str]]] = [
         ("Evaluations", QUESTIONS, [*asked, *(spec for _, run in folder.runs for spec in run.scores)]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
     ]
     found = []
-    for title, catalog, specs in used:
-        names = list(dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec)))
+    for title, registry, specs in used:
+        names = list(dict.fromkeys(term.name for spec in specs for term in registry.parse(spec)))
         for name in names:  # which grows
-            names += [other for other in _mentioned(name) if other not in names] if catalog is QUESTIONS else []
-        found.append((title, [(name, prose(catalog.describe(name).definition)) for name in names]))
+            names += [other for other in _mentioned(name) if other not in names] if registry is QUESTIONS else []
+        found.append((title, [(name, prose(registry.describe(name).definition)) for name in names]))
     return found
 
 
