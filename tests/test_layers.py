@@ -25,7 +25,7 @@ LAYERS = [  # each may import from itself and from those before it
     {"data", "encodings"},
     {"models"},
     {"training", "interop"},
-    {"evaluations", "attacks", "analysis"},
+    {"evaluations", "attacks", "analysis", "testing", "encoding_checks", "encoding_probe"},
     {"cells", "experiment", "store", "workers", "lab", "inspection", "claims", "summary", "questions"},
     {"report", "explorer", "listing", "progress", "fetching", "looking", "attacking"},
     {"cli", "__main__", "__init__"},

@@ -161,7 +161,7 @@ def blaming(what: str, thing: Any = None) -> Iterator[None]:
     except Exception as error:
         files = {str(plugin.path) for plugin in KNOWN.values() if plugin.path}
         files |= {identity(one)[0] for one in (thing, *REGISTERED.values()) if not _is_builtin(one)}
-        where = _location(error, files)
+        where = location(error, files)
         if where is None and (thing is None or _is_builtin(thing)):
             raise
         raise UserError(f"{what} failed: {_reason(error)} ({where or identity(thing)[0]})") from error
@@ -173,7 +173,7 @@ def _one_line(name: str, files: set[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        where = _location(error, files) or _location(error, None)
+        where = location(error, files) or location(error, None)
         raise UserError(f"plug-in {name}: {_reason(error)}" + (f" ({where})" if where else "")) from error
 
 
@@ -182,7 +182,7 @@ def _reason(error: Exception) -> str:
     return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
 
 
-def _location(error: Exception, files: set[str] | None) -> str | None:
+def location(error: Exception, files: set[str] | None) -> str | None:
     """File and line of the innermost frame in one of some files; in any but this one and the importer's for None."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"

@@ -25,22 +25,25 @@ class Geometry:
     prefix: int = 0  # CLS and registers in front of the patches
 
 
+TRAITS = {
+    "permutation-blind": "shuffled patches change nothing",
+    "grid-blind": "the same number of tokens on another grid changes nothing",
+    "relative": "logits of two patches are the same in every crop of a larger image that has both",
+    "trained": "it has parameters",
+    "stored": "it stores a table for its grid, which can be resampled for another",
+    "prefix": "its bias acts on pairs with prefix tokens too",
+    "by-cell": "it depends on the grid cells of the tokens alone, not on their coordinates",
+    "contextual": "logits of two tokens depend on other tokens too",
+}
+
+
 class PositionEncoding(nn.Module):
     """One way to use places; ``encoding + other`` uses both.
 
     Encodings see patch tokens only, except that ``lead`` may add to prefix tokens and ``bias`` is given q and k of all T
     tokens (prefix first) and may answer for patch pairs (N, N) or for all (T, T). Hidden means per pair: where either
-    place of a pair is unknown, the encoding says nothing. ``traits`` declares what is true of the class; the contract
-    suite tests each both ways:
-
-    ``permutation-blind``  shuffled patches change nothing
-    ``grid-blind``         the same number of tokens on another grid changes nothing
-    ``relative``           what it says of two patches is the same in every crop of a larger picture that has both
-    ``trained``            it has parameters
-    ``stored``             it stores a table for its grid, which ``resized`` can resample
-    ``prefix``             its bias speaks of pairs with prefix tokens too
-    ``by-cell``            it goes by the cells of the tokens alone, not by their coordinates
-    ``contextual``         what it says of two tokens depends on other tokens too
+    place of a pair is unknown, the encoding says nothing. ``traits`` declares which of ``TRAITS`` are true of the class;
+    ``vitpos.testing.check_encoding`` tests each both ways.
     """
 
     source: ClassVar[str] = ""  # who proposed it, where and when
