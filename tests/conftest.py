@@ -6,8 +6,10 @@ import tempfile
 from importlib import import_module
 from pathlib import Path
 
+import pytest
 import torch
 
+from vitpos import plugins
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
@@ -32,3 +34,14 @@ def _register_examples() -> dict[str, list[str]]:
 
 
 EXAMPLES = _register_examples()
+
+
+@pytest.fixture
+def forgetting():
+    """What a test imports or registers is gone after it."""
+    tables = [plugins.KNOWN, plugins.REGISTERED, plugins.LOST, *(r._registered for r in REGISTRIES.values())]
+    before = [dict(table) for table in tables]
+    yield
+    for table, kept in zip(tables, before, strict=True):
+        table.clear()
+        table.update(kept)

@@ -11,6 +11,8 @@ LAYERS = [  # each may import from itself and from those before it
     {
         "registry",
         "plugins",
+        "plugin_records",
+        "class_source",
         "specs",
         "option_types",
         "descriptions",

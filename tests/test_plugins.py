@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitpos import plugins
 from vitpos.encodings import ENCODINGS, register_encoding
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
@@ -61,13 +60,7 @@ class Gaussian(Base):
 '''
 
 
-@pytest.fixture(autouse=True)
-def _forget(monkeypatch):
-    """What a test registers is gone after it."""
-    for registry in (ENCODINGS, EVALUATIONS):
-        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
-    monkeypatch.setattr(plugins, "KNOWN", dict(plugins.KNOWN))
-    monkeypatch.setattr(plugins, "REGISTERED", dict(plugins.REGISTERED))
+pytestmark = pytest.mark.usefixtures("forgetting")
 
 
 @pytest.fixture

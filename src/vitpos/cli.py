@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import warnings
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from typer import Argument, Option
 
 from vitpos.errors import UserError, WorkError
 
+PLUGINS = Annotated[
+    list[str] | None,
+    Option("--plugin", metavar="FILE_OR_MODULE", help="Python code that registers encodings and so on; repeatable"),
+]
 STOPPED = 130  # what a shell calls a command that Ctrl-C ended
 app = typer.Typer(
     help="A laboratory for position in Vision Transformers.",
@@ -35,11 +41,13 @@ def list_(
     geometry: Annotated[
         str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")
     ] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """What there is, one line each with its options; of one thing, all that is said of it."""
     from vitpos.listing import KINDS, entries, explain, show
     from vitpos.registry import suggest
 
+    _load(plugins)
     if kind not in (*KINDS, "all"):
         raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
     kinds = KINDS if kind == "all" else (kind,)
@@ -63,11 +71,15 @@ def run(
     ] = None,
     seeds: Annotated[str | None, Option(help="whole numbers, as 0,1,2")] = None,
     workers: Annotated[int | None, Option(min=1, help="processes that share the cells and cores; one per core")] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
     from vitpos.experiment import Experiment
+    from vitpos.plugin_records import recall
 
-    asked = Experiment.read(experiment, settings or (), _seeds(seeds))
+    _load(plugins)
+    recall(out)
+    asked = Experiment.read(experiment, settings or (), _seeds(seeds), plugins or ())
     from vitpos import lab
     from vitpos.fetching import fetch_for
     from vitpos.progress import Progress, show_answers
@@ -100,10 +112,14 @@ def evaluate(
     run: Annotated[Path, Argument(metavar="RUN", help="the folder of an experiment, or of one cell in it")],
     specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image')")],
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """Ask more of a finished run; the answers are added to its scores."""
+    from vitpos.plugin_records import recall
     from vitpos.questions import QUESTIONS
 
+    _load(plugins)
+    recall(run.resolve().parent.parent if (run / "cell.json").exists() else run)
     asked = [QUESTIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos import lab
     from vitpos.fetching import fetch_for
@@ -156,10 +172,12 @@ def attack(
         ),
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """Rebuild pictures from the gradients that trained models share: results.csv and a PNG for each model and attack."""
     from vitpos.attacks import ATTACKS
 
+    _load(plugins)
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
     from vitpos.attacking import attack_all
 
@@ -176,10 +194,12 @@ def inspect(
         list[Path] | None, Option("--image", metavar="FILE", help="pictures on which a run's attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+    plugins: PLUGINS = None,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
     from vitpos.looking import look, read_grid
 
+    _load(plugins)
     asked = read_grid(grid) if grid is not None else None
     look([(source, asked)], out, "inspect", images=images, files=pictures or (), slow=slow)
 
@@ -198,10 +218,12 @@ def compare(
         list[Path] | None, Option("--image", metavar="FILE", help="pictures on which runs' attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+    plugins: PLUGINS = None,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
     from vitpos.looking import look, read_grid
 
+    _load(plugins)
     asked = [read_grid(text) for text in grids or ()]
     if len(asked) > 2:
         raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
@@ -214,10 +236,12 @@ def compare(
 def report(
     folders: Annotated[list[Path], Argument(metavar="DIR…", help="folders of finished runs")],
     out: Annotated[Path, Option(metavar="FILE.html", help="the page to write")],
+    plugins: PLUGINS = None,
 ) -> None:
     """One self-contained HTML page of stored runs."""
     from vitpos.report import write_report
 
+    _load(plugins)
     print(f"report: {write_report(folders, out)}", file=sys.stderr)
 
 
@@ -250,6 +274,14 @@ def data(
         fetching.verify(wanted)
 
 
+def _load(names: list[str] | None) -> None:
+    """Imports the plug-ins that were given."""
+    from vitpos.plugins import load
+
+    for name in names or ():
+        load(name)
+
+
 def _seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
@@ -263,6 +295,7 @@ def main() -> None:
     """Runs a command; a mistake of the user's is one line and exit code 2, a failure at work one line and 1."""
     from typer.exceptions import Abort, TyperException
 
+    warnings.showwarning = _note
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers end with us
     try:
         code = app(standalone_mode=False)
@@ -279,6 +312,23 @@ def main() -> None:
         goes_on = sys.argv[1] in ("run", "evaluate", "data")
         print("stopped" + "; the same command goes on from here" * goes_on, file=sys.stderr)
     sys.exit(code)
+
+
+@cache
+def _once(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning as one line, and once."""
+    _once(f"{'note' if category.__name__ == 'PluginWarning' else category.__name__}: {message}")
 
 
 def _say(error: object, code: int) -> int:

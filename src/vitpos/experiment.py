@@ -7,9 +7,11 @@ Top-level keys are what every cell shares; each ``[[cells]]`` block overrides so
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, get_type_hints
@@ -20,12 +22,15 @@ from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.models import MODELS
 from vitpos.option_types import type_text
+from vitpos.plugins import load as load_plugin
 from vitpos.questions import QUESTIONS
 from vitpos.registry import Registry, accepts, suggest
+from vitpos.training import AUGMENTS, DEFENCES
 from vitpos.training.recipe import Recipe
 
 SHIPPED = Path(__file__).with_name("experiments")
 SPECS: dict[str, Registry] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
+OTHERS: dict[str, Registry] = {"evaluate": QUESTIONS, "train.augment": AUGMENTS, "train.defence": DEFENCES}
 TRAIN = {f"train.{name}": kind for name, kind in get_type_hints(Recipe).items()}
 KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
 
@@ -53,8 +58,14 @@ class Experiment:
     origin: Mapping[str, Any] = field(default_factory=dict, compare=False)  # name, text, settings: to make it again
 
     @classmethod
-    def read(cls, name: str, settings: Iterable[str] = (), seeds: Sequence[int] | None = None) -> Self:
-        """The experiment of a shipped name or a TOML file, with ``"a.b=value"`` settings and other seeds."""
+    def read(
+        cls,
+        name: str,
+        settings: Iterable[str] = (),
+        seeds: Sequence[int] | None = None,
+        plugins: Sequence[str] = (),
+    ) -> Self:
+        """The experiment of a shipped name or a TOML file, with ``"a.b=value"`` settings, other seeds and plug-ins."""
         path = SHIPPED / f"{name}.toml"
         if name not in shipped():
             path = Path(name)
@@ -64,14 +75,41 @@ class Experiment:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read experiment {name!r}: {error}") from None
-        return cls.make({"name": path.stem, "asked": name, "text": text, "settings": list(settings), "seeds": seeds})
+        origin = {"name": path.stem, "asked": name, "text": text, "settings": list(settings), "seeds": seeds}
+        return cls.make(origin | ({"plugins": list(plugins)} if plugins else {}))
+
+    @classmethod
+    def of(
+        cls,
+        source: Experiment | str | Mapping[str, Any],
+        settings: Mapping[str, Any],
+        seeds: Sequence[int] | None = None,
+        plugins: Sequence[str] = (),
+    ) -> Experiment:
+        """The experiment of a name, a TOML file or a dictionary, with settings whose values may be classes."""
+        for name in plugins:
+            load_plugin(name)
+        flat = _flat(settings, "run()")
+        texts = [f"{key}={json.dumps(_stored(key, value))}" for key, value in flat.items()]
+        if isinstance(source, str):
+            return cls.read(source, texts, seeds, plugins)
+        if isinstance(source, Experiment):
+            if not texts and seeds is None and not plugins:
+                return source
+            origin = dict(source.origin)
+        else:
+            origin = {"name": source.get("name", "experiment"), "settings": [], "seeds": None}
+            origin["document"] = {key: _stored(key, value) for key, value in source.items() if key != "name"}
+        origin["settings"] = [*origin["settings"], *texts]
+        origin["seeds"] = origin["seeds"] if seeds is None else list(seeds)
+        return cls.make(origin | ({"plugins": [*origin.get("plugins", ()), *plugins]} if plugins else {}))
 
     @classmethod
     def make(cls, origin: Mapping[str, Any]) -> Self:
         """The experiment of a TOML text with settings, as ``origin`` keeps them."""
         name, where = origin["name"], f"experiment {origin['name']!r}"
         try:
-            document = tomllib.loads(origin["text"])
+            document = tomllib.loads(origin["text"]) if "text" in origin else deepcopy(origin["document"])
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{where} is not valid TOML: {error}") from None
         settings: dict[str, Any] = {}
@@ -109,6 +147,16 @@ class Experiment:
         """The ``train`` values that tell cells apart, which become columns of the results."""
         return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.swept))
 
+    @property
+    def specs(self) -> list[tuple[Registry, str]]:
+        """All specs of its cells, each once, with their registries."""
+        found: dict[tuple[str, str], Registry] = {}
+        for cell in self.cells:
+            found |= {(key, getattr(cell, key)): registry for key, registry in SPECS.items()}
+            found |= {("evaluate", spec): QUESTIONS for spec in cell.evaluate}
+            found |= {("augment", cell.train.augment): AUGMENTS, ("defence", cell.train.defence): DEFENCES}
+        return [(registry, spec) for (_, spec), registry in found.items() if spec]
+
     def value(self, cell: Cell, column: str) -> Any:
         """What a cell has in one of these columns."""
         return getattr(cell.train, column.removeprefix("train."))
@@ -133,6 +181,16 @@ def _setting(text: str) -> tuple[str, Any]:
             example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
             raise UserError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
         return key, value
+
+
+def _stored(key: str, value: Any) -> Any:
+    """A value of a Python document as one that can be stored: classes and functions become specs."""
+    if isinstance(value, Mapping):
+        return {name: _stored(f"{key}.{name}" if key == "train" else name, one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_stored(key, one) for one in value]
+    registry = (SPECS | OTHERS).get(key)
+    return registry.spec_of(value) if registry and not isinstance(value, str | int | float | None) else value
 
 
 def _blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from vitpos.evaluations.predict import remembering
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
+from vitpos.plugin_records import portable, recall
+from vitpos.plugins import blaming
 from vitpos.questions import QUESTIONS
 from vitpos.registry import suggest
 from vitpos.store import Folder, Run
@@ -49,13 +52,29 @@ class Watch:
         """A cell could not be finished; the others go on."""
 
 
-def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch: Watch | None = None) -> Folder:
+def run(
+    experiment: Experiment | str | Mapping[str, Any],
+    out: Path | str,
+    *,
+    workers: int | None = None,
+    watch: Watch | None = None,
+    seeds: Sequence[int] | None = None,
+    plugins: Sequence[str] = (),
+    **settings: Any,
+) -> Folder:
     """Runs an experiment, or what is left of it, into a folder; a cell that fails does not stop the others.
+
+    ``experiment`` is a shipped name, a TOML file or its content as a dictionary; ``settings`` such as
+    ``encoding=MyClass, train={"epochs": 1}`` override it, and take classes and functions as well as specs.
 
     ``workers`` processes share the cells and the cores; without a number, one for each core. The last bits of a cell's
     weights depend on the number of threads that train it, which is the cores divided by the workers.
     """
-    watch = watch or Watch()
+    watch, out = watch or Watch(), Path(out)
+    recall(out)
+    experiment = Experiment.of(experiment, settings, seeds, plugins)
+    if not portable(spec for _, spec in experiment.specs):
+        workers = 1  # no other process could import them
     check(Folder(out, experiment).unfinished, experiment.tables, watch.check)  # before anything is trained or written
     failed: list[Cell] = []
     with Folder.working(out, experiment) as folder:
@@ -76,6 +95,7 @@ def run(experiment: Experiment, out: Path, *, workers: int | None = None, watch:
 
 def run_cell(cell: Cell, folder: Path, say: Callable[[Event], None]) -> None:
     """Trains and measures one cell, as far as that is not done yet."""
+    recall(folder, quiet=True)
     run = Run.create(folder / "cells" / cell.key, cell)
     if not run.trained:
         train(cell, run, say)
@@ -146,6 +166,8 @@ def trained(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
     if path.is_file():
         cell, weights = Run.told_by(path)
         return [(cell, lambda: rebuild(cell, weights, path))]
+    if (path / "cell.json").exists():
+        recall(path.resolve().parent.parent)
     runs = [Run(path)] if (path / "cell.json").exists() else [run for _, run in Folder.open(path).runs]
     found = [(run.cell, partial(restore, run)) for run in runs if run.trained]
     if not found:
@@ -163,7 +185,8 @@ def check(
             load(name)  # what has to be fetched or installed is told first
         for number, cell in enumerate(kinds):
             told(number, len(kinds))
-            _rehearse(cell, tables)
+            with blaming(f"{cell.model} with encoding {cell.encoding} on {cell.data}"):
+                _rehearse(cell, tables)
     told(len(kinds), len(kinds))
 
 

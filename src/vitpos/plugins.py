@@ -48,11 +48,14 @@ class Plugin:
 
 
 KNOWN: dict[str, Plugin] = {}  # by the name that was typed
-REGISTERED: dict[tuple[str, str], Any] = {}  # (kind, name) → what a decorator registered under it
+REGISTERED: dict[tuple[str, str], Any] = {}  # (kind, name) → what was registered under it
+LOST: dict[str | tuple[str, str], Any] = {}  # why a recorded plug-in cannot be used; (kind, name) → that, and its entry
 
 
 def load(name: str) -> Plugin:
     """The plug-in of a .py file or of a module, imported now unless it was before."""
+    if name in LOST:
+        raise UserError(LOST[name])
     if name not in KNOWN:
         KNOWN[name] = load_file(name, Path(name)) if name.endswith(".py") else _load_module(name)
     return KNOWN[name]
@@ -133,9 +136,11 @@ def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.
     return {name: point for name, point in found.items() if name not in builtin}
 
 
-def load_point(point: importlib.metadata.EntryPoint) -> Any:
+def load_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
     """What an entry point names, imported now."""
-    return load_object(point.module, point.attr)
+    thing = load_object(point.module, point.attr)
+    note_name(kind, point.name, thing)
+    return thing
 
 
 def identity(thing: Any) -> tuple[str, str]:
@@ -147,7 +152,7 @@ def identity(thing: Any) -> tuple[str, str]:
 
 
 def note_name(kind: str, name: str, thing: Any) -> None:
-    """Remembers what a decorator registered, so that a run can record where it came from."""
+    """Remembers what was registered, so that a run can record where it came from."""
     REGISTERED[kind, name] = thing
 
 

@@ -18,6 +18,7 @@ from vitpos import plugins
 from vitpos.descriptions import REQUIRED, Entry, Option, describe_object, describe_source
 from vitpos.errors import UserError
 from vitpos.option_types import UnknownType, accepts, settle, type_prose
+from vitpos.plugin_records import reference_to
 from vitpos.specs import SpecSyntaxError, Term, reference, split_terms
 from vitpos.suggestions import suggest
 
@@ -114,9 +115,11 @@ class Registry(Mapping[str, Any]):
             if name in registry:
                 return registry.load(name)
         if (point := plugins.entry_points(self.group, self._builtin).get(name)) is not None:
-            return plugins.load_point(point)
+            return plugins.load_point(self.kind, point)
         if found := reference(name):
             return plugins.load_object(*found)
+        if (self.kind, name) in plugins.LOST:
+            raise UserError(plugins.LOST[self.kind, name][0])
         raise UserError(f"no {self.kind} {name!r}; {suggest(name, self)}")
 
     def parse(self, spec: str) -> list[Term]:
@@ -159,10 +162,25 @@ class Registry(Mapping[str, Any]):
                 return describe_source(what, self._builtin[what])
             except UnknownType:  # say a default that is no literal
                 pass
+        if what not in self and (self.kind, what) in plugins.LOST:
+            return plugins.LOST[self.kind, what][1]
         thing = self.load(what)
         if not callable(thing):
             raise UserError(f"{self.kind} {what!r} is no class or function; {thing!r} cannot be called")
         return describe_object(what, thing, self.positional)
+
+    def spec_of(self, thing: Any) -> str:
+        """The spec of a class or function: its name if it is registered, else a reference to where it is defined."""
+        if isinstance(thing, str):
+            return thing
+        if not inspect.isclass(thing) and not inspect.isfunction(thing):
+            raise UserError(f"{self.kind} {thing!r} cannot be stored with a run; give the class or a spec")
+        target = f"{thing.__module__}:{thing.__qualname__}"
+        for registry in (self, *self._includes):
+            for name, known in {**registry._builtin, **registry._registered}.items():
+                if known == target or known is thing:
+                    return name
+        return str(Term(reference_to(thing), {}))
 
     def describe_all(self, what: Any) -> list[Entry]:
         """The description of each term of a spec, or of the one class, factory or instance."""

@@ -25,6 +25,7 @@ from vitpos.disk import locked, write_whole
 from vitpos.errors import UserError, WorkError
 from vitpos.experiment import Experiment
 from vitpos.machine import machine
+from vitpos.plugin_records import keep, read_records, recall, used
 from vitpos.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -125,7 +126,10 @@ class Run:
         _write(self.path / "machine.json", _json(machine()))
         header = list(log[0]) if log else []
         _write(self.path / "log.csv", _csv(header, [list(record.values()) for record in log]).encode())
-        self._save("weights.safetensors", model.state_dict(), {"cell": (self.path / "cell.json").read_text()})
+        about = {"cell": (self.path / "cell.json").read_text()}
+        if records := read_records(self.path.parent.parent):
+            about["plugins"] = json.dumps(records)
+        self._save("weights.safetensors", model.state_dict(), about)
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
@@ -144,6 +148,7 @@ class Run:
             raise UserError(f"{weights} {what}; give one of its cells, or a weights.safetensors") from None
         if "cell" not in about:
             raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
+        recall(weights.parent, json.loads(about.get("plugins", "{}")))
         return _cell(json.loads(about["cell"])), tensors
 
     def _save(self, name: str, tensors: Mapping[str, Tensor], about: dict[str, str]) -> None:
@@ -182,6 +187,7 @@ class Folder:
         except OSError as error:
             raise UserError(f"--out {path} cannot be written ({_reason(error)}); give another folder") from None
         with only_one(path):
+            _keep_plugins(path, experiment)
             _write(path / "experiment.json", _json(dict(experiment.origin)))
             yield cls(path, experiment)
 
@@ -190,6 +196,7 @@ class Folder:
         """The folder of an experiment that was run before."""
         if not (path / "experiment.json").exists():
             raise UserError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
+        recall(path)
         return cls(path, Experiment.make(_read_json(path / "experiment.json")))
 
     def run_of(self, cell: Cell) -> Run:
@@ -226,6 +233,15 @@ class Folder:
         header = [*RESULT_COLUMNS, *self.experiment.columns]
         _write(self.path / "results.csv", _csv(header, [list(row.values()) for row in self.results()]).encode())
         return self.path / "results.csv"
+
+
+def _keep_plugins(path: Path, experiment: Experiment) -> None:
+    """Records the plug-ins of an experiment in its folder, with a description of what it uses of them."""
+    specs = experiment.specs
+    found = used([spec for _, spec in specs], experiment.origin.get("plugins", ()))
+    terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
+    with working_on(path):
+        keep(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})
 
 
 def _cell(values: dict[str, Any]) -> Cell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -130,7 +131,12 @@ def _column(column: Column) -> dict[str, str]:
 def command(experiment: Experiment) -> str:
     """What makes the run again."""
     origin = experiment.origin
+    if "asked" not in origin:  # it was made in Python
+        settings = {key: json.loads(value) for key, _, value in (text.partition("=") for text in origin["settings"])}
+        return f"vitpos.run({origin['document']!r}, 'DIR', seeds={origin['seeds']!r}, **{settings!r})"
     words = ["vitpos", "run", origin["asked"], "--out", "DIR"]
+    for name in origin.get("plugins", ()):
+        words += ["--plugin", name]
     for setting in origin["settings"]:
         words += ["--set", setting]
     if origin["seeds"] is not None:
