@@ -20,7 +20,7 @@ from vitpos.lab.cell_models import build_model, load_model
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder, ExperimentFolder
-from vitpos.lab.summary import Estimate, format_estimate, grouped, summarize
+from vitpos.lab.summary import Estimate, format_estimate, grouped, measured, summarize
 from vitpos.report import sections, write_report
 from vitpos.report.advice import advice
 from vitpos.report.curves import curves
@@ -413,10 +413,14 @@ def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_a
         "confusion": Result(arrays={"confusion": torch.tensor([[0.875, 0.125], [0.0625, 0.9375]])}),
     }
     folder = stored(tmp_path / "out", lambda cell: found, text)
-    assert [figure.text for figure in shown(folder)[0].figures][:3] == ["25.00 ± 0.00", "6.25 ± 0.00", "–"]
+    assert [format_estimate(estimate) for estimate in shown(folder)[0].estimates][:3] == [
+        "25.00 ± 0.00",
+        "6.25 ± 0.00",
+        "–",
+    ]
     others = {(column.evaluation, column.name) for column in measured(folder).columns}
     assert others == {("resolutions", "area"), ("resolutions", "accuracy at 1")}
-    rows = [(row["metric"], row["x"], row["value"]) for row in folder.results() if row["evaluation"] == "resolutions"]
+    rows = [(row["metric"], row["x"], row["value"]) for row in folder.rows if row["evaluation"] == "resolutions"]
     assert rows[:3] == [("area", "", 0.3), ("accuracy", 0.5, 0.25), ("accuracy", 1, 0.75)]
     page = page_of(folder)
     assert (

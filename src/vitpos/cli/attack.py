@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitpos.attacks.pictures import own
-from vitpos.catalog import Term
 from vitpos.cli.progress import AttackBar, progress_bar
 from vitpos.cli.tables import show_attacks
 from vitpos.data.base import load
@@ -18,6 +17,7 @@ from vitpos.lab.cell_models import evaluate_spec, load_models
 from vitpos.lab.console import Console, describe
 from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.events import AttackProgress
+from vitpos.registry import Term
 from vitpos.report.attack import write_attacks
 
 

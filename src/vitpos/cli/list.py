@@ -6,16 +6,17 @@ import inspect
 from itertools import takewhile
 from typing import Any
 
-from vitpos.catalog import Catalog, Entry, suggest
 from vitpos.data import DATASETS, SCENES
+from vitpos.descriptions import REQUIRED, Entry, Option
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
+from vitpos.registry import Registry, suggest
 from vitpos.training import AUGMENTS, DEFENCES
 
-CATALOGS: dict[str, Catalog] = {
+REGISTRIES: dict[str, Registry] = {
     "encodings": ENCODINGS,
     "models": MODELS,
     "data": DATASETS,
@@ -25,14 +26,14 @@ CATALOGS: dict[str, Catalog] = {
     "defences": DEFENCES,
     "scenes": SCENES,
 }
-KINDS = (*CATALOGS, "experiments")
+KINDS = (*REGISTRIES, "experiments")
 ATTACHES = {  # by the hook that an encoding defines
-    "arrange": "arranges tokens or places",
-    "embed": "added to tokens",
-    "refresh": "added before blocks",
+    "augment": "changes tokens or positions in training",
+    "vectors": "added to tokens",
+    "update": "changes tokens before blocks",
     "bias": "added to logits",
-    "turn": "rotates q and k",
-    "prepare": "rescales q and k",
+    "rotation": "rotates q and k",
+    "rotate": "rotates q and k",
 }
 
 
@@ -44,19 +45,27 @@ def entries(kind: str, geometry: str | None = None) -> list[dict[str, Any]]:
     if kind == "experiments":
         return [{"kind": kind, "name": name, "summary": _question(name), "options": {}} for name in shipped()]
     found = []
-    for name in CATALOGS[kind]:
+    for name in REGISTRIES[kind]:
         if kind == "evaluations" and name in ATTACKS:
             continue  # listed as attacks
-        entry = CATALOGS[kind].describe(name)
-        options = {
-            key: {"type": str(option), "default": option.default, "choices": option.choices}
-            for key, option in entry.options.items()
-        }
+        try:
+            entry = REGISTRIES[kind].describe(name)
+        except UserError as error:  # a broken plug-in hides none of the others
+            found.append({"kind": kind, "name": name, "summary": f"error: {error}", "options": {}})
+            continue
+        options = {key: _option(option) for key, option in entry.options.items()}
         about = _encoding(entry) if kind == "encodings" else {}
         if about and geometry:
             about["parameters"] = _parameters(name, geometry)
         found.append({"kind": kind, "name": name, "summary": entry.summary, "options": options} | about)
     return found
+
+
+def _option(option: Option) -> dict[str, Any]:
+    """Type, default and choices; a default that cannot be written in a spec is given by its repr."""
+    shown = option.default if option.literal else repr(option.default)
+    required = option.default is REQUIRED
+    return {"type": str(option), "default": "required" if required else shown, "choices": option.choices}
 
 
 def _encoding(entry: Entry) -> dict[str, Any]:
@@ -73,7 +82,7 @@ def _encoding(entry: Entry) -> dict[str, Any]:
         resolution = "any, by coordinates"
     shift = "changes nothing" if "relative" in traits else "changes it"
     return {
-        "source": entry.facts.get("source", ""),
+        "source": entry.facts.get("paper", ""),
         "attaches": attaches or ["nowhere"],
         "resolution": resolution,
         "translation": f"a shift of the origin {shift}",
@@ -132,7 +141,7 @@ def explain(kind: str, name: str) -> str:
             raise UserError(f"no experiment {name!r}; {suggest(name, shipped())}")
         lines = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8").splitlines()
         return "\n".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
-    return inspect.cleandoc(CATALOGS[kind].describe(name).definition)
+    return inspect.cleandoc(REGISTRIES[kind].describe(name).definition)
 
 
 def _values(option: dict[str, Any]) -> str:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import warnings
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 from typer import Argument, Option
 
 from vitpos.errors import UserError, WorkError
 
+PLUGINS = Annotated[
+    list[str] | None,
+    Option("--plugin", metavar="FILE_OR_MODULE", help="Python code that registers encodings and so on; repeatable"),
+]
 STOPPED = 130  # what a shell calls a command that Ctrl-C ended
 app = typer.Typer(
     help="A laboratory for position in Vision Transformers.",
@@ -34,11 +40,13 @@ def list_(
     geometry: Annotated[
         str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")
     ] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """List what there is, one line each with its options; of one thing, its whole definition."""
-    from vitpos.catalog import suggest
     from vitpos.cli.list import KINDS, entries, explain, show
+    from vitpos.registry import suggest
 
+    _load(plugins)
     if kind not in (*KINDS, "all"):
         raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
     kinds = KINDS if kind == "all" else (kind,)
@@ -62,11 +70,15 @@ def run(
     ] = None,
     seeds: Annotated[str | None, Option(help="whole numbers, as 0,1,2")] = None,
     workers: Annotated[int | None, Option(min=1, help="processes that share the cells and cores; one per core")] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
     from vitpos.lab.experiment import Experiment
+    from vitpos.plugin_records import recall
 
-    wanted = Experiment.read(experiment, settings or (), _seeds(seeds))
+    _load(plugins)
+    recall(out)
+    wanted = Experiment.read(experiment, settings or (), _seeds(seeds), plugins or ())
     from vitpos.cli.progress import RunProgress
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab import runner
@@ -99,10 +111,14 @@ def evaluate(
     run: Annotated[Path, Argument(metavar="RUN", help="the folder of an experiment, or of one cell in it")],
     specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image')")],
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """Evaluate a finished run further; the numbers are added to its results."""
     from vitpos.evaluations import EVALUATIONS
+    from vitpos.plugin_records import recall
 
+    _load(plugins)
+    recall(run.resolve().parent.parent if (run / "cell.json").exists() else run)
     wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab.console import Console
@@ -136,10 +152,12 @@ def attack(
         ),
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
+    plugins: PLUGINS = None,
 ) -> None:
     """Reconstruct images from the gradients that trained models share: results.csv and a PNG for each model and attack."""
     from vitpos.evaluations import ATTACKS
 
+    _load(plugins)
     every = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
     from vitpos.cli.attack import attack_all
 
@@ -156,10 +174,12 @@ def inspect(
         list[Path] | None, Option("--image", metavar="FILE", help="images on which a run's attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+    plugins: PLUGINS = None,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
     from vitpos.cli.inspect import look, read_grid
 
+    _load(plugins)
     asked = read_grid(grid) if grid is not None else None
     look([(source, asked)], out, "inspect", images=images, files=image_files or (), slow=slow)
 
@@ -178,10 +198,12 @@ def compare(
         list[Path] | None, Option("--image", metavar="FILE", help="images on which runs' attention is drawn")
     ] = None,
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+    plugins: PLUGINS = None,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
     from vitpos.cli.inspect import look, read_grid
 
+    _load(plugins)
     asked = [read_grid(text) for text in grids or ()]
     if len(asked) > 2:
         raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
@@ -194,10 +216,12 @@ def compare(
 def report(
     folders: Annotated[list[Path], Argument(metavar="DIR…", help="folders of finished runs")],
     out: Annotated[Path, Option(metavar="FILE.html", help="the page to write")],
+    plugins: PLUGINS = None,
 ) -> None:
     """One self-contained HTML page of stored runs."""
     from vitpos.report import write_report
 
+    _load(plugins)
     print(f"report: {write_report(folders, out)}", file=sys.stderr)
 
 
@@ -208,8 +232,8 @@ def data(
     as_json: Annotated[bool, Option("--json", help="for list: a list of objects")] = False,
 ) -> None:
     """Data sets that are kept in files: list them, fetch them, verify them."""
-    from vitpos.catalog import suggest
     from vitpos.data import STORED
+    from vitpos.registry import suggest
 
     actions = ("list", "get", "verify")
     if action not in actions:
@@ -218,7 +242,7 @@ def data(
         if name not in STORED:
             raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
     if action == "get" and not names:
-        raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(STORED))}'")
+        raise UserError(f"say what to get, as in 'vitpos data get {list(STORED)[-1]}'")
     from vitpos.cli import data as command
 
     wanted = names or list(STORED)
@@ -228,6 +252,14 @@ def data(
         command.get(wanted)
     else:
         command.verify(wanted)
+
+
+def _load(names: list[str] | None) -> None:
+    """Imports the plug-ins that were given."""
+    from vitpos.plugins import load
+
+    for name in names or ():
+        load(name)
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -243,6 +275,7 @@ def main() -> None:
     """Runs a command; a mistake of the user's is one line and exit code 2, a failure at work one line and 1."""
     from typer.exceptions import Abort, TyperException
 
+    warnings.showwarning = _note
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers end with us
     try:
         code = app(standalone_mode=False)
@@ -259,6 +292,23 @@ def main() -> None:
         goes_on = sys.argv[1] in ("run", "evaluate", "data")
         print("stopped" + "; the same command goes on from here" * goes_on, file=sys.stderr)
     sys.exit(code)
+
+
+@cache
+def _once(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Prints a warning as one line, and once."""
+    _once(f"{'note' if category.__name__ == 'PluginWarning' else category.__name__}: {message}")
 
 
 def _say(error: object, code: int) -> int:

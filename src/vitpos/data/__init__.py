@@ -3,9 +3,9 @@
 A data set is a function that gives a Dataset; a view is one that gives a View, which makes a Dataset of another.
 """
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-DATASETS = Catalog(
+DATASETS = Registry(
     "data",
     {
         "mnist": "vitpos.data.mnist:mnist",
@@ -23,12 +23,15 @@ DATASETS = Catalog(
         "jigsaw": "vitpos.data.views:jigsaw",
     },
     sums=True,
+    group="vitpos.data",
 )
-SCENES = Catalog(  # what the evaluation ``dense`` is asked on: functions of a model's picture shape
+register_dataset = DATASETS.register
+SCENES = Registry(  # what the evaluation ``dense`` is asked on: functions of a model's picture shape
     "scenes",
     {"digits": "vitpos.data.scenes:digits", "pairs": "vitpos.data.pairs:pairs"},
+    positional=1,
 )
-STORED = Catalog(  # what can be fetched and verified, by the name of its data set
+STORED = Registry(  # what can be fetched and verified, by the name of its data set
     "stored data",
     {
         "mnist": "vitpos.data.mnist:FILES",

@@ -1,8 +1,8 @@
 """The registry of position encodings: one file per encoding, one line here."""
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-ENCODINGS = Catalog(
+ENCODINGS = Registry(
     "encoding",
     {
         "none": "vitpos.encodings.none:NoPosition",
@@ -28,4 +28,8 @@ ENCODINGS = Catalog(
         "mjp": "vitpos.encodings.mjp:MJP",
     },
     sums=True,
+    positional=1,
+    group="vitpos.encodings",
+    base="vitpos.encodings.base:PositionEncoding",
 )
+register_encoding = ENCODINGS.register

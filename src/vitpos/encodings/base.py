@@ -40,6 +40,18 @@ class Geometry:
     prefix: int = 0  # number of CLS and register tokens in front of the patches
 
 
+TRAITS = {
+    "permutation-blind": "shuffled patches change nothing",
+    "grid-blind": "the same number of tokens on another grid changes nothing",
+    "relative": "logits of two patches are the same in every crop of a larger image that has both",
+    "trained": "it has parameters",
+    "stored": "it stores a table for its grid, which can be resampled for another",
+    "prefix": "its bias acts on pairs with prefix tokens too",
+    "by-cell": "it depends on the grid cells of the tokens alone, not on their coordinates",
+    "contextual": "logits of two tokens depend on other tokens too",
+}
+
+
 class PositionEncoding(nn.Module):
     """One way of using positions; ``a + b`` uses both.
 

@@ -3,17 +3,18 @@
 Attacks on shared gradients are evaluations too; ``ATTACKS`` holds those alone.
 """
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-ATTACKS = Catalog(
+ATTACKS = Registry(
     "attack",
     {
         "projection": "vitpos.attacks.projection:projection",
         "april": "vitpos.attacks.april:april",
         "matching": "vitpos.attacks.matching:matching",
     },
+    positional=1,
 )
-EVALUATIONS = Catalog(
+EVALUATIONS = Registry(
     "evaluation",
     {
         "accuracy": "vitpos.evaluations.accuracy:accuracy",
@@ -31,6 +32,9 @@ EVALUATIONS = Catalog(
         "dense": "vitpos.evaluations.dense:dense",
         "tokens": "vitpos.evaluations.tokens:tokens",
         "cost": "vitpos.evaluations.cost:cost",
-        **ATTACKS,
     },
+    positional=1,
+    group="vitpos.evaluations",
+    includes=(ATTACKS,),
 )
+register_evaluation = EVALUATIONS.register

@@ -18,6 +18,7 @@ from vitpos.lab.cells import Cell
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier, require_classes
+from vitpos.plugin_records import recall
 
 
 def build_model(cell: Cell, data: Dataset) -> Classifier:
@@ -44,6 +45,8 @@ def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
     if path.is_file():
         cell, weights, classes = CellFolder.from_weights(path)
         return [(cell, lambda: _load(cell, weights, classes, path))]
+    if (path / "cell.json").exists():
+        recall(path.resolve().parent.parent)
     every = [CellFolder(path)] if (path / "cell.json").exists() else ExperimentFolder.open(path).trained
     found = [(folder.cell, partial(load_model, folder)) for folder in every if folder.trained]
     if not found:

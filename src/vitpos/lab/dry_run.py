@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from vitpos.catalog import suggest
 from vitpos.data.base import load
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
@@ -15,6 +14,8 @@ from vitpos.lab.cell_models import build_model, evaluate_spec
 from vitpos.lab.cells import Cell, Column, Table
 from vitpos.lab.events import DryRun, Observer
 from vitpos.lab.executor import single_threaded
+from vitpos.plugins import blaming
+from vitpos.registry import suggest
 from vitpos.training.augment import augmenting
 from vitpos.training.defences import defending
 from vitpos.training.fit import refuse, refuse_data
@@ -29,7 +30,8 @@ def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Obser
             load(name)  # data that cannot be had are an error before anything else
         for number, cell in enumerate(configurations):
             observer.on_event(DryRun(number, len(configurations)))
-            _dry_run_cell(cell, tables)
+            with blaming(f"{cell.model} with encoding {cell.encoding} on {cell.data}"):
+                _dry_run_cell(cell, tables)
     observer.on_event(DryRun(len(configurations), len(configurations)))
 
 

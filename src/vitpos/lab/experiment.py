@@ -7,14 +7,15 @@ Top-level keys are what every cell shares; each ``[[cells]]`` block overrides so
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from vitpos.catalog import suggest
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Cell, Column, Reference, Table
@@ -29,9 +30,13 @@ from vitpos.lab.toml import (
     read_table,
     require_seed,
     require_text,
+    storable,
     take_blocks,
 )
 from vitpos.models import MODELS
+from vitpos.plugins import load as load_plugin
+from vitpos.registry import Registry, suggest
+from vitpos.training import AUGMENTS, DEFENCES
 from vitpos.training.recipe import Recipe
 
 SHIPPED = Path(__file__).parents[1] / "experiments"
@@ -60,8 +65,14 @@ class Experiment:
     origin: Mapping[str, Any] = field(default_factory=dict, compare=False)  # name, text, settings: to make it again
 
     @classmethod
-    def read(cls, name: str, settings: Iterable[str] = (), seeds: Sequence[int] | None = None) -> Self:
-        """The experiment of a shipped name or a TOML file, with ``"a.b=value"`` settings and other seeds."""
+    def read(
+        cls,
+        name: str,
+        settings: Iterable[str] = (),
+        seeds: Sequence[int] | None = None,
+        plugins: Sequence[str] = (),
+    ) -> Self:
+        """The experiment of a shipped name or a TOML file, with ``"a.b=value"`` settings, other seeds and plug-ins."""
         path = SHIPPED / f"{name}.toml"
         if name not in shipped():
             path = Path(name)
@@ -71,14 +82,41 @@ class Experiment:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read experiment {name!r}: {error}") from None
-        return cls.make({"name": path.stem, "asked": name, "text": text, "settings": list(settings), "seeds": seeds})
+        origin = {"name": path.stem, "asked": name, "text": text, "settings": list(settings), "seeds": seeds}
+        return cls.make(origin | ({"plugins": list(plugins)} if plugins else {}))
+
+    @classmethod
+    def of(
+        cls,
+        source: Experiment | str | Mapping[str, Any],
+        settings: Mapping[str, Any],
+        seeds: Sequence[int] | None = None,
+        plugins: Sequence[str] = (),
+    ) -> Experiment:
+        """The experiment of a name, a TOML file or a dictionary, with settings whose values may be classes."""
+        for name in plugins:
+            load_plugin(name)
+        flat = flatten(settings, "run()")
+        texts = [f"{key}={json.dumps(storable(key, value))}" for key, value in flat.items()]
+        if isinstance(source, str):
+            return cls.read(source, texts, seeds, plugins)
+        if isinstance(source, Experiment):
+            if not texts and seeds is None and not plugins:
+                return source
+            origin = dict(source.origin)
+        else:
+            origin = {"name": source.get("name", "experiment"), "settings": [], "seeds": None}
+            origin["document"] = {key: storable(key, value) for key, value in source.items() if key != "name"}
+        origin["settings"] = [*origin["settings"], *texts]
+        origin["seeds"] = origin["seeds"] if seeds is None else list(seeds)
+        return cls.make(origin | ({"plugins": [*origin.get("plugins", ()), *plugins]} if plugins else {}))
 
     @classmethod
     def make(cls, origin: Mapping[str, Any]) -> Self:
         """The experiment of a TOML text with settings, as ``origin`` keeps them."""
         name, where = origin["name"], f"experiment {origin['name']!r}"
         try:
-            document = tomllib.loads(origin["text"])
+            document = tomllib.loads(origin["text"]) if "text" in origin else deepcopy(origin["document"])
         except tomllib.TOMLDecodeError as error:
             raise UserError(f"{where} is not valid TOML: {error}") from None
         settings: dict[str, Any] = {}
@@ -115,6 +153,16 @@ class Experiment:
     def columns(self) -> tuple[str, ...]:
         """The ``train`` values that tell cells apart, which become columns of the results."""
         return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.varied))
+
+    @property
+    def specs(self) -> list[tuple[Registry, str]]:
+        """All specs of its cells, each once, with their registries."""
+        found: dict[tuple[str, str], Registry] = {}
+        for cell in self.cells:
+            found |= {(key, getattr(cell, key)): registry for key, registry in SPECS.items()}
+            found |= {("evaluate", spec): EVALUATIONS for spec in cell.evaluate}
+            found |= {("augment", cell.train.augment): AUGMENTS, ("defence", cell.train.defence): DEFENCES}
+        return [(registry, spec) for (_, spec), registry in found.items() if spec]
 
     def value(self, cell: Cell, column: str) -> Any:
         """What a cell has in one of these columns."""

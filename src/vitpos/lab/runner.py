@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,18 +35,22 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.plugin_records import portable, recall
 from vitpos.training.fit import fit
 
 SAMPLES = 10  # test images that a cell stores for the report
 
 
 def run(
-    experiment: Experiment | str,
+    experiment: Experiment | str | Mapping[str, Any],
     out: Path | str,
     *,
     workers: int | None = None,
     observer: Observer | None = None,
     executor: Executor | None = None,
+    seeds: Sequence[int] | None = None,
+    plugins: Sequence[str] = (),
+    **settings: Any,
 ) -> Results:
     """Runs an experiment, or what is left of it, into a folder, and returns its results.
 
@@ -53,19 +58,27 @@ def run(
     weights depend on the number of threads that train it, which is the number of cores divided by the workers.
 
     Args:
-        experiment: An Experiment, the name of a shipped one or the path of a TOML file.
+        experiment: An Experiment, the name of a shipped one, the path of a TOML file, or its content as a dictionary.
         out: The folder for everything it makes; given again, the run continues.
         workers: Number of processes that share the cells and the cores; by default one per core.
         observer: Receives the events of the run; by default they are shown on standard error.
         executor: Runs the cells; by default processes of this machine.
+        seeds: Replace those of the experiment.
+        plugins: Files or modules that register encodings and other parts.
+        settings: Override values of the experiment, as ``encoding=MyClass, train={"epochs": 1}``; classes and functions
+            are accepted as well as specs.
     """
     refuse_to_nest()
     if observer is None:
         from vitpos.lab.console import Console
 
         with Console() as console:
-            return run(experiment, out, workers=workers, observer=console, executor=executor)
-    experiment = Experiment.read(experiment) if isinstance(experiment, str) else experiment
+            options: dict[str, Any] = {"seeds": seeds, "plugins": plugins, **settings}
+            return run(experiment, out, workers=workers, observer=console, executor=executor, **options)
+    recall(Path(out))
+    experiment = Experiment.of(experiment, settings, seeds, plugins)
+    if not portable(spec for _, spec in experiment.specs):
+        workers = 1  # no other process could import them
     pending = Results(ExperimentFolder.reserve(Path(out), experiment)).pending
     download(missing_data(experiment.cells), observer)
     dry_run(pending, experiment.tables, observer)  # before anything is trained or written
@@ -98,6 +111,7 @@ class _Recorder(Observer):
 
 def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     """Trains and evaluates one cell, as far as that is not done yet."""
+    recall(folder.path.parent.parent, quiet=True)
     CellFolder.create(folder.path, cell)
     if not folder.trained:
         train(cell, folder, observer)

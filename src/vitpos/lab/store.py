@@ -39,6 +39,7 @@ from vitpos.files import (
 )
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
+from vitpos.plugin_records import keep, read_records, recall, used
 from vitpos.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -162,7 +163,13 @@ class CellFolder:
         """Stores the log, the weights and the class names; from now on the cell counts as trained."""
         write_json(self.path / "machine.json", machine())
         write_csv(self.path / "log.csv", list(log[0]) if log else [], [list(record.values()) for record in log])
-        about = json.dumps({**read_json(self.path / "cell.json"), "classes": classes})
+        about = json.dumps(
+            {
+                **read_json(self.path / "cell.json"),
+                "classes": classes,
+                "plugins": read_records(self.path.parent.parent),
+            }
+        )
         # one key: safetensors writes several in an order of its own, and the same training must give the same bytes
         write_tensors(self.path / "weights.safetensors", model.state_dict(), {"cell": about})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
@@ -189,6 +196,7 @@ class CellFolder:
         if "cell" not in about:
             raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
         stored = json.loads(about["cell"])
+        recall(weights.parent, stored.get("plugins", {}))
         return _read_cell(stored, weights), tensors, tuple(stored["classes"])
 
     def save_traceback(self, text: str) -> Path:
@@ -214,6 +222,7 @@ class ExperimentFolder:
             raise UserError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
         stored = read_json(path / "experiment.json")
         _check_version(stored, path)
+        recall(path)
         return cls(path, Experiment.make(stored))
 
     @classmethod
@@ -235,6 +244,7 @@ class ExperimentFolder:
         except OSError as error:
             raise UserError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
         with exclusive(path):
+            _keep_plugins(path, experiment)
             write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.origin})
             yield folder
 
@@ -246,6 +256,14 @@ class ExperimentFolder:
     def trained(self) -> list[CellFolder]:
         """The folders of the trained cells, in the order of the experiment."""
         return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
+
+
+def _keep_plugins(path: Path, experiment: Experiment) -> None:
+    """Records the plug-ins of an experiment in its folder, with a description of what it uses of them."""
+    specs = experiment.specs
+    found = used([spec for _, spec in specs], experiment.origin.get("plugins", ()))
+    terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
+    keep(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})
 
 
 def _check_version(stored: Mapping[str, Any], path: Path) -> None:

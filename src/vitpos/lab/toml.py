@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any
+from typing import Any, get_type_hints
 
-from vitpos.catalog import Catalog, accepts, settle, suggest
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Column, Table
 from vitpos.models import MODELS
+from vitpos.option_types import settle, type_text
+from vitpos.registry import Registry, accepts, suggest
+from vitpos.training import AUGMENTS, DEFENCES
 from vitpos.training.recipe import Recipe
 
-SPECS: dict[str, Catalog] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
-TRAIN = {f"train.{f.name}": ast.parse(str(f.type), mode="eval").body for f in fields(Recipe)}
+SPECS: dict[str, Registry] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
+OTHERS: dict[str, Registry] = {"evaluate": EVALUATIONS, "train.augment": AUGMENTS, "train.defence": DEFENCES}
+TRAIN = {f"train.{name}": kind for name, kind in get_type_hints(Recipe).items()}
 KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
 
 
@@ -36,6 +38,16 @@ def parse_setting(text: str) -> tuple[str, Any]:
             example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
             raise UserError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
         return key, value
+
+
+def storable(key: str, value: Any) -> Any:
+    """A value from Python as one that can be stored: classes and functions become specs."""
+    if isinstance(value, Mapping):
+        return {name: storable(f"{key}.{name}" if key == "train" else name, one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(key, one) for one in value]
+    registry = (SPECS | OTHERS).get(key)
+    return registry.spec_of(value) if registry and not isinstance(value, str | int | float | None) else value
 
 
 def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
@@ -65,8 +77,8 @@ def choices(key: str, value: Any) -> list[Any]:
         return [SPECS[key].canonical(require_text(key, spec)) for spec in as_list(value)]
     for item in as_list(value):
         if not accepts(TRAIN[key], item):
-            raise UserError(f"{key} takes {ast.unparse(TRAIN[key])}, not {item!r}")
-    return [float(item) if ast.unparse(TRAIN[key]) == "float" else item for item in as_list(value)]
+            raise UserError(f"{key} takes {type_text(TRAIN[key])}, not {item!r}")
+    return [float(item) if TRAIN[key] is float else item for item in as_list(value)]
 
 
 def as_list(value: Any) -> list[Any]:
@@ -105,14 +117,14 @@ def read_table(document: Mapping[str, Any], where: str) -> Table:
 
 def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
     """A Column, Table, Reference or About of a TOML table; specs in canonical form, so that they can be compared."""
-    types = {f.name: ast.parse(str(f.type), mode="eval").body for f in fields(kind)}
+    types = get_type_hints(kind)
     values_read = {}
     for key, value in values.items():
         if key not in types:
             raise UserError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
         is_built = key == "columns" or (kind is Table and key in SPECS)
         if not is_built and not accepts(types[key], value):
-            raise UserError(f"{where}: {key} takes {ast.unparse(types[key])}, not {value!r}")
+            raise UserError(f"{where}: {key} takes {type_text(types[key])}, not {value!r}")
         catalog = (SPECS | {"evaluation": EVALUATIONS}).get(key)
         values_read[key] = catalog.canonical(value) if catalog and isinstance(value, str) else settle(types[key], value)
     for f in fields(kind):

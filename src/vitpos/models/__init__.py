@@ -1,8 +1,8 @@
 """The registry of image classifiers, each built as ``Model(image_shape, num_classes, encoding, **options)``."""
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-MODELS = Catalog(
+MODELS = Registry(
     "model",
     {
         "minimal": "vitpos.models.minimal:MinimalAttention",
@@ -11,4 +11,8 @@ MODELS = Catalog(
         "cnn": "vitpos.models.cnn:CNN",
         "resnet": "vitpos.models.resnet:ResNet",
     },
+    positional=3,
+    group="vitpos.models",
+    base="vitpos.models.base:Classifier",
 )
+register_model = MODELS.register

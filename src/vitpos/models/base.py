@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
@@ -19,6 +19,7 @@ from vitpos.patches import grid_of, pair, split
 from vitpos.positions import Positions
 
 Shape = tuple[int, int, int]  # channels, height, width of an image
+EncodingLike = str | Callable[..., PositionEncoding] | PositionEncoding  # a spec, a class or factory, an instance
 Init = Literal["normal", "xavier"]
 
 
@@ -53,7 +54,7 @@ class PatchClassifier(Classifier):
     def __init__(
         self,
         image: Shape,
-        encoding: str,
+        encoding: EncodingLike,
         *,
         patch: int | tuple[int, int],
         dim: int,
@@ -150,11 +151,14 @@ def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None
         )
 
 
-def build_encoding(spec: str, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
-    """Builds an encoding from a random stream of its own: a seed gives the same other weights with any encoding."""
+def build_encoding(encoding: EncodingLike, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
+    """Builds the encoding of a spec, class, factory or instance.
+
+    It has a random stream of its own, so that a seed gives the same other weights with any encoding.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch.initial_seed() + stream)
-        return ENCODINGS.build(spec, geometry)
+        return ENCODINGS.build(encoding, geometry)
 
 
 def initialise(root: nn.Module, init: Init) -> None:
@@ -173,8 +177,8 @@ def initialise(root: nn.Module, init: Init) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def refuse_encoding(model: str, spec: str) -> None:
+def refuse_encoding(model: str, encoding: EncodingLike) -> None:
     """Raises if a model without tokens is given an encoding that does anything."""
-    traits = [set(ENCODINGS.describe(term.name).traits) for term in ENCODINGS.parse(spec)]
+    traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
     if any("permutation-blind" not in known or "trained" in known for known in traits):
-        raise UserError(f"model {model!r} has no tokens and cannot use encoding {spec!r}; set its encoding to 'none'")
+        raise UserError(f"model {model!r} has no tokens and cannot use encoding {encoding!r}; set it to 'none'")

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.errors import UserError
-from vitpos.models.base import Classifier, Shape, refuse_encoding
+from vitpos.models.base import Classifier, EncodingLike, Shape, refuse_encoding
 from vitpos.positions import Positions
 
 
@@ -20,7 +20,9 @@ class CNN(Classifier):
 
     tokens = False
 
-    def __init__(self, image: Shape, classes: int, encoding: str = "none", *, width: int = 16, hidden_dim: int = 128):
+    def __init__(
+        self, image: Shape, classes: int, encoding: EncodingLike = "none", *, width: int = 16, hidden_dim: int = 128
+    ):
         super().__init__()
         refuse_encoding("cnn", encoding)
         if min(width, hidden_dim) < 1:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vitpos.errors import UserError
 from vitpos.models.attention import SelfAttention
-from vitpos.models.base import PatchClassifier, Shape
+from vitpos.models.base import EncodingLike, PatchClassifier, Shape
 from vitpos.positions import Positions
 
 
@@ -26,7 +26,7 @@ class MinimalAttention(PatchClassifier):
         self,
         image: Shape,
         classes: int,
-        encoding: str = "none",
+        encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
         dim: int = 64,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.errors import UserError
-from vitpos.models.base import Classifier, Shape, refuse_encoding
+from vitpos.models.base import Classifier, EncodingLike, Shape, refuse_encoding
 from vitpos.positions import Positions
 
 EXPANSION = 4  # ratio of the output channels of a bottleneck to its inner channels
@@ -33,7 +33,7 @@ class ResNet(Classifier):
         self,
         image: Shape,
         classes: int,
-        encoding: str = "none",
+        encoding: EncodingLike = "none",
         *,
         depths: tuple[int, ...] = (3, 4, 6, 3),
         width: int = 64,

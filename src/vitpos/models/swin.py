@@ -16,7 +16,7 @@ from vitpos.encodings.base import ATTENTION_HOOKS, Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import UserError
 from vitpos.models.attention import QKNorm, embed
-from vitpos.models.base import Init, PatchClassifier, Shape, build_encoding, initialise
+from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
 from vitpos.patches import pair
@@ -52,7 +52,7 @@ class Swin(PatchClassifier):
         self,
         image: Shape,
         classes: int,
-        encoding: str = "none",
+        encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
         dim: int = 96,
@@ -222,11 +222,14 @@ def _check(
         )
 
 
-def _refuse(spec: str, encoding: PositionEncoding, acts: Callable[[PositionEncoding], bool], remedy: str) -> None:
-    """Raises if a term of an encoding acts where Swin cannot serve it."""
-    for term, part in zip(ENCODINGS.parse(spec), encoding.parts, strict=True):
+def _refuse(
+    given: EncodingLike, encoding: PositionEncoding, acts: Callable[[PositionEncoding], bool], remedy: str
+) -> None:
+    """Raises if a part of an encoding acts where Swin cannot serve it."""
+    terms = map(str, ENCODINGS.parse(given)) if isinstance(given, str) else [type(p).__name__ for p in encoding.parts]
+    for term, part in zip(terms, encoding.parts, strict=True):
         if acts(part):
-            raise UserError(f"model 'swin' got {spec!r}, of which {str(term)!r} {remedy.format(str(term))}")
+            raise UserError(f"model 'swin' got {given!r}, of which {term!r} {remedy.format(term)}")
 
 
 def _trains(part: PositionEncoding) -> bool:

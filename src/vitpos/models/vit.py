@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError
 from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
-from vitpos.models.base import PatchClassifier, Shape, initialise
+from vitpos.models.base import EncodingLike, PatchClassifier, Shape, initialise
 from vitpos.positions import Positions
 
 
@@ -36,7 +36,7 @@ class ViT(PatchClassifier):
         self,
         image: Shape,
         classes: int,
-        encoding: str = "none",
+        encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
         dim: int = 192,

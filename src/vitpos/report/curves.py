@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from matplotlib.figure import Figure
 
 from vitpos.analysis import figures as draw
-from vitpos.catalog import Term
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Row, summarize
+from vitpos.registry import Term
 from vitpos.report.groups import arranged, base, colours, legend, lines
 
 SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent

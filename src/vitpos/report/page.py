@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,6 @@ import jinja2
 from matplotlib.figure import Figure
 
 from vitpos.analysis.figures import svg
-from vitpos.catalog import Catalog
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
@@ -35,6 +35,7 @@ from vitpos.lab.summary import (
     summarize,
 )
 from vitpos.models import MODELS
+from vitpos.registry import Registry
 from vitpos.report import sections
 from vitpos.report.advice import advice
 
@@ -148,7 +149,12 @@ def _column(column: Column) -> dict[str, str]:
 def command(experiment: Experiment) -> str:
     """What makes the run again."""
     origin = experiment.origin
+    if "asked" not in origin:  # it was made in Python
+        settings = {key: json.loads(value) for key, _, value in (text.partition("=") for text in origin["settings"])}
+        return f"vitpos.run({origin['document']!r}, 'DIR', seeds={origin['seeds']!r}, **{settings!r})"
     words = ["vitpos", "run", origin["asked"], "--out", "DIR"]
+    for name in origin.get("plugins", ()):
+        words += ["--plugin", name]
     for setting in origin["settings"]:
         words += ["--set", setting]
     if origin["seeds"] is not None:
@@ -160,18 +166,18 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the sources say of every evaluation, data set, model and encoding in use, and of evaluations these refer to."""
     experiment = results.experiment
     asked = [column.evaluation for table in experiment.tables for column in table.columns]
-    used: list[tuple[str, Catalog, Sequence[str]]] = [
+    used: list[tuple[str, Registry, Sequence[str]]] = [
         ("Evaluations", EVALUATIONS, [*asked, *results.evaluations]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
     ]
     found = []
-    for title, catalog, specs in used:
-        names = list(dict.fromkeys(term.name for spec in specs for term in catalog.parse(spec)))
+    for title, registry, specs in used:
+        names = list(dict.fromkeys(term.name for spec in specs for term in registry.parse(spec)))
         for name in names:  # which grows
-            names += [other for other in _mentioned(name) if other not in names] if catalog is EVALUATIONS else []
-        found.append((title, [(name, prose(catalog.describe(name).definition)) for name in names]))
+            names += [other for other in _mentioned(name) if other not in names] if registry is EVALUATIONS else []
+        found.append((title, [(name, prose(registry.describe(name).definition)) for name in names]))
     return found
 
 

@@ -1,8 +1,8 @@
 """How models are trained, and what may be done to their pictures meanwhile."""
 
-from vitpos.catalog import Catalog
+from vitpos.registry import Registry
 
-AUGMENTS = Catalog(
+AUGMENTS = Registry(
     "augment",
     {
         "crop": "vitpos.training.everyday:Crop",
@@ -15,8 +15,10 @@ AUGMENTS = Catalog(
         "spp": "vitpos.training.augment:SPP",
     },
     sums=True,
+    group="vitpos.augmentations",
+    base="vitpos.training.augment:Augment",
 )
-DEFENCES = Catalog(
+DEFENCES = Registry(
     "defence",
     {
         "clip": "vitpos.training.defences:clip",
@@ -24,4 +26,8 @@ DEFENCES = Catalog(
         "prune": "vitpos.training.defences:prune",
     },
     sums=True,
+    group="vitpos.defenses",
+    base="vitpos.training.defences:Defence",
 )
+register_augmentation = AUGMENTS.register
+register_defense = DEFENCES.register

@@ -1,15 +1,18 @@
 import ast
 import subprocess
 import sys
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitpos.catalog import accepts
-from vitpos.cli.list import CATALOGS
+from vitpos.cli.list import REGISTRIES
+from vitpos.descriptions import describe_object
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
+from vitpos.option_types import read_type, type_text
+from vitpos.registry import accepts
 
 
 @pytest.mark.parametrize(
@@ -69,25 +72,22 @@ def test_what_a_term_writes_it_reads_back(options):
     ],
 )
 def test_types_are_checked_by_their_annotation(annotation, good, bad):
-    node = ast.parse(annotation, mode="eval").body
-    assert all(accepts(node, value) for value in good)
-    assert not any(accepts(node, value) for value in bad)
+    for kind in (annotation, eval(annotation, {"Literal": Literal})):  # as source text and as an object
+        kind = read_type(ast.parse(kind, mode="eval").body, lambda name: None) if isinstance(kind, str) else kind
+        assert all(accepts(kind, value) for value in good)
+        assert not any(accepts(kind, value) for value in bad)
+        assert type_text(kind) == annotation
 
 
-@pytest.mark.parametrize("kind", CATALOGS)
+@pytest.mark.parametrize("kind", REGISTRIES)
 def test_what_the_source_says_is_what_the_object_takes(kind):
-    import inspect
-
-    for name in CATALOGS[kind]:
-        entry, thing = CATALOGS[kind].describe(name), CATALOGS[kind].load(name)
-        taken = {
-            key: parameter.default
-            for key, parameter in inspect.signature(thing).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        }
-        assert {key: option.default for key, option in entry.options.items()} == taken
+    registry = REGISTRIES[kind]
+    for name in registry:
+        entry, thing = registry.describe(name), describe_object(name, registry[name], registry.positional)
+        assert entry.options == thing.options and not thing.open
+        assert {key: thing.facts[key] for key in entry.facts} == entry.facts
         assert entry.summary, f"{name} has no docstring"
-        assert all(accepts(option.annotation, option.default) for option in entry.options.values())
+        assert all(accepts(option.type, option.default) for option in entry.options.values())
 
 
 def test_listing_and_checking_need_no_torch():

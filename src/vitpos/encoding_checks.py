@@ -1,0 +1,286 @@
+"""The contract of a position encoding, one function per promise; ``vitpos.testing`` runs them.
+
+Every check builds small Vision Transformers around the encoding, in float64 and with large random weights, so that
+whatever the encoding does is visible in the output, and compares outputs that must be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+
+import torch
+
+from vitpos.encoding_probe import (
+    GRID,
+    OTHER,
+    EncodingError,
+    N,
+    Subject,
+    added,
+    difference,
+    equal,
+    forward,
+    fresh,
+    full_bias,
+    order,
+    orders,
+    pair_logits,
+    patch_logits,
+    table_shapes,
+)
+from vitpos.encodings.base import TRAITS
+from vitpos.positions import Positions
+
+
+def check_shapes(subject: Subject) -> None:
+    """gives finite logits on grids that are not square, finer, coarser, and a single row or column"""
+    model = subject.model()
+    for grid in (GRID, OTHER, (6, 8), (2, 3), (1, 5), (5, 1)):
+        for pos in (None, Positions.of(grid)):
+            out = model(subject.images(grid), pos)
+            if out.shape != (3, 5) or not out.isfinite().all():
+                raise EncodingError(f"logits on a {grid[0]}×{grid[1]} grid are not finite numbers of shape (3, 5)")
+
+
+def check_counts(subject: Subject) -> None:
+    """goes by the positions it is given, not by the number of tokens: any 5 of the 12 tokens get what they got among all"""
+    model, x = subject.model(), subject.tokens()
+    kept = torch.tensor([[0, 3, 4, 9, 10], [11, 2, 5, 1, 0], [7, 6, 8, 10, 3]])
+    some, pos = x.gather(1, kept[..., None].expand(-1, -1, x.shape[2])), Positions.of(GRID)
+    whole = added(model, x, pos).expand(3, -1, -1).gather(1, kept[..., None].expand(-1, -1, x.shape[2]))
+    few = added(model, some, pos.take(kept)).expand(3, -1, -1)
+    equal(few, whole, "the vector of a token changes when other tokens are left out")
+    alone = [forward(model, some[i : i + 1], pos.take(kept[i : i + 1])) for i in range(3)]
+    equal(forward(model, some, pos.take(kept)), torch.cat(alone), "images with other tokens kept are mixed up")
+
+
+def check_dtypes(subject: Subject) -> None:
+    """works in float32, float64 and bfloat16 and answers in the type of its inputs"""
+    reference = subject.model(torch.float32)
+    state, outputs = reference.state_dict(), {}
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        model = subject.model(dtype)
+        model.load_state_dict(state)
+        seen: list[torch.dtype] = []
+        for block in model.blocks:
+            block.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].dtype))  # noqa: B023
+        try:
+            outputs[dtype] = model(subject.images().to(dtype))
+        except RuntimeError as error:
+            raise EncodingError(f"with inputs in {dtype} it mixes types: {_line(error)}") from error
+        if {*seen, outputs[dtype].dtype} != {dtype}:
+            raise EncodingError(f"with inputs in {dtype} it returns {', '.join(map(str, {*seen} - {dtype}))}")
+    gap = (outputs[torch.float32].double() - outputs[torch.float64]).abs().max()
+    if not gap < 1e-3 * (1 + outputs[torch.float64].abs().max()):
+        raise EncodingError(f"float32 and float64 disagree: largest difference {float(gap):.3g}")
+
+
+def check_devices(subject: Subject) -> None:
+    """creates its tensors on the device of its inputs, and its weights on the default device"""
+    with torch.device("meta"):
+        model = subject.model(torch.float32)
+    state = model.encoding.state_dict()
+    if elsewhere := [name for name, tensor in state.items() if tensor.device.type != "meta"]:
+        raise EncodingError(f"{', '.join(elsewhere)} are created on a fixed device; leave the device out")
+    try:
+        model(subject.images().to("meta", torch.float32), Positions.of(GRID, device="meta"))
+    except NotImplementedError:
+        return  # an operation that needs values, which this device does not have
+    except RuntimeError as error:
+        raise EncodingError(f"tensors on two devices are mixed: {_line(error)}") from error
+
+
+def check_batches(subject: Subject) -> None:
+    """treats each image of a batch alone, also with positions or hidden tokens of its own"""
+    model, x, images = subject.model(), subject.tokens(), subject.images()
+    equal(model(images), torch.cat([model(image[None]) for image in images]), "an image changes the output of another")
+    hidden = torch.stack([torch.arange(N) < 4, torch.arange(N) % 3 == 0, torch.zeros(N, dtype=torch.bool)])
+    every = Positions.of(GRID).permute(orders()).hide(hidden)
+    alone = [
+        forward(model, x[i : i + 1], Positions.of(GRID).permute(orders()[i : i + 1]).hide(hidden[i : i + 1]))
+        for i in range(3)
+    ]
+    equal(forward(model, x, every), torch.cat(alone), "positions of one image reach another")
+    one = Positions.of(GRID).permute(order())
+    equal(forward(model, x, one), forward(model, x, one.take(torch.arange(N).expand(3, -1))), "(1, N) is not (B, N)")
+
+
+def check_state(subject: Subject) -> None:
+    """is deterministic in evaluation and keeps nothing between calls"""
+    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    unused = deepcopy(model)
+    first = forward(model, x, pos)
+    torch.manual_seed(1)
+    equal(forward(model, x, pos), first, "the same call gives another output")
+    others = (pos.permute(orders()), Positions.of((4, 3)), pos.hide(torch.arange(N)[None] < 5))
+    for other in others:
+        broken = "a call with other positions depends on the calls before it"
+        equal(forward(model, x, other), forward(deepcopy(unused), x, other), broken)
+        equal(forward(model, x, pos), first, "a call with other positions changes the next one")
+    model(subject.images((6, 8)))
+    equal(forward(model, x, pos), first, "a call on another grid changes the next one")
+    for name, tensor in model.state_dict().items():
+        if not torch.equal(tensor, before[name]):
+            raise EncodingError(f"evaluation changes {name}")
+
+
+def check_sharing(subject: Subject) -> None:
+    """shares no values with another instance on the same positions, whether weights or options differ"""
+    x = subject.tokens()
+    makes = [(subject.make, 0), (subject.make, 1), *((make, 0) for make in subject.variants)]
+    models = [subject.model(seed=seed, make=make) for make, seed in makes]
+    for pos in (Positions.of(GRID), Positions.of(GRID).permute(order())):
+        for model in models:
+            broken = (
+                "an instance with other weights or options changes the output of this one (a cache key lacks an option)"
+            )
+            equal(forward(model, x, pos), forward(model, x, fresh(pos)), broken)
+
+
+def check_hidden(subject: Subject) -> None:
+    """has no effect on hidden tokens and on pairs with one"""
+    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    gone = pos.hide(torch.ones(1, N, dtype=torch.bool))
+    equal(forward(model, x, gone), forward(model, x[:, order()], gone), "hidden positions are used")
+    mask, swapped = torch.zeros(1, N, dtype=torch.bool), torch.arange(N)
+    mask[0, [1, 6, 10]] = True
+    swapped[[1, 6, 10]] = torch.tensor([6, 10, 1])
+    some = pos.hide(mask)
+    equal(forward(model, x, some), forward(model, x[:, swapped], some), "two hidden tokens swapped change the output")
+
+
+def check_hidden_pairs(subject: Subject) -> None:
+    """has no effect on a pair of a hidden and a known token: the position of the known one does not matter"""
+    model, mask = subject.model(), torch.zeros(1, N, dtype=torch.bool)
+    mask[0, 4] = True
+    here, there = (pos.hide(mask) for pos in (Positions.of(GRID), Positions.of(GRID).permute(order())))
+    first, second = patch_logits(model, here), patch_logits(model, there)
+    equal(first[:, :, 4], second[:, :, 4], "a hidden query knows the positions of keys")
+    equal(first[..., 4], second[..., 4], "a hidden key is treated by the positions of queries")
+
+
+def check_order(subject: Subject) -> None:
+    """gives the same output for tokens and positions permuted together"""
+    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    broken = "tokens and positions permuted together change the output: positions are taken from the order of tokens"
+    equal(forward(model, x, pos), forward(model, x[:, order()], pos.permute(order())), broken)
+    moved = x.gather(1, orders()[..., None].expand_as(x))
+    equal(forward(model, x, pos), forward(model, moved, pos.permute(orders())), broken)
+
+
+def check_traits(subject: Subject) -> None:
+    """declares exactly the traits that it has"""
+    for name in subject.traits or ():
+        if name not in TRAITS:
+            raise EncodingError(f"declares {name!r}, which is no trait; there is {', '.join(TRAITS)}")
+    wrong = []
+    for name, found in observed_traits(subject):
+        declared = name in (subject.traits or ())
+        if declared and found:
+            wrong.append(f"declared {name!r} ({TRAITS[name]}), but {found}")
+        if not declared and not found:
+            wrong.append(f"{TRAITS[name]}: declare {name!r}")
+    if wrong:
+        raise EncodingError("; ".join(wrong))
+
+
+def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Each trait, and what was observed against it; an empty text if it holds."""
+    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    out = forward(model, x, pos)
+    yield (
+        "permutation-blind",
+        _seen(difference(out, forward(model, x[:, order()], pos)), "shuffled tokens change logits"),
+    )
+    other = difference(out, forward(model, x, Positions.of(OTHER)))
+    yield "grid-blind", _seen(other, f"tokens on a {OTHER} grid in place of {GRID} change logits")
+    yield (
+        "relative",
+        _seen(_crop_difference(subject), "logits of pairs change when both tokens move by the same offset"),
+    )
+    yield "trained", "" if list(model.encoding.parameters()) else "it has no parameters"
+    before, after = table_shapes(model.encoding, (2, 8))
+    yield "stored", "" if before != after else "resized((2, 8)) changes no table"
+    bias = full_bias(model, pos)
+    acts = bool(bias[..., :2, :].any() or bias[..., :2].any())
+    yield "prefix", "" if acts else "its bias is zero for all pairs with a prefix token"
+    finer = subject.images((6, 8))
+    by_cell = difference(model(finer), model(finer, Positions.of((6, 8))))
+    if difference(out, forward(model, x[:, order()], pos)):  # without any position every encoding goes by cells
+        yield "by-cell", _seen(by_cell, "coordinates fitted into the trained span change logits")
+    kept = torch.tensor([0, 3, 4, 9, 11])
+    whole = pair_logits(model, x, pos)[:, :, kept][..., kept]
+    few = difference(pair_logits(model, x[:, kept], pos.take(kept)), whole)
+    yield "contextual", "" if few else "logits of a pair are the same among all tokens and among five"
+
+
+def _crop_difference(subject: Subject) -> str:
+    """How the logits of the same pairs differ between two crops of one canvas that both have them, inside the crops."""
+    model = subject.model(pool="mean", registers=0)  # an unrotated prefix token acts as one at the origin
+    canvas = subject.tokens(GRID[0] * 9).unflatten(1, (GRID[0], 9))
+    logits = []
+    for start, shared in ((0, slice(3, 6)), (3, slice(0, 3))):
+        crop = canvas[:, :, start : start + 6].flatten(1, 2)
+        pairs = pair_logits(model, crop, Positions.of((GRID[0], 6))).unflatten(3, (-1, 6)).unflatten(2, (-1, 6))
+        logits.append(pairs.expand(3, -1, -1, -1, -1, -1)[:, :, :, shared, :, shared])
+    return difference(*logits)
+
+
+def _seen(found: str, what: str) -> str:
+    return f"{what}: {found}" if found else ""
+
+
+def check_gradients(subject: Subject) -> None:
+    """uses each of its parameters: every one has a finite gradient that is not zero"""
+    model = subject.model(pool="mean").train()
+    logits, penalty = model.step(subject.images())
+    (logits.square().sum() + penalty).backward()
+    for name, parameter in model.encoding.named_parameters():
+        if parameter.grad is None or not parameter.grad.abs().max() > 1e-8 or not parameter.grad.isfinite().all():
+            what = "none" if parameter.grad is None else f"{float(parameter.grad.abs().max()):.3g} at most"
+            raise EncodingError(f"parameter {name!r} has no useful gradient ({what}); every step must use it (DDP)")
+
+
+def check_copies(subject: Subject) -> None:
+    """survives deepcopy and a state_dict that is loaded into a new model"""
+    model, images = subject.model(), subject.images()
+    out, other = model(images), subject.model(seed=5)
+    equal(deepcopy(model)(images), out, "a deep copy gives another output")
+    other.load_state_dict(model.state_dict())
+    equal(
+        other(images), out, "a new model with the same state_dict gives another output: register its tensors as buffers"
+    )
+
+
+def check_export(subject: Subject) -> None:
+    """can be exported by torch.export, with and without positions"""
+    model, images = subject.model(torch.float32), subject.images().float()
+    pos = Positions.of(GRID).permute(order())
+    for inputs in ((images,), (images, pos), (images, pos.hide(torch.arange(N)[None] < 4))):
+        out = torch.export.export(model, inputs).module()(*inputs)
+        if not torch.allclose(out, model(*inputs), atol=1e-5):
+            raise EncodingError(f"the exported model gives another output: {difference(out, model(*inputs))}")
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+CHECKS: dict[str, Callable[[Subject], None]] = {
+    "shapes": check_shapes,
+    "counts": check_counts,
+    "dtypes": check_dtypes,
+    "devices": check_devices,
+    "batches": check_batches,
+    "state": check_state,
+    "sharing": check_sharing,
+    "hidden": check_hidden,
+    "hidden_pairs": check_hidden_pairs,
+    "order": check_order,
+    "traits": check_traits,
+    "gradients": check_gradients,
+    "copies": check_copies,
+    "export": check_export,
+}

@@ -1,0 +1,168 @@
+"""What the checks of an encoding share: small models around it, the calls of its hooks, and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitpos.encodings.base import Geometry, PositionEncoding, pad_prefix
+from vitpos.encodings.protocols import resized
+from vitpos.errors import UserError
+from vitpos.models.attention import attention_logits, embed, input_vectors
+from vitpos.models.vit import ViT
+from vitpos.positions import Positions
+
+GRID, OTHER, PATCH = (3, 4), (2, 6), (2, 3)  # same number of positions; nothing is square
+N = GRID[0] * GRID[1]
+LAYER = 1
+
+
+class EncodingError(AssertionError):
+    """A promise that an encoding breaks; the message gives what was promised and what was observed."""
+
+
+@dataclass
+class Subject:
+    """The encoding under test: how to make it, and what it declares."""
+
+    name: str
+    make: Callable[[Geometry], PositionEncoding]
+    geometry: Geometry
+    traits: tuple[str, ...] | None  # what it declares; None where traits are not checked
+    variants: list[Callable[[Geometry], PositionEncoding]] = field(default_factory=list)  # with other options
+
+    def model(
+        self,
+        dtype: torch.dtype = torch.float64,
+        *,
+        seed: int = 0,
+        pool: Any = "cls",
+        registers: int = 1,
+        make: Any = None,
+    ) -> ViT:
+        """A ViT of two blocks, by default with CLS and a register, with large random weights."""
+        torch.manual_seed(seed)
+        g = self.geometry
+        made = ViT(
+            (2, GRID[0] * PATCH[0], GRID[1] * PATCH[1]),
+            5,
+            make or self.make,
+            patch=PATCH,
+            dim=g.dim,
+            depth=2,
+            heads=g.heads,
+            registers=registers,
+            pool=pool,
+        )
+        with torch.no_grad():
+            for parameter in made.parameters():
+                size = min(0.5, 1.5 * parameter.shape[1] ** -0.5) if parameter.ndim == 2 else 0.5
+                parameter.copy_(torch.randn_like(parameter) * size)
+        return made.to(dtype).eval()
+
+    def images(self, grid: tuple[int, int] = GRID) -> Tensor:
+        """(3, 2, height, width): three images of a grid of patches."""
+        generator = torch.Generator().manual_seed(1)
+        return torch.randn(3, 2, grid[0] * PATCH[0], grid[1] * PATCH[1], generator=generator, dtype=torch.float64)
+
+    def tokens(self, count: int = N) -> Tensor:
+        """(3, N, D): patch tokens of three images."""
+        generator = torch.Generator().manual_seed(2)
+        return torch.randn(3, count, self.geometry.dim, generator=generator, dtype=torch.float64)
+
+
+# The only functions that call hooks of an encoding.
+
+
+def forward(model: ViT, x: Tensor, pos: Positions) -> Tensor:
+    """(B, classes): the model from its patch tokens on."""
+    x, pos = model.encoding.augment(x, pos)
+    return model.head(model.read(model.encode(embed(model.encoding, x, pos, 0), pos)))
+
+
+def pair_logits(model: ViT, x: Tensor, pos: Positions) -> Tensor:
+    """(B, H, N, N): the attention logits of tokens that are their own queries and keys, without prefix tokens."""
+    for layer in range(LAYER + 1):
+        x = embed(model.encoding, x, pos, layer)
+    q = x.unflatten(2, (model.geometry.heads, -1)).transpose(1, 2)
+    return attention_logits(q, q.flip(-1), model.encoding, pos, LAYER, x)
+
+
+def added(model: ViT, x: Tensor, pos: Positions) -> Tensor:
+    """(B|1, N, D): the vectors that are added to the tokens before the first block."""
+    return input_vectors(model.encoding, pos, x)[0]
+
+
+def patch_logits(model: ViT, pos: Positions) -> Tensor:
+    """(B, H, N, N): attention logits between the patches of fixed queries and keys, with two prefix tokens before them."""
+    q, k = _queries_and_keys(model)
+    tokens = q.transpose(1, 2).flatten(2)
+    return attention_logits(q, k, model.encoding, pos, 0, tokens)[..., 2:, 2:]
+
+
+def full_bias(model: ViT, pos: Positions) -> Tensor:
+    """(B|1, H|1, N + 2, N + 2): the bias for fixed queries and keys, of two prefix tokens too; zero where there is none."""
+    q, k = _queries_and_keys(model)
+    bias = model.encoding.bias(q, k, pos, 0)
+    return q.new_zeros(1, 1, N + 2, N + 2) if bias is None else pad_prefix(bias, N + 2)
+
+
+def _queries_and_keys(model: ViT) -> Tensor:
+    heads, width = model.geometry.heads, model.geometry.dim // model.geometry.heads
+    return torch.randn(2, 3, heads, N + 2, width, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+
+
+def table_shapes(encoding: PositionEncoding, grid: tuple[int, int]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The shapes of the state of an encoding before and after it is resized to a grid."""
+    before, after = ({k: t.shape for k, t in e.state_dict().items()} for e in (encoding, resized(encoding, grid)))
+    return before, after
+
+
+# Comparison
+
+
+def difference(a: Tensor, b: Tensor) -> str:
+    """Empty if two outputs are equal up to rounding in float64, else the largest difference and where it is."""
+    a, b = a.detach(), b.detach()
+    if a.shape != b.shape:
+        return f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
+    gap = (a - b).abs()
+    if torch.allclose(a, b, rtol=1e-9, atol=1e-9):
+        return ""
+    gap = gap.nan_to_num(torch.inf)
+    at = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
+    return f"largest difference {float(gap.max()):.3g} at {at}"
+
+
+def equal(a: Tensor, b: Tensor, broken: str) -> None:
+    """Raises unless two outputs are equal; ``broken`` names what is observed if they are not."""
+    if found := difference(a, b):
+        raise EncodingError(f"{broken}: {found}")
+
+
+def order(count: int = N) -> Tensor:
+    """(N,): a fixed permutation."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(3))
+
+
+def orders() -> Tensor:
+    """(3, N): a permutation for each of three images."""
+    return torch.stack([order(), order().flip(0), torch.arange(N)])
+
+
+def fresh(pos: Positions) -> Positions:
+    """The same positions as an object of their own, of which nothing has been cached."""
+    return Positions(pos.grid, pos.coords.clone(), pos.cells.clone(), pos.known.clone())
+
+
+def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry: Geometry, *, traits: bool) -> Subject:
+    """The subject of a factory; ``traits``: whether those that it declares are checked (not those of a sum)."""
+    made = make(geometry)
+    if not isinstance(made, PositionEncoding):
+        raise UserError(f"encoding {name!r} makes a {type(made).__name__}; derive it from vitpos.PositionEncoding")
+    declared = tuple(made.traits) if traits and len(made.parts) == 1 else None
+    return Subject(name, make, geometry, declared)

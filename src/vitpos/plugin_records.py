@@ -1,0 +1,176 @@
+"""Which plug-ins a run used: path and hash of each in its folder, so that later commands find the same code again.
+
+``plugins.json`` of a run holds an object for each plug-in: its file, the sha256 of its content, and a description of what
+was used of it, so that a report can be made even when it is gone. Code that lies inside a run folder is imported only if
+this process or its parent wrote it, or if it is given by ``--plugin``: a folder may come from somebody else.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vitpos import plugins
+from vitpos.class_source import standalone_source
+from vitpos.descriptions import Entry, Option
+from vitpos.errors import UserError
+from vitpos.files import atomic_write
+from vitpos.option_types import UnknownType, read_type
+from vitpos.plugins import KNOWN, LOST, REGISTERED, Plugin, PluginWarning, load_file
+
+RECORDS = "plugins.json"
+TRUSTED = "VITPOS_TRUSTED_PLUGINS"  # hashes of in-folder sources that this process or its parent wrote
+Entries = Mapping[tuple[str, str], Entry]  # by kind and name
+
+
+def reference_to(thing: Any) -> str:
+    """A reference such as ``mine.py:Class`` to a class or function, by which a spec can name it."""
+    plugin = _plugin_of(thing)
+    return f"{plugin.name}:{thing.__name__ if plugin.path is None else thing.__qualname__}"
+
+
+def _plugin_of(thing: Any) -> Plugin:
+    """The plug-in that defines a class or function; made now for one from a script, a module or a notebook."""
+    module = sys.modules.get(thing.__module__)
+    path = Path(plugins.identity(thing)[0])
+    if path.suffix == ".py" and "<" not in thing.__qualname__:
+        known = next((plugin for plugin in KNOWN.values() if plugin.path == path), None)
+        if known is None:
+            inside = path.is_relative_to(Path.cwd())
+            name = str(path.relative_to(Path.cwd()) if inside else path)
+            known = KNOWN.setdefault(name, Plugin(name, path, path.read_bytes(), module=module))
+        return known
+    source = standalone_source(thing)
+    if source is None:
+        warnings.warn(
+            f"{thing.__qualname__} has no source that could be stored; this run cannot be resumed by another process",
+            PluginWarning,
+            3,
+        )
+    name = f"{thing.__name__}.py"
+    KNOWN[name] = Plugin(name, None, None if source is None else source.encode(), {thing.__name__: thing})
+    return KNOWN[name]
+
+
+def used(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
+    """The plug-ins that specs refer to or that registered a name in them, and those ``given`` by name."""
+    text, given = "\n".join(specs), set(given)
+    for (_, name), thing in REGISTERED.items():
+        if re.search(rf"\b{name}\b", text):
+            given.add(_plugin_of(thing).name)
+    return [p for p in KNOWN.values() if p.name in given or f"{p.name}:" in text or f"{p.name!r}:" in text]
+
+
+def portable(specs: Iterable[str]) -> bool:
+    """Whether other processes can import what specs name."""
+    return all(plugin.source is not None for plugin in used(specs))
+
+
+def keep(folder: Path, found: Iterable[Plugin], entries: Entries) -> None:
+    """Records plug-ins in a run folder; refuses one whose content is not that of the run so far."""
+    records = read_records(folder)
+    for plugin in found:
+        before = records.get(plugin.name)
+        if before and before["sha256"] != plugin.sha256:
+            raise UserError(
+                f"plug-in {plugin.name} has changed since {folder} was run with it; restore it, or give a new --out"
+            )
+        here = Path(plugin.name)
+        if plugin.path and here.is_file() and here.read_bytes() != plugin.source:
+            raise UserError(f"{folder} was run with {plugin.path}, not with {here.resolve()}; give a new --out")
+        path = str(plugin.path) if plugin.path else ""
+        if before and before["path"] and (folder / before["path"]).exists():
+            path = before["path"]
+        if plugin.path is None and plugin.source is not None:
+            path = f"plugins/{plugin.name}"
+            (folder / "plugins").mkdir(exist_ok=True)
+            atomic_write(folder / path, plugin.source)
+            os.environ[TRUSTED] = f"{os.environ.get(TRUSTED, '')} {plugin.sha256}"
+        names = [key for key, thing in REGISTERED.items() if key in entries and _plugin_of(thing) is plugin]
+        names += [key for key in entries if key[1].startswith(f"{plugin.name}:")]
+        described = {f"{kind} {name}": _dump(entries[kind, name]) for kind, name in names}
+        described = (before or {}).get("entries", {}) | described
+        records[plugin.name] = {"path": path, "sha256": plugin.sha256, "entries": described}
+    if records:
+        atomic_write(folder / RECORDS, (json.dumps(records, indent=1) + "\n").encode())
+
+
+def read_records(folder: Path) -> dict[str, Any]:
+    """The records of a run folder; none if it used no plug-in."""
+    try:
+        return json.loads((folder / RECORDS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / RECORDS} is damaged ({error}); restore it, or run again into a new --out") from None
+
+
+def recall(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: bool = False) -> None:
+    """Imports the plug-ins that a run folder records; a PluginWarning says which are gone or have changed."""
+    for name, record in (read_records(folder) if records is None else records).items():
+        if name not in KNOWN and name not in LOST:
+            try:
+                KNOWN[name] = _find(name, record, folder)
+            except UserError as error:
+                LOST[name] = str(error)
+                for key, described in record["entries"].items():
+                    kind, _, entry = key.partition(" ")
+                    LOST[kind, entry] = LOST[name], _load(entry, described)
+        note = LOST.get(name, "")
+        if name in KNOWN and KNOWN[name].sha256 != record["sha256"]:
+            note = f"plug-in {name} has changed since {folder} was run with it"
+        if note and not quiet:
+            warnings.warn(str(note), PluginWarning, 3)
+
+
+def _find(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
+    """The plug-in of a record, imported now."""
+    path = folder / record["path"] if record["path"] else None  # an absolute path stays itself
+    if not name.endswith(".py"):
+        return plugins.load(name)
+    if path is None:
+        raise UserError(f"plug-in {name} was a class without source; define it again and run from Python")
+    path = path.resolve()
+    if not path.is_file():
+        raise UserError(f"plug-in {name} is gone; put it back at {path}, or give it by --plugin")
+    given = next((plugin for plugin in KNOWN.values() if plugin.path == path), None)
+    if path.is_relative_to(folder.resolve()) and not given and record["sha256"] not in os.environ.get(TRUSTED, ""):
+        raise UserError(f"plug-in {name} lies inside the run; read it, then give --plugin {path}")
+    found = given or load_file(name, path)
+    return Plugin(name, path, found.source, module=found.module)
+
+
+def _dump(entry: Entry) -> dict[str, Any]:
+    options = {key: [str(option), repr(option.default)] for key, option in entry.options.items()}
+    facts = {key: list(value) if isinstance(value, set | frozenset) else value for key, value in entry.facts.items()}
+    return {"definition": inspect.cleandoc(entry.definition), "options": options, "facts": facts}
+
+
+def _load(name: str, values: Mapping[str, Any]) -> Entry:
+    options = {key: Option(_literal(default), _type(kind)) for key, (kind, default) in values["options"].items()}
+    return Entry(name, values["definition"], options, dict(values["facts"]), ())
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _type(text: str) -> Any:
+    def unknown(name: str) -> Any:
+        raise UnknownType(name)
+
+    try:
+        return read_type(ast.parse(text, mode="eval").body, unknown)
+    except (UnknownType, SyntaxError):
+        return Any

@@ -1,0 +1,213 @@
+"""Plug-ins: Python files and modules from outside the package, found by path, by name or by entry point.
+
+Each is imported once per process and known under the name that was typed. An error in one is a single line with its file
+and line number, and leaves all other names usable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from vitpos.errors import UserError, WorkError
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class PluginWarning(UserWarning):
+    """A plug-in that is gone, has changed or cannot be used; the message is one line."""
+
+
+@dataclass
+class Plugin:
+    """One plug-in of this process."""
+
+    name: str  # as it was typed: a path of a .py file, or a module
+    path: Path | None  # its file; None for a class that was defined without one
+    source: bytes | None  # its content when it was imported; None where there is no source
+    objects: dict[str, Any] = field(default_factory=dict)  # what references to it mean, where there is no module
+    module: ModuleType | None = None
+
+    @property
+    def sha256(self) -> str:
+        """The hash of its content; empty where there is none."""
+        return hashlib.sha256(self.source).hexdigest() if self.source is not None else ""
+
+
+KNOWN: dict[str, Plugin] = {}  # by the name that was typed
+REGISTERED: dict[tuple[str, str], Any] = {}  # (kind, name) → what was registered under it
+LOST: dict[str | tuple[str, str], Any] = {}  # why a recorded plug-in cannot be used; (kind, name) → that, and its entry
+
+
+def load(name: str) -> Plugin:
+    """The plug-in of a .py file or of a module, imported now unless it was before."""
+    if name in LOST:
+        raise UserError(LOST[name])
+    if name not in KNOWN:
+        KNOWN[name] = load_file(name, Path(name)) if name.endswith(".py") else _load_module(name)
+    return KNOWN[name]
+
+
+def load_object(home: str, attribute: str) -> Any:
+    """The class or function of ``home:attribute``, where home is a .py file or a module."""
+    plugin = load(home)
+    if attribute in plugin.objects:
+        return plugin.objects[attribute]
+    found: Any = plugin.module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            there = [key for key, thing in vars(plugin.module).items() if _defines(plugin, thing)]
+            raise UserError(f"{home} has no {attribute!r}; it defines {', '.join(there) or 'no class or function'}")
+        found = getattr(found, part)
+    return found
+
+
+def load_file(name: str, path: Path) -> Plugin:
+    """Imports a Python file; one that was imported before, or that is the running script, is used as it is."""
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise UserError(f"no file {name!r}; give the path of a Python file")
+    same_name = (m for m in list(sys.modules.values()) if str(getattr(m, "__file__", "")).endswith(path.name))
+    module = next((m for m in same_name if _file(m) == path), None)
+    source = path.read_bytes()
+    if module is None:
+        key = f"{_PACKAGE}_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        found = importlib.util.spec_from_file_location(key, path)
+        if found is None or found.loader is None:
+            raise UserError(f"{name!r} is no Python file; give one that ends in .py")
+        module = importlib.util.module_from_spec(found)
+        sys.modules[key] = module  # before it runs, as for every import: dataclasses and annotations look it up
+        sys.path.insert(0, str(path.parent))  # so that it can import its neighbors, as a script does
+        try:
+            with _one_line(name, {str(path)}):
+                found.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[key]
+            raise
+        finally:
+            sys.path.remove(str(path.parent))
+    return Plugin(name, path, source, module=module)
+
+
+def _load_module(name: str) -> Plugin:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UserError(f"plug-in {name!r} is neither a .py file nor a module; give one of them")
+    with _one_line(name, set()):
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name and (name + ".").startswith(error.name + "."):
+                raise UserError("there is no such module; install it, or give the path of its .py file") from None
+            raise
+    path = _file(module)
+    return Plugin(name, path, path.read_bytes() if path else None, module=module)
+
+
+@cache
+def _points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=group)} if group else {}
+
+
+@cache
+def _refuse_clash(group: str, name: str) -> None:
+    point = _points(group)[name]
+    owner = point.dist.name if point.dist else point.value
+    warnings.warn(f"{owner} registers {name!r} in {group}, which is built in; rename its entry point", PluginWarning, 2)
+
+
+def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.metadata.EntryPoint]:
+    """The names that installed packages register in a group, by name; nothing is imported."""
+    found = _points(group)
+    for name in found.keys() & builtin.keys():
+        _refuse_clash(group, name)
+    return {name: point for name, point in found.items() if name not in builtin}
+
+
+def load_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
+    """What an entry point names, imported now."""
+    thing = load_object(point.module, point.attr)
+    note_name(kind, point.name, thing)
+    return thing
+
+
+def identity(thing: Any) -> tuple[str, str]:
+    """The file (or module) and the qualified name that define a class or function."""
+    if isinstance(thing, importlib.metadata.EntryPoint):
+        return thing.module, thing.attr
+    module = getattr(thing, "__module__", "") or ""
+    return str(_file(sys.modules.get(module)) or module), getattr(thing, "__qualname__", repr(thing))
+
+
+def note_name(kind: str, name: str, thing: Any) -> None:
+    """Remembers what was registered, so that a run can record where it came from."""
+    REGISTERED[kind, name] = thing
+
+
+@contextmanager
+def blaming(what: str, thing: Any = None) -> Iterator[None]:
+    """Reports an exception that a plug-in raised as one line with its file and line number; others pass unchanged."""
+    try:
+        yield
+    except (UserError, WorkError):
+        raise
+    except Exception as error:
+        files = {str(plugin.path) for plugin in KNOWN.values() if plugin.path}
+        files |= {identity(one)[0] for one in (thing, *REGISTERED.values()) if not _is_builtin(one)}
+        where = location(error, files)
+        if where is None and (thing is None or _is_builtin(thing)):
+            raise
+        raise UserError(f"{what} failed: {_reason(error)} ({where or identity(thing)[0]})") from error
+
+
+@contextmanager
+def _one_line(name: str, files: set[str]) -> Iterator[None]:
+    """Reports any error while a plug-in is imported as one line."""
+    try:
+        yield
+    except Exception as error:
+        where = location(error, files) or location(error, None)
+        raise UserError(f"plug-in {name}: {_reason(error)}" + (f" ({where})" if where else "")) from error
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+
+
+def location(error: Exception, files: set[str] | None) -> str | None:
+    """File and line of the innermost frame in one of some files; in any but this one and the importer's for None."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        outside = frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<frozen")
+        if outside if files is None else frame.filename in files:
+            return f"{frame.filename}, line {frame.lineno}"
+    return None
+
+
+def _file(module: Any) -> Path | None:
+    found = getattr(module, "__file__", None)
+    return Path(found).resolve() if isinstance(found, str) and found.endswith(".py") else None
+
+
+def _defines(plugin: Plugin, thing: Any) -> bool:
+    return (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__ == getattr(
+        plugin.module, "__name__", ""
+    )
+
+
+def _is_builtin(thing: Any) -> bool:
+    return thing is None or (getattr(thing, "__module__", "") or "").partition(".")[0] == _PACKAGE

@@ -1,0 +1,232 @@
+"""The registry: from a spec such as ``"learned + rope(base=10)"``, or from a class, to the object that it describes.
+
+A registry maps names to lazy ``"module:object"`` strings. Other packages add names by entry points, files by decorators
+(``register_encoding``), and a spec may name a class directly, as ``file.py:Class`` or ``package.module:Class``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from typing import Any, TypeVar
+
+from vitpos import plugins
+from vitpos.descriptions import REQUIRED, Entry, Option, describe_object, describe_source
+from vitpos.errors import UserError
+from vitpos.option_types import UnknownType, accepts, settle, type_prose
+from vitpos.plugin_records import reference_to
+from vitpos.specs import SpecSyntaxError, Term, reference, split_terms
+from vitpos.suggestions import suggest
+
+__all__ = ["Registry", "Term", "accepts", "suggest"]
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, Any]):
+    """A mapping from names to classes or functions, imported at first use, that builds what a spec describes.
+
+    Args:
+        kind: the word for one entry in messages, such as ``encoding``.
+        entries: the built-in names and their ``"module:object"``.
+        sums: whether things of this kind can be added.
+        positional: the number of positional arguments that an entry is called with before its options.
+        group: the entry-point group in which other packages register names.
+        base: the ``"module:class"`` that everything built is an instance of; such an instance is accepted as it is.
+        includes: registries whose names are also in this one.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        entries: Mapping[str, str],
+        *,
+        sums: bool = False,
+        positional: int = 0,
+        group: str = "",
+        base: str = "",
+        includes: Iterable[Registry] = (),
+    ):
+        self.kind, self.sums, self.positional, self.group, self.base = kind, sums, positional, group, base
+        self._builtin = dict(entries)
+        self._registered: dict[str, Any] = {}
+        self._includes = tuple(includes)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return self.load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        installed = plugins.entry_points(self.group, self._builtin)
+        included = [name for registry in self._includes for name in registry]
+        return iter(dict.fromkeys([*self._builtin, *included, *installed, *self._registered]))
+
+    def __contains__(self, name: object) -> bool:
+        known = name in self._builtin or name in self._registered or any(name in one for one in self._includes)
+        return known or name in plugins.entry_points(self.group, self._builtin)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """A decorator that adds a class or function under a name."""
+        if not name.isidentifier():
+            raise UserError(f"{self.kind} name {name!r} cannot be written in a spec; choose letters, digits and _")
+
+        def add(thing: T) -> T:
+            if name in self._builtin or any(name in one for one in self._includes):
+                raise UserError(f"{self.kind} {name!r} is built in; register yours under another name, as 'my_{name}'")
+            before = self._registered.get(name)
+            if before is None and name in (installed := plugins.entry_points(self.group, self._builtin)):
+                point = installed[name]
+                before = thing if plugins.identity(thing)[1] == point.attr else point
+            if before is not None and plugins.identity(before) != plugins.identity(thing):
+                other = " of ".join(map(str, reversed(plugins.identity(before))))
+                raise UserError(f"{self.kind} {name!r} is registered by {other} already; choose another name")
+            self._registered[name] = thing
+            plugins.note_name(self.kind, name, thing)
+            return thing
+
+        return add
+
+    def build(self, what: Any, *args: Any) -> Any:
+        """What a spec, a class or a factory makes of ``args``; terms of a spec are added up, an instance stays itself."""
+        if isinstance(what, str):
+            made = [self._make(term.name, self.load(term.name), args, term.options) for term in self.parse(what)]
+            return reduce(operator.add, made)
+        if self.base and isinstance(what, _imported(self.base)):
+            return what
+        if not callable(what):
+            raise UserError(f"{self.kind} {what!r} is no {self.kind}; give a spec, a class or a factory")
+        return self._make(getattr(what, "__qualname__", repr(what)), what, args, {})
+
+    def load(self, name: str) -> Any:
+        """The class or function of a name or reference, imported now."""
+        if name in self._builtin:
+            return _imported(self._builtin[name])
+        if name in self._registered:
+            return self._registered[name]
+        for registry in self._includes:
+            if name in registry:
+                return registry.load(name)
+        if (point := plugins.entry_points(self.group, self._builtin).get(name)) is not None:
+            return plugins.load_point(self.kind, point)
+        if found := reference(name):
+            return plugins.load_object(*found)
+        if (self.kind, name) in plugins.LOST:
+            raise UserError(plugins.LOST[self.kind, name][0])
+        raise UserError(f"no {self.kind} {name!r}; {suggest(name, self)}")
+
+    def parse(self, spec: str) -> list[Term]:
+        """The terms of a spec, each with a known name and options that exist and have the right type."""
+        try:
+            found = split_terms(spec if isinstance(spec, str) else "")
+        except SpecSyntaxError:
+            raise UserError(
+                f"cannot read {self.kind} spec {spec!r}; write a name, with options as name(option=value), joined by +"
+            ) from None
+        terms = [self._term(name, keywords) for name, keywords in found]
+        if len(terms) > 1 and not self.sums:
+            raise UserError(f"cannot add in {self.kind} spec {spec!r}; give one {self.kind} at a time")
+        return terms
+
+    def canonical(self, spec: str) -> str:
+        """The spec as it is stored: checked, with one way of spacing and quoting; a path stays as typed."""
+        return " + ".join(str(term) for term in self.parse(spec))
+
+    def filled(self, term: Term) -> dict[str, Any]:
+        """All options of a term, with the defaults of those that it leaves out."""
+        return {name: option.default for name, option in self.describe(term.name).options.items()} | term.options
+
+    def spelt(self, spec: str, known: Iterable[str]) -> str:
+        """The one of some known specs that means the same, defaults left out or not; else the canonical spec."""
+        meaning = [(term.name, self.filled(term)) for term in self.parse(spec)]
+        equal = (k for k in known if [(term.name, self.filled(term)) for term in self.parse(k)] == meaning)
+        return next(equal, self.canonical(spec))
+
+    def describe(self, what: Any) -> Entry:
+        """The description of a name, reference, class or factory; nothing is imported for a built-in name."""
+        if not isinstance(what, str):
+            what = what if inspect.isroutine(what) or inspect.isclass(what) else type(what)
+            return describe_object(what.__qualname__, what, self.positional)
+        for registry in self._includes:
+            if what in registry:
+                return registry.describe(what)
+        if what in self._builtin:
+            try:
+                return describe_source(what, self._builtin[what])
+            except UnknownType:  # say a default that is no literal
+                pass
+        if what not in self and (self.kind, what) in plugins.LOST:
+            return plugins.LOST[self.kind, what][1]
+        thing = self.load(what)
+        if not callable(thing):
+            raise UserError(f"{self.kind} {what!r} is no class or function; {thing!r} cannot be called")
+        return describe_object(what, thing, self.positional)
+
+    def spec_of(self, thing: Any) -> str:
+        """The spec of a class or function: its name if it is registered, else a reference to where it is defined."""
+        if isinstance(thing, str):
+            return thing
+        if not inspect.isclass(thing) and not inspect.isfunction(thing):
+            raise UserError(f"{self.kind} {thing!r} cannot be stored with a run; give the class or a spec")
+        target = f"{thing.__module__}:{thing.__qualname__}"
+        for registry in (self, *self._includes):
+            for name, known in {**registry._builtin, **registry._registered}.items():
+                if known == target or known is thing:
+                    return name
+        return str(Term(reference_to(thing), {}))
+
+    def describe_all(self, what: Any) -> list[Entry]:
+        """The description of each term of a spec, or of the one class, factory or instance."""
+        return (
+            [self.describe(term.name) for term in self.parse(what)] if isinstance(what, str) else [self.describe(what)]
+        )
+
+    def _make(self, name: str, thing: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        with plugins.blaming(f"{self.kind} {name!r}", thing):
+            made = thing(*args, **options)
+        if self.base and not isinstance(made, _imported(self.base)):
+            wanted = self.base.replace(":", ".")
+            raise UserError(f"{self.kind} {name!r} makes a {type(made).__name__}; derive it from {wanted}")
+        return made
+
+    def _term(self, name: str, keywords: list[ast.keyword]) -> Term:
+        entry = self.describe(name)
+        values: dict[str, Any] = {}
+        for keyword in keywords:
+            option = entry.options.get(keyword.arg or "")
+            if option is None and not (entry.open and keyword.arg):
+                known = suggest(keyword.arg or "**", entry.options)
+                raise UserError(f"{self.kind} {name!r} has no option {keyword.arg!r}; {known}")
+            if keyword.arg in values:
+                raise UserError(f"{self.kind} {name!r}: option {keyword.arg!r} is given twice; keep one")
+            values[str(keyword.arg)] = self._value(name, keyword, option or Option(None, Any))
+        for key, option in entry.options.items():
+            if option.default is REQUIRED and key not in values:
+                raise UserError(f"{self.kind} {name!r} needs option {key!r}; write {name}({key}=…)")
+        ordered = [key for key in entry.options if key in values]
+        return Term(name, {key: values[key] for key in dict.fromkeys([*ordered, *values])})
+
+    def _value(self, name: str, keyword: ast.keyword, option: Option) -> Any:
+        where = f"{self.kind} {name!r}: option {keyword.arg!r}"
+        try:
+            value = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            text = ast.unparse(keyword.value)
+            named = text.isidentifier() and text not in ("inf", "nan")
+            hint = f"write {keyword.arg}={text!r} with quotes" if named else "write a plain, finite value"
+            raise UserError(f"{where} got {text}, which is not a value; {hint}") from None
+        if not accepts(option.type, value):
+            raise UserError(f"{where} takes {type_prose(option.type)}, not {value!r}")
+        return settle(option.type, value)
+
+
+def _imported(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)

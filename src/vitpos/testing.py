@@ -1,0 +1,154 @@
+"""``check_encoding``: the contract of a position encoding as a public test, for anyone's class.
+
+From Python or a test suite: ``check_encoding(MyEncoding, sigma=2.0)``; from a shell:
+``python -m vitpos.testing mine.py:MyEncoding``, which prints a table and exits with 0 or 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from vitpos import plugins
+from vitpos.descriptions import Entry
+from vitpos.encoding_checks import CHECKS
+from vitpos.encoding_probe import EncodingError, Subject, subject_of
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.errors import UserError
+from vitpos.registry import suggest
+from vitpos.specs import Term
+
+__all__ = ["EncodingError", "check_encoding"]
+
+
+def check_encoding(
+    encoding: str | Callable[..., PositionEncoding],
+    *,
+    export: bool = False,
+    skip: Collection[str] = (),
+    geometry: Geometry | None = None,
+    **options: Any,
+) -> None:
+    """Raises an EncodingError that lists every promise of the contract that an encoding breaks.
+
+    Traits are checked both ways, for a class with its default options: a trait that is declared must hold, and one that
+    holds must be declared.
+
+    Args:
+        encoding: a class, a factory called with a Geometry, or a spec.
+        export: also runs ``torch.export``, which takes some seconds.
+        skip: names of checks that are left out.
+        geometry: width and heads to test with; 32 and 2 by default.
+        options: options of the encoding.
+    """
+    subject = _subject(encoding, geometry, options)
+    broken = [f"{name}: {error}" for name, error in run_checks(subject, export=export, skip=skip) if error]
+    if broken:
+        raise EncodingError(
+            f"{subject.name} breaks {len(broken)} of its promises\n" + "\n".join(f"- {b}" for b in broken)
+        )
+
+
+def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+    """Runs one check after the other; the name of each and what is broken, or an empty text."""
+    for name in skip:
+        if name not in CHECKS:
+            raise UserError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
+    state = torch.get_rng_state()
+    left_out = {*skip, *(() if export else ("export",)), *(() if subject.traits is not None else ("traits",))}
+    for name in CHECKS:
+        if name not in left_out:
+            yield name, _outcome(CHECKS[name], subject)
+    torch.set_rng_state(state)
+
+
+def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
+    try:
+        check(subject)
+    except EncodingError as error:
+        return str(error)
+    except Exception as error:
+        files = {plugins.identity(subject.make)[0], *(str(p.path) for p in plugins.KNOWN.values() if p.path)}
+        where = plugins.location(error, files) or plugins.location(error, None)
+        return f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
+    return ""
+
+
+def _subject(encoding: Any, geometry: Geometry | None, options: dict[str, Any]) -> Subject:
+    """What is tested, and variants of it with one other option each."""
+    geometry = Geometry(32, 2, 2, (3, 4), 2) if geometry is None else geometry
+    if isinstance(encoding, str):
+        terms = ENCODINGS.parse(encoding)
+        if options and len(terms) > 1:
+            raise UserError(f"options do not say of which term of {encoding!r} they are; write them into the spec")
+        terms = [Term(term.name, term.options | options) for term in terms]
+        spec = ENCODINGS.canonical(" + ".join(map(str, terms)))
+        make: Callable[[Geometry], PositionEncoding] = partial(ENCODINGS.build, spec)
+        subject = subject_of(spec, make, geometry, traits=len(terms) == 1 and not terms[0].options)
+        if len(terms) == 1:
+            thing = ENCODINGS.load(terms[0].name)
+            subject.variants = list(_variants(thing, ENCODINGS.describe(terms[0].name), terms[0].options, geometry))
+        return subject
+    if isinstance(encoding, PositionEncoding) or not callable(encoding):
+        raise UserError(f"check_encoding needs to make several of {encoding!r}; give its class, a factory or a spec")
+    name = getattr(encoding, "__qualname__", repr(encoding))
+    default = inspect.isclass(encoding) or inspect.isroutine(encoding)
+    subject = subject_of(name, partial(encoding, **options), geometry, traits=default and not options)
+    if inspect.isclass(encoding):
+        subject.variants = list(_variants(encoding, ENCODINGS.describe(encoding), options, geometry))
+    return subject
+
+
+def _variants(
+    thing: Any, entry: Entry, options: dict[str, Any], geometry: Geometry
+) -> Iterator[Callable[[Geometry], PositionEncoding]]:
+    """The class with one other value of each number, switch or choice that it takes."""
+    for name, option in entry.options.items():
+        now = options.get(name, option.default)
+        if isinstance(now, bool):
+            others: list[Any] = [not now]
+        elif isinstance(now, float):
+            others = [1.5 * now]
+        else:
+            others = [choice for choice in option.choices if choice != now][:1]
+        for value in others:
+            make = partial(thing, **(options | {name: value}))
+            try:
+                make(geometry)
+            except UserError:
+                continue  # not a value for this geometry
+            yield make
+
+
+def main() -> None:
+    """``python -m vitpos.testing ENCODING``: a table of what was checked; exit code 1 if a promise is broken."""
+    parser = argparse.ArgumentParser(prog="python -m vitpos.testing", description=main.__doc__)
+    parser.add_argument("encoding", help="a spec, as rope(base=10) or mine.py:Class(option=1)")
+    parser.add_argument("--plugin", action="append", default=[], help="a file or module that registers the encoding")
+    parser.add_argument("--export", action="store_true", help="also checks torch.export")
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # for so small models threads would only wait for each other
+    try:
+        for name in given.plugin:
+            plugins.load(name)
+        subject = _subject(given.encoding, None, {})
+        failed = 0
+        for name, broken in run_checks(subject, export=given.export):
+            failed += bool(broken)
+            print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or CHECKS[name].__doc__}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{subject.name}: " + (f"{failed} checks failed" if failed else "keeps every promise"))
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

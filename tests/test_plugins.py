@@ -1,0 +1,279 @@
+"""Encodings, evaluations and data sets from outside the package: by file, module, decorator, entry point and class."""
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitpos.encodings import ENCODINGS, register_encoding
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.learned import Learned
+from vitpos.errors import UserError
+from vitpos.evaluations import EVALUATIONS
+from vitpos.models import MODELS
+from vitpos.models.cnn import CNN
+from vitpos.models.swin import Swin
+from vitpos.models.vit import ViT
+
+GEOMETRY = Geometry(dim=16, heads=2, depth=1, grid=(2, 3))
+IMAGE = (1, 8, 12)
+GAUSSIAN = '''
+import math
+from typing import Literal, Optional
+
+import torch
+
+import vitpos
+from vitpos.encodings.base import PositionEncoding
+
+Shape = Literal["round", "flat"]
+
+
+class Base(PositionEncoding):
+    """A base.
+
+    Args:
+        sigma: width of the bump,
+            in patches.
+    """
+
+    def __init__(self, geometry, *, sigma: float = math.pi, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.sigma = sigma
+
+
+class Gaussian(Base):
+    """A bias that falls off as a bell curve."""
+
+    traits = ("relative",)
+
+    def __init__(self, geometry, shape: Shape = "round", *, limit: Optional[int] = None, **options):
+        super().__init__(geometry, **options)
+
+    def bias(self, q, k, pos, layer):
+        return -(pos.offsets().square().sum(-1)[:, None] / (2 * self.sigma**2)).to(q.dtype)
+'''
+
+
+pytestmark = pytest.mark.usefixtures("forgetting")
+
+
+@pytest.fixture
+def gaussian(tmp_path, monkeypatch):
+    folder = tmp_path / "my code-v1.2"
+    folder.mkdir()
+    (folder / "mine.py").write_text(GAUSSIAN)
+    monkeypatch.chdir(tmp_path)
+    return "my code-v1.2/mine.py"
+
+
+def failure(code: str, **more: str) -> str:
+    """The last line of a program that fails."""
+    environment = os.environ | more
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode, done.stdout
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_file_is_named_in_a_spec_and_keeps_its_path_as_typed(gaussian):
+    spec = f"learned+ {gaussian}:Gaussian( sigma=2,shape = 'flat')"
+    assert ENCODINGS.canonical(spec) == f"learned + {gaussian}:Gaussian(shape='flat', sigma=2.0)"
+    assert ENCODINGS.canonical(ENCODINGS.canonical(spec)) == ENCODINGS.canonical(spec)
+    both = ENCODINGS.build(spec, GEOMETRY)
+    assert both.parts[1].sigma == 2.0
+    absolute = Path(gaussian).resolve()
+    assert type(ENCODINGS.build(f"{absolute}:Gaussian", GEOMETRY)) is type(both.parts[1])  # imported once
+
+
+def test_a_path_with_any_character_is_written_in_quotes(tmp_path):
+    path = tmp_path / "c++ (it's).py"
+    path.write_text(GAUSSIAN)
+    spec = f"{str(path)!r}:Gaussian(sigma=3) + learned"
+    assert ENCODINGS.canonical(spec) == f"{str(path)!r}:Gaussian(sigma=3.0) + learned"
+    assert ENCODINGS.build(spec, GEOMETRY).parts[0].sigma == 3
+
+
+def test_a_module_is_named_in_a_spec():
+    assert isinstance(ENCODINGS.build("vitpos.encodings.learned:Learned(std=1)", GEOMETRY), Learned)
+    with pytest.raises(UserError, match=r"plug-in no_such.package: there is no such module"):
+        ENCODINGS.build("no_such.package:Thing", GEOMETRY)
+
+
+def test_inherited_options_unions_aliases_and_defaults_without_a_literal_are_described(gaussian):
+    entry = ENCODINGS.describe(f"{gaussian}:Gaussian")
+    kinds = {name: str(option) for name, option in entry.options.items()}
+    assert kinds == {"shape": "Literal['round', 'flat']", "limit": "int | None", "sigma": "float", "dtype": "dtype"}
+    assert entry.options["dtype"].default is torch.float32 and not entry.options["dtype"].literal
+    assert entry.traits == ("relative",) and "bias" in entry.methods and not entry.open
+    assert ENCODINGS.describe(f"{gaussian}:Base").arguments == {"sigma": "width of the bump, in patches."}
+    for options, message in (
+        ("limit=1.5", "takes int, or None, not 1.5"),
+        ("shape='square'", "takes one of 'round', 'flat', not 'square'"),
+        ("dtype='float16'", "takes dtype, not 'float16'"),
+        ("sgima=1.0", "did you mean 'sigma'?"),
+    ):
+        with pytest.raises(UserError, match=message.replace("?", r"\?")):
+            ENCODINGS.parse(f"{gaussian}:Gaussian({options})")
+
+
+def test_an_option_without_a_default_has_to_be_given(tmp_path):
+    (tmp_path / "needy.py").write_text("def needy(model, data, *, size: int):\n    return {'size': float(size)}\n")
+    assert EVALUATIONS.build(f"{tmp_path}/needy.py:needy(size=3)", None, None) == {"size": 3.0}
+    with pytest.raises(UserError, match=r"needs option 'size'; write .*needy.size=…"):
+        EVALUATIONS.parse(f"{tmp_path}/needy.py:needy")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nowhere/mine.py:Gaussian", "no file 'nowhere/mine.py'"),
+        ("mine.py:", "cannot read encoding spec"),
+        ("a/b:C", "neither a .py file nor a module"),
+        (":Gaussian", "cannot read encoding spec"),
+    ],
+)
+def test_a_wrong_reference_is_one_line(spec, message):
+    with pytest.raises(UserError, match=message):
+        ENCODINGS.parse(spec)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("x = 1\nimport no_such_thing\n", "ModuleNotFoundError: No module named 'no_such_thing'", 2),
+        ("def f(:\n", "SyntaxError", 1),
+        ("\n\n1 / 0\n", "ZeroDivisionError: division by zero", 3),
+        (
+            "from vitpos.encodings import register_encoding\n@register_encoding('learned')\nclass X: pass\n",
+            "encoding 'learned' is built in; register yours under another name, as 'my_learned'",
+            2,
+        ),
+        (
+            "from vitpos.encodings import register_encoding\nregister_encoding('a b')\n",
+            "cannot be written in a spec",
+            2,
+        ),
+    ],
+)
+def test_a_broken_file_is_one_line_with_its_line_number(tmp_path, text, message, line):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    with pytest.raises(UserError) as error:
+        ENCODINGS.parse(f"{path}:X")
+    assert message in str(error.value) and f"{path}, line {line}" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert ENCODINGS.parse("learned")
+
+
+def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
+    path = tmp_path / "fails.py"
+    path.write_text(
+        "from vitpos.encodings.base import PositionEncoding\n"
+        "class Fails(PositionEncoding):\n    def __init__(self, geometry):\n        self.x = geometry.width\n"
+        "class Bare(PositionEncoding):\n    def __init__(self):\n        super().__init__()\n"
+        "def other(geometry):\n    return 3\n"
+    )
+    for name, message in (
+        ("Fails", "failed: AttributeError: .*fails.py, line 4"),
+        ("Bare", "takes 1 positional argument but 2 were given .*fails.py"),
+        ("other", "makes a int; derive it from vitpos.encodings.base.PositionEncoding"),
+        ("Missing", "has no 'Missing'; it defines Fails, Bare, other"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ENCODINGS.build(f"{path}:{name}", GEOMETRY)
+
+
+class Nothing(PositionEncoding):
+    """Does nothing."""
+
+    traits = ("permutation-blind", "grid-blind", "relative")
+
+    def __init__(self, geometry, *, scale: float = 1.0):
+        super().__init__()
+
+
+def test_models_take_classes_factories_and_instances():
+    for encoding in (Learned, partial(Learned, std=1.0), lambda geometry: Learned(geometry, std=1.0)):
+        assert isinstance(ViT(IMAGE, 3, encoding, patch=4, dim=16, depth=1, heads=2).encoding, Learned)
+    own = Learned(GEOMETRY)
+    assert ViT(IMAGE, 3, own, patch=4, dim=16, depth=1, heads=2).encoding is own
+    assert isinstance(MODELS.build(CNN, IMAGE, 3), CNN)
+    CNN(IMAGE, 3, Nothing)
+    for wrong in (Learned, own):
+        with pytest.raises(UserError, match="has no tokens to give"):
+            CNN(IMAGE, 3, wrong)
+    with pytest.raises(UserError, match="'Rope' acts inside windows"):
+        Swin(IMAGE, 3, ENCODINGS["rope"], patch=2, dim=16, depths=(1,), heads=(2,))
+    for wrong in (3, None, ["learned"]):
+        with pytest.raises(UserError, match="is no encoding; give a spec, a class or a factory"):
+            ViT(IMAGE, 3, wrong, patch=4, dim=16, depth=1, heads=2)
+
+
+def test_one_seed_gives_a_class_the_weights_of_its_name():
+    torch.manual_seed(0)
+    by_class = ViT(IMAGE, 3, Learned, patch=4, dim=16, depth=1, heads=2)
+    torch.manual_seed(0)
+    by_name = ViT(IMAGE, 3, "learned", patch=4, dim=16, depth=1, heads=2)
+    assert all(torch.equal(a, b) for a, b in zip(by_class.parameters(), by_name.parameters(), strict=True))
+
+
+def test_a_decorator_registers_and_registers_again_what_is_the_same():
+    for _ in range(2):
+        register_encoding("nothing_registered")(Nothing)
+    assert ENCODINGS["nothing_registered"] is Nothing and "nothing_registered" in list(ENCODINGS)
+    assert ENCODINGS.canonical("nothing_registered(scale=2)") == "nothing_registered(scale=2.0)"
+    with pytest.raises(UserError, match=r"is registered by Nothing of .*test_plugins.py already; choose another name"):
+        register_encoding("nothing_registered")(Learned)
+
+
+def test_a_registered_evaluation_is_known_wherever_evaluations_are():
+    @EVALUATIONS.register("always_one")
+    def always_one(model, data, *, times: int = 1):
+        return {"one": 1.0 * times}
+
+    assert EVALUATIONS.build("always_one(times=2)", None, None) == {"one": 2.0}
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A folder that holds two installed packages, one of which is broken and one of which claims a built-in name."""
+    (tmp_path / "good_package.py").write_text(GAUSSIAN)
+    (tmp_path / "bad_package.py").write_text("\nraise RuntimeError('not today')\n")
+    for name, lines in (
+        ("good", "bell = good_package:Gaussian\nlearned = good_package:Gaussian"),
+        ("bad", "never = bad_package:Never"),
+    ):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[vitpos.encodings]\n{lines}\n")
+    return os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+
+
+def test_entry_points_are_seen_without_an_import_and_used_on_demand(installed):
+    code = (
+        "import sys, warnings; warnings.simplefilter('ignore');"
+        "from vitpos.encodings import ENCODINGS;"
+        "assert {'bell', 'never'} <= set(ENCODINGS) and 'good_package' not in sys.modules;"
+        "from vitpos.encodings.base import Geometry;"
+        "assert ENCODINGS.canonical('bell(sigma=2)') == 'bell(sigma=2.0)';"
+        "ENCODINGS.build('bell', Geometry(16, 2, 1, (2, 3)));"
+        "assert ENCODINGS['learned'].__module__ == 'vitpos.encodings.learned';"
+        "ENCODINGS.build('never', None)"
+    )
+    message = failure(code, PYTHONPATH=installed)
+    assert "plug-in bad_package: RuntimeError: not today" in message and "bad_package.py, line 2" in message
+    clash = "from vitpos.encodings import ENCODINGS; import warnings; warnings.simplefilter('error'); list(ENCODINGS)"
+    assert "good registers 'learned' in vitpos.encodings, which is built in" in failure(clash, PYTHONPATH=installed)
+
+
+def test_a_broken_package_does_not_break_the_list(installed):
+    environment = os.environ | {"PYTHONPATH": installed}
+    command = [sys.executable, "-m", "vitpos", "list", "encodings"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and "A bias that falls off as a bell curve." in done.stdout
+    assert "plug-in bad_package: RuntimeError: not today" in done.stdout and "Traceback" not in done.stderr

@@ -1,0 +1,216 @@
+"""The public check of encodings finds what is broken, and says what."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.learned import Learned
+from vitpos.encodings.rope import Rope
+from vitpos.errors import UserError
+from vitpos.testing import EncodingError, check_encoding
+
+
+class Slope(PositionEncoding):
+    """−slope · distance on the logits: keeps every promise."""
+
+    traits = ("relative",)
+
+    def __init__(self, geometry, *, slope: float = 0.5):
+        super().__init__()
+        self.slope = slope
+
+    def bias(self, q, k, pos, layer):
+        distance = pos.offsets().norm(dim=-1)[:, None].to(q.dtype)
+        return torch.where(pos.pairs(), -self.slope * distance, 0)
+
+
+class SquareRoot(Slope):
+    """Infers the grid from the number of tokens."""
+
+    def bias(self, q, k, pos, layer):
+        side = round(pos.cells.shape[1] ** 0.5)
+        rows, columns = torch.arange(pos.cells.shape[1]).div(side, rounding_mode="floor"), pos.cells[0] % side
+        places = torch.stack([rows, columns], -1).to(q.dtype)
+        bias = -(places[:, None] - places[None]).norm(dim=-1)[None, None]
+        return torch.where(pos.pairs(), bias, 0)
+
+
+class Cropped(Slope):
+    """Works on square grids only."""
+
+    def bias(self, q, k, pos, layer):
+        side = int(pos.cells.shape[1] ** 0.5)
+        return super().bias(q, k, pos, layer) + torch.zeros(side * side, side * side, dtype=q.dtype)
+
+
+class Remembers(Slope):
+    """Keeps the positions of its first call."""
+
+    def bias(self, q, k, pos, layer):
+        self.first = getattr(self, "first", pos)
+        pos = self.first if self.first.cells.shape == pos.cells.shape else pos
+        return super().bias(q, k, pos, layer)
+
+
+class FalseTrait(Slope):
+    """Declares a trait that it does not have."""
+
+    def bias(self, q, k, pos, layer):
+        bias = super().bias(q, k, pos, layer)
+        return torch.where(pos.pairs(), bias * pos.coords[..., 1].cos()[:, None, None].to(q.dtype), 0)
+
+
+class Undeclared(Slope):
+    """Does not declare a trait that it has."""
+
+    traits = ()
+
+
+class Double(Slope):
+    """Ignores the type of its inputs."""
+
+    def bias(self, q, k, pos, layer):
+        return super().bias(q.double(), k, pos, layer)
+
+
+class Device(Slope):
+    """Makes a tensor on a fixed device."""
+
+    def bias(self, q, k, pos, layer):
+        return super().bias(q, k, pos, layer) * torch.ones(1, device="cpu")
+
+
+class Leaks(Slope):
+    """Depends on the other images of a batch."""
+
+    def bias(self, q, k, pos, layer):
+        return super().bias(q, k, pos, layer) * (1 + q.square().mean()).to(q.dtype)
+
+
+class Sees(Slope):
+    """Forgets to hide."""
+
+    def bias(self, q, k, pos, layer):
+        return -self.slope * pos.offsets().norm(dim=-1)[:, None].to(q.dtype)
+
+
+class ByOrder(Slope):
+    """Takes positions from the order of tokens."""
+
+    def bias(self, q, k, pos, layer):
+        at = torch.arange(pos.cells.shape[1], device=q.device, dtype=q.dtype)
+        return torch.where(pos.pairs(), -(at[:, None] - at).abs(), 0)
+
+
+class Caches(Slope):
+    """Leaves an option out of its cache key."""
+
+    def bias(self, q, k, pos, layer):
+        return pos.table(("caches", q.dtype), lambda: Slope.bias(self, q, k, pos, layer).detach())
+
+
+class Unused(Slope):
+    """Has a parameter that does nothing."""
+
+    traits = ("relative", "trained")
+
+    def __init__(self, geometry):
+        super().__init__(geometry)
+        self.weight = nn.Parameter(torch.ones(3))
+
+
+class Unsaved(Slope):
+    """Draws weights that are in no state_dict."""
+
+    def __init__(self, geometry):
+        super().__init__(geometry)
+        self.slope = float(torch.rand(()))
+
+
+class Noisy(Slope):
+    """Draws at every call."""
+
+    def bias(self, q, k, pos, layer):
+        return super().bias(q, k, pos, layer) * torch.rand((), dtype=q.dtype, device=q.device)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "check", "observed"),
+    [
+        (SquareRoot, "order", "positions are taken from the order of tokens: largest difference"),
+        (Cropped, "shapes", "raised RuntimeError: The size of tensor a (12) must match"),
+        (Remembers, "state", "a call with other positions depends on the calls before it"),
+        (FalseTrait, "traits", "declared 'relative' (logits of two patches are the same in every crop"),
+        (FalseTrait, "traits", "logits of pairs change when both tokens move by the same offset: largest difference"),
+        (Undeclared, "traits", "declare 'relative'"),
+        (Double, "dtypes", "with inputs in torch.float32 it mixes types"),
+        (Device, "devices", "tensors on two devices are mixed"),
+        (Leaks, "batches", "an image changes the output of another: largest difference"),
+        (Sees, "hidden", "hidden positions are used: largest difference"),
+        (Sees, "hidden_pairs", "a hidden query knows the positions of keys"),
+        (ByOrder, "order", "positions are taken from the order of tokens"),
+        (Caches, "sharing", "a cache key lacks an option"),
+        (Unused, "gradients", "parameter 'weight' has no useful gradient (none)"),
+        (Unsaved, "copies", "register its tensors as buffers"),
+        (Noisy, "state", "the same call gives another output"),
+    ],
+)
+def test_a_broken_encoding_is_found(encoding, check, observed):
+    with pytest.raises(EncodingError) as error:
+        check_encoding(encoding)
+    lines = [line for line in str(error.value).splitlines() if line.startswith(f"- {check}: ")]
+    assert lines and observed in lines[0], str(error.value)
+
+
+def test_classes_factories_and_specs_pass():
+    check_encoding(Slope)
+    check_encoding(Slope, slope=2.0)
+    check_encoding(lambda geometry: Slope(geometry, slope=0.1))
+    check_encoding("learned + rope(base=10)")
+    check_encoding("rope", base=10.0)
+    check_encoding(Learned, geometry=Geometry(dim=48, heads=3, depth=2, grid=(3, 4)))
+
+
+def test_what_cannot_be_checked_is_refused():
+    with pytest.raises(UserError, match="give its class, a factory or a spec"):
+        check_encoding(Rope(Geometry(32, 2, 2, (3, 4))))
+    with pytest.raises(UserError, match="no check 'shape'; did you mean 'shapes'"):
+        check_encoding(Slope, skip=["shape"])
+    with pytest.raises(UserError, match="makes a int"):
+        check_encoding(lambda geometry: 3)
+
+
+def test_a_made_up_trait_is_refused():
+    class MadeUp(Slope):
+        traits = ("relative", "wonderful")
+
+    with pytest.raises(EncodingError, match="declares 'wonderful', which is no trait"):
+        check_encoding(MadeUp)
+
+
+def test_random_numbers_of_the_caller_are_left_alone():
+    torch.manual_seed(3)
+    check_encoding(Slope)
+    drawn = torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(3))
+
+
+def test_from_a_shell_it_prints_a_table(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from vitpos.encodings.base import PositionEncoding\n"
+        "class Good(PositionEncoding):\n"
+        "    traits = ('permutation-blind', 'grid-blind', 'relative')\n"
+        "    def __init__(self, geometry):\n        super().__init__()\n"
+        "class Bad(Good):\n    traits = ()\n"
+    )
+    for name, code in (("Good", 0), ("Bad", 1), ("Missing", 2)):
+        command = [sys.executable, "-m", "vitpos.testing", f"{path}:{name}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert ("FAILED" in done.stdout) == (name == "Bad") and "Traceback" not in done.stderr
