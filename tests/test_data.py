@@ -1,8 +1,11 @@
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from vitpos.data.base import load
 from vitpos.data.mnist import ARCHIVE, read
+from vitpos.data.pictures import read_image
 from vitpos.errors import UserError, WorkError
 from vitpos.patches import permutation, rearrange
 
@@ -218,3 +221,9 @@ def test_a_picture_that_cannot_be_read_is_named(tree):
     data = load(f"folder(path={str(tree / 'plain')!r}, size=8)")
     with pytest.raises(WorkError, match=r"4\.png cannot be read.*replace or delete it"):
         data.test.images[:]
+
+
+def test_sixteen_bits_are_scaled_down_and_not_clipped(tmp_path):
+    Image.fromarray((257 * np.arange(256, dtype=np.uint16)).reshape(16, 16)).save(tmp_path / "deep.png")
+    found = np.asarray(read_image(tmp_path / "deep.png"))
+    assert np.array_equal(found, np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, 2))
