@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitpos.attacks.projection import Attacker, as_seen, deviation, solve, told_apart
 from vitpos.attacks.recovery import Found, Inapplicable, recover
-from vitpos.attacks.victim import Case, Client, exact
+from vitpos.attacks.victim import Case, Client
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import input_vectors
@@ -42,8 +42,7 @@ def april(
     projection of patches does not keep, so that even true tokens do not give it.
     """
     client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
-    double = exact(ctx.model)
-    return recover(client, lambda case, progress: compared(double, case, invert(double, case, attacker)))
+    return recover(client, lambda model, case, progress: compared(model, case, invert(model, case, attacker)))
 
 
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:

@@ -75,14 +75,14 @@ def matching(
         raise UserError(
             f"attack 'matching' got rate={rate}, alpha={alpha}, tv={tv}, seam={seam}; take a rate above 0, the rest from 0"
         )
-    model, data = ctx.model, ctx.data
+    data = ctx.data
     client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
-    own, double = exact(model, precision), exact(model)
+    own = exact(ctx.model, precision)
     like = next(own.parameters())
     ends = data.inputs(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1))
     low, high = ends.to(like)
 
-    def attack(case: Case, progress: Progress) -> Found:
+    def attack(double: Classifier, case: Case, progress: Progress) -> Found:
         pos = assumed(double, case, attacker) if isinstance(double, PatchClassifier) else None
         goal = {name: g.to(like) for name, g in case.gradients.items()}
         answer = case.label if label == "known" else inferred(goal)

@@ -11,7 +11,7 @@ from torch import Tensor
 from vitpos.attacks.equations import Equations, equations, without_penalty
 from vitpos.attacks.recovery import Found, Inapplicable, recover
 from vitpos.attacks.residual import smooth_inside, unseen
-from vitpos.attacks.victim import Case, Client, exact
+from vitpos.attacks.victim import Case, Client
 from vitpos.errors import UserError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
@@ -59,8 +59,7 @@ def projection(
     know of the noise that a client adds, and that what it leaves out (``prune``) is below the least that it shares.
     """
     client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
-    double = exact(ctx.model)
-    return recover(client, lambda case, progress: invert(double, case, attacker))
+    return recover(client, lambda model, case, progress: invert(model, case, attacker))
 
 
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:

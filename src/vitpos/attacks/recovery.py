@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from vitpos.attacks.metrics import measure, psnr
-from vitpos.attacks.victim import Case, Client
+from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.base import Dataset
 from vitpos.evaluations.result import Result
+from vitpos.models.base import Classifier
 
 Progress = Callable[[float], None]  # called with the fraction that is done, 0 to 1
 CEILING = 320.0  # decibels of two pictures that are the same to the last bit
@@ -35,11 +36,12 @@ class Found:
     frames: tuple[Tensor, ...] = ()  # how it came about
 
 
-def recover(client: Client, attack: Callable[[Case, Progress], Found]) -> Result:
+def recover(client: Client, attack: Callable[[Classifier, Case, Progress], Found]) -> Result:
     """Attacks every image of a client and compares the reconstructions with the targets.
 
-    ``attack`` is given a case and a callback for the fraction of it that is done.
+    ``attack`` is given the model in double precision, a case and a callback for the fraction of it that is done.
     """
+    double = exact(client.ctx.model)
     cases: list[Case] = []
     found: list[Found] = []
 
@@ -49,7 +51,7 @@ def recover(client: Client, attack: Callable[[Case, Progress], Found]) -> Result
     try:
         for case in client.cases():
             cases.append(case)
-            found.append(attack(case, progress))
+            found.append(attack(double, case, progress))
     except Inapplicable as why:
         return Result(reason=str(why))
     data = client.ctx.data
