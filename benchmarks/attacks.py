@@ -34,7 +34,9 @@ def process_time(work: Callable[[], object]) -> float:
 
 def closed(rounds: int) -> None:
     torch.manual_seed(0)
-    model = exact(MODELS.build("vit(patch=16, dim=384, depth=2, heads=6, april=True)", (3, 224, 224), 10, "learned"))
+    model = exact(
+        MODELS.build("vit(patch=16, dim=384, depth=2, heads=6, april_block=True)", (3, 224, 224), 10, "learned")
+    )
     inputs, label = torch.randn(1, 3, 224, 224, dtype=torch.float64), torch.tensor([1])
     gradients = share(model, inputs, label)
     case = Case(inputs, inputs, label, None, gradients)

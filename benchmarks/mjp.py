@@ -78,7 +78,7 @@ def step(rounds: int, model: str, size: int, batch: int) -> None:
 
     plain = contender("learned")
     for dal in ("nonlinear", "pca"):
-        puzzle = contender(f"learned + mjp(ratio=0.27, dal={dal!r})")
+        puzzle = contender(f"learned + mjp(mask_ratio=0.27, localization={dal!r})")
         pairs = []
         for turn in range(rounds + 2):
             first, second = (plain, puzzle) if turn % 2 else (puzzle, plain)

@@ -58,7 +58,7 @@ class PlainModel(nn.Module):
 
 
 def ours(data: Dataset) -> None:
-    model = MODELS.build("attention", data.shape, 10, "learned")
+    model = MODELS.build("minimal", data.shape, 10, "learned")
     list(fit(model, data, Recipe(epochs=1, batch=BATCH)))
 
 

@@ -30,10 +30,10 @@ PATCH = (4, 5)
 GRID = (3, 4)
 LEAKS = [  # what is added to tokens and trained place by place
     "learned",
-    "learned(every_layer=True)",
-    "learned(prefix=True)",
-    "fourier(hidden=64)",
-    "coordinates(act='relu')",
+    "learned(per_layer=True)",
+    "learned(prefix_embed=True)",
+    "fourier(hidden_dim=64)",
+    "coordinate_mlp(activation='relu')",
     "learned + rope",
     "learned + cpe",
     "learned + sape2",
@@ -41,7 +41,7 @@ LEAKS = [  # what is added to tokens and trained place by place
     "learned + mjp",
 ]
 KEEPS = ["none", "sinusoidal", "fourier(learnable=False)", "rope", "relative", "alibi", "sape2", "cpe", "rope + mjp"]
-BARE = "vit(patch=(4, 5), dim=64, depth=2, heads=4, registers=2, april=True)"
+BARE = "vit(patch=(4, 5), dim=64, depth=2, heads=4, registers=2, april_block=True)"
 PLAIN = "vit(patch=(4, 5), dim=32, depth=2, heads=4)"
 
 
@@ -76,7 +76,8 @@ def true_gradients_at_tokens(model, inputs, label, positions=None):
 
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize(
-    "encoding", [*LEAKS, *KEEPS, "factorized", "coordinates", "learned + mjp(index=True, dal='linear')"]
+    "encoding",
+    [*LEAKS, *KEEPS, "factorized", "coordinate_mlp", "learned + mjp(slot_index=True, localization='linear')"],
 )
 def test_every_equation_holds_for_the_true_gradients_at_tokens(encoding, hidden):
     model = exact(victim(encoding))
@@ -152,7 +153,7 @@ def test_aprils_form_stops_at_the_projection_of_patches_with_more_pixels():
     ("spec", "encoding", "reason"),
     [
         (PLAIN, "learned", "first attention"),
-        (BARE, "learned + cpe(blocks=(0,))", "depends on the tokens"),
+        (BARE, "learned + cpe(layers=(0,))", "depends on the tokens"),
         ("cnn", "none", "first attention"),
     ],
 )
@@ -161,7 +162,7 @@ def test_aprils_form_says_why_it_does_not_apply(spec, encoding, reason):
 
 
 def test_a_convolution_before_the_first_block_is_the_reason_where_it_is():
-    answer = evaluate("projection(images=1)", victim("cpe(blocks=(0,))"), pictures())
+    answer = evaluate("projection(images=1)", victim("cpe(layers=(0,))"), pictures())
     assert "depends on the tokens" in answer.reason and not answer.numbers
 
 
@@ -186,12 +187,12 @@ def test_a_shared_unknown_vector_at_gradient_time_is_what_protects():
     assert masked("unknown", ratio=0.1)["psnr_worst"] > 200, (
         "one hidden patch has the unknown vector's gradient to itself"
     )
-    indexed = "learned + mjp(index=True)"
+    indexed = "learned + mjp(slot_index=True)"
     assert masked("mask", ratio=0.5, encoding=indexed)["psnr_worst"] > 200, "a slot index opens it again"
 
 
 def test_the_gradient_gives_the_mask_away():
-    for encoding in ("learned + mjp", "fourier(hidden=128) + mjp"):
+    for encoding in ("learned + mjp", "fourier(hidden_dim=128) + mjp"):
         model = victim(encoding)
         for precision in ("float64", "float32"):
             for case in Client(EvalContext(model, pictures()), 3, "b", 0.5, precision=precision).cases():
@@ -273,7 +274,9 @@ def test_noise_on_what_was_pruned_does_not_make_an_attacker_forget_the_pruning()
     assert after == pytest.approx(pruned, abs=0.5) and pruned < rank("noise(scale=1e-09)")
 
 
-@pytest.mark.parametrize("encoding", ["learned + mjp", "learned + mjp(dal='linear')", "fourier(hidden=128) + mjp"])
+@pytest.mark.parametrize(
+    "encoding", ["learned + mjp", "learned + mjp(localization='linear')", "fourier(hidden_dim=128) + mjp"]
+)
 def test_clipping_alone_hides_nothing(encoding):
     model = exact(victim(encoding))
     plain, clipped = (
@@ -299,7 +302,7 @@ def test_settings_b_and_c_differ_by_what_is_to_be_found():
 
 def test_the_penalty_of_hidden_places_misleads_nobody():
     plain, penalised = (
-        masked("naive", ratio=0.5, encoding=f"learned + mjp(dal={dal})") for dal in ("None", "'linear'")
+        masked("naive", ratio=0.5, encoding=f"learned + mjp(localization={dal})") for dal in ("None", "'linear'")
     )
     assert plain["rank"] == penalised["rank"] < 12
     assert abs(plain["psnr"] - penalised["psnr"]) < 1
@@ -365,7 +368,7 @@ def test_what_cannot_be_is_refused(spec, message):
         evaluate(spec, model, pictures())
 
 
-SMALL = "vit(patch=4, dim=32, depth=1, heads=2, init='xavier', pool='mean')"
+SMALL = "vit(patch=4, dim=32, depth=1, heads=2, weight_init='xavier', pool='mean')"
 
 
 def small(encoding="learned", count=1):

@@ -18,7 +18,7 @@ TINY = """
 question = "Does a tiny model run?"
 source = "nobody"
 data = "mnist + part(limit=640)"
-model = "attention(dim=16)"
+model = "minimal(dim=16)"
 encoding = ["none", "learned"]
 notes = ["[baseline] is no markup [/nothing]"]
 evaluate = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion"]
@@ -27,7 +27,7 @@ epochs = 2
 batch = 64
 [[references]]
 data = "mnist + part(limit=640)"
-model = "attention(dim=16)"
+model = "minimal(dim=16)"
 encoding = "learned"
 evaluation = "accuracy"
 value = 0.709
@@ -184,7 +184,7 @@ def test_list_answers_in_json_on_standard_output_alone(kind):
         (["run", "mnist-jigsaw", "--out", "OUT", "--set", "encoding=learned(sdt=1)"], "did you mean 'std'?"),
         (["run", "mnist-jigsaw", "--out", "OUT", "--set", "train.epochs=x"], "takes int"),
         (["run", "mnist-jigsaw", "--out", "OUT", "--seeds", "0;1"], "write --seeds 0,1,2"),
-        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "model=attention(patch=5)"], "patches of 5x5"),
+        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "model=minimal(patch=5)"], "patches of 5x5"),
         (["run", "BROKEN", "--out", "OUT"], "is not valid TOML"),
         (["run", "mnist-jigsaw", "--out", "BROKEN"], "is a file; give a folder"),
         (["run", "mnist-jigsaw", "--out", "/proc/vitpos"], "cannot be written"),

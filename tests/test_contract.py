@@ -18,34 +18,40 @@ IMAGE = (2, GRID[0] * PATCH[0], GRID[1] * PATCH[1])
 MODEL = f"vit(patch={PATCH}, dim=32, depth=2, heads=2, registers=1)"
 N = GRID[0] * GRID[1]
 SINGLE = list(ENCODINGS)
-SPECS = [*SINGLE, "learned + sinusoidal", "nearby + learned", "rope + liere + cope", "rope(prefix='content') + cpe"]
-SPECS += ["cpb + rope", "rope(prefix='content') + cpb"]
+SPECS = [
+    *SINGLE,
+    "learned + sinusoidal",
+    "nearby + learned",
+    "rope + liere + cope",
+    "rope(prefix_mode='unrotated') + cpe",
+]
+SPECS += ["cpb + rope", "rope(prefix_mode='unrotated') + cpb"]
 OPTIONS = [
-    "learned(between='bilinear')",
-    "learned(every_layer=True)",
-    "learned(prefix=True)",
+    "learned(interpolation='bilinear')",
+    "learned(per_layer=True)",
+    "learned(prefix_embed=True)",
     "sinusoidal(layout='moco')",
     "factorized(fractional=True)",
     "fourier(learnable=False)",
-    "relative(cls=True)",
+    "relative(prefix_bias=True)",
     "irpe(mode='bias')",
-    "cpe(blocks=(0, 1), padding='circular')",
-    "lookhere(view=45)",
-    "lookhere(view=180)",
+    "cpe(layers=(0, 1), padding='circular')",
+    "lookhere(field_of_view=45)",
+    "lookhere(field_of_view=180)",
     "cope(causal=True)",
-    "sape2(dot='q', scaled_gates=False, divide=False, steps=4, sign=-1)",
-    "sape2(axes=False)",
-    "sape2(gated=False)",
-    "rope(prefix='place')",
-    "rope(prefix='centre', ntk=2.0)",
-    "rope_mixed(prefix='content')",
-    "rope_dino(shift=0.5, jitter=1.5)",
-    "liere(block=2)",
-    "learned + mjp(ratio=0.5, index=True, dal='pca', per='image', derange=True)",
-    "rope + mjp(ratio=0.5, dal=None)",
-    "relative + sape2 + mjp(ratio=0.5, dal=None)",
+    "sape2(mode='query', scale_gates=False, scale_bias=False, max_positions=4, sign=-1)",
+    "sape2(per_axis=False)",
+    "sape2(gates=False)",
+    "rope(prefix_mode='learned')",
+    "rope(prefix_mode='center', ntk_factor=2.0)",
+    "rope_mixed(prefix_mode='unrotated')",
+    "rope_dino(shift_coords=0.5, jitter_coords=1.5)",
+    "liere(block_size=2)",
+    "learned + mjp(mask_ratio=0.5, slot_index=True, localization='pca', mask_per='image', derangement=True)",
+    "rope + mjp(mask_ratio=0.5, localization=None)",
+    "relative + sape2 + mjp(mask_ratio=0.5, localization=None)",
 ]
-BESIDE = {"mjp": "learned + mjp(ratio=0.5)"}  # what hides the places of others does nothing alone
+BESIDE = {"mjp": "learned + mjp(mask_ratio=0.5)"}  # what hides the places of others does nothing alone
 
 every = pytest.mark.parametrize("spec", SPECS + OPTIONS)
 hiding = pytest.mark.parametrize(  # a slot index tells the slot even of a patch whose place is hidden
@@ -101,7 +107,7 @@ def test_keeps_the_contract(spec):
 
 
 def test_mjp_uses_its_parameters_beside_another_encoding():
-    check_encoding("learned + mjp(ratio=0.5)")
+    check_encoding("learned + mjp(mask_ratio=0.5)")
 
 
 @hiding

@@ -248,6 +248,8 @@ def test_a_folder_without_training_images_can_be_evaluated_on_but_not_trained_on
     model = MODELS.build("vit(patch=8, dim=8, depth=1, heads=1)", data.shape, 2, "none")
     with pytest.raises(UserError, match="has no training images; add some"):
         next(fit(model, data, Recipe(epochs=1)))
+
+
 def test_sixteen_bits_are_scaled_down_and_not_clipped(tmp_path):
     Image.fromarray((257 * np.arange(256, dtype=np.uint16)).reshape(16, 16)).save(tmp_path / "deep.png")
     found = np.asarray(read_image(tmp_path / "deep.png"))

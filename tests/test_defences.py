@@ -60,7 +60,7 @@ def test_what_cannot_be_is_refused(spec):
         defending(spec)
 
 
-@pytest.mark.parametrize("encoding", ["learned", "learned + mjp(ratio=0.0)"])  # a penalty alone
+@pytest.mark.parametrize("encoding", ["learned", "learned + mjp(mask_ratio=0.0)"])  # a penalty alone
 def test_a_step_follows_the_mean_of_gradients_of_which_each_was_defended_by_itself(encoding):
     torch.manual_seed(0)
     model = MODELS.build("vit(patch=(7, 14), dim=16, depth=1, heads=2)", (1, 28, 28), 10, encoding)
@@ -87,7 +87,7 @@ def test_a_defended_training_goes_on_as_if_it_had_not_been_broken():
 
     def states(resume=None):
         torch.manual_seed(0)
-        model = MODELS.build("attention(dim=16)", data.shape, 10, "learned + mjp")
+        model = MODELS.build("minimal(dim=16)", data.shape, 10, "learned + mjp")
         for state in fit(model, data, recipe, resume=resume):
             yield state.epoch, {name: tensor.clone() for name, tensor in state.tensors.items()}
 
@@ -104,7 +104,7 @@ def test_the_noise_of_a_step_is_that_of_a_mean():
 
 def trained(defence, limit=128):
     torch.manual_seed(0)
-    model = MODELS.build("attention(dim=16)", (1, 28, 28), 10, "learned")
+    model = MODELS.build("minimal(dim=16)", (1, 28, 28), 10, "learned")
     data = load(f"mnist(limit={limit})")
     *_, last = fit(model, data, Recipe(epochs=1, batch=64, clip=0.0, defence=defence), seed=0)
     return last.tensors
@@ -116,7 +116,7 @@ def test_training_uses_the_gradient_as_it_is_shared():
     assert not torch.equal(plain["model.project.weight"], noisy["model.project.weight"])
     none = trained("clip(norm=1e-30)")  # nothing is left to step along but the decay of weights
     torch.manual_seed(0)
-    first = MODELS.build("attention(dim=16)", (1, 28, 28), 10, "learned").encoding.table
+    first = MODELS.build("minimal(dim=16)", (1, 28, 28), 10, "learned").encoding.table
     assert (
         (none["model.encoding.table"] - first).abs().max() < 1e-6 < (plain["model.encoding.table"] - first).abs().max()
     )
@@ -124,7 +124,7 @@ def test_training_uses_the_gradient_as_it_is_shared():
 
 @pytest.mark.parametrize(
     ("model", "augment", "what"),
-    [("resnet(depths=(1,), width=4)", "", "batch norms mix"), ("attention(dim=16)", "mix", "'mix' mixes")],
+    [("resnet(depths=(1,), width=4)", "", "batch norms mix"), ("minimal(dim=16)", "mix", "'mix' mixes")],
 )
 def test_what_mixes_images_is_refused_where_each_is_defended_by_itself(model, augment, what):
     text = f'data = "mnist(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'

@@ -144,7 +144,7 @@ def test_where_only_the_place_tells_the_class_tokens_that_were_told_it_know_it(t
 def test_digits_are_told_better_than_by_a_constant_answer_and_better_still_when_tuned():
     data = load("mnist(limit=400)")
     torch.manual_seed(0)
-    model = MODELS.build("vit(dim=32, depth=1, heads=2, init='xavier')", data.shape, 10, "learned")
+    model = MODELS.build("vit(dim=32, depth=1, heads=2, weight_init='xavier')", data.shape, 10, "learned")
     frozen, tuned = (numbers_of(f"dense(tuned={tuned}, epochs=5)", model, data) for tuned in (False, True))
     assert frozen["commonest"] == tuned["commonest"] < frozen["accuracy"] < tuned["accuracy"]
     assert frozen["miou"] < tuned["miou"]
@@ -198,8 +198,8 @@ def test_a_file_that_cannot_be_read_is_named(columns):
     [
         ("cnn", "dense", "models with patches"),
         ("swin(patch=2, dim=8, depths=(1, 1), heads=(1, 2))", "dense", "a token for each patch"),
-        ("attention", "dense(epochs=0)", "train for 1 or more"),
-        ("attention", "dense(seed=-1)", "a seed of -1 cannot be; choose a whole number from 0"),
+        ("minimal", "dense(epochs=0)", "train for 1 or more"),
+        ("minimal", "dense(seed=-1)", "a seed of -1 cannot be; choose a whole number from 0"),
     ],
 )
 def test_a_question_that_a_model_cannot_answer_is_refused(model, asked, message):

@@ -80,7 +80,7 @@ def test_a_learned_table_starts_small_and_is_as_large_as_the_grid():
 
 
 def test_sape2_without_gates_knows_nothing_of_places():
-    encoding = ENCODINGS.build("sape2(gated=False)", GEOMETRY)
+    encoding = ENCODINGS.build("sape2(gates=False)", GEOMETRY)
     q, k = torch.randn(2, 1, 2, 15, 8)
     order = torch.randperm(15)
     pos = Positions.of((3, 5))

@@ -48,7 +48,7 @@ def test_accuracy_pairs_and_confusion_count_right():
     assert numbers_of("pairs(classes=(0, 2))", Oracle(), data)["all_classes"] == 4 / 6
 
 
-def trained_like(encoding, spec="attention"):
+def trained_like(encoding, spec="minimal"):
     torch.manual_seed(0)
     model = MODELS.build(spec, (1, 28, 28), 10, encoding)
     with torch.no_grad():
@@ -59,7 +59,7 @@ def trained_like(encoding, spec="attention"):
     return model
 
 
-@pytest.mark.parametrize("spec", ["attention", "attention(patch=2)", "vit(dim=16, depth=2, heads=2, registers=1)"])
+@pytest.mark.parametrize("spec", ["minimal", "minimal(patch=2)", "vit(dim=16, depth=2, heads=2, registers=1)"])
 @pytest.mark.parametrize("encoding", ["none", "learned", "sinusoidal", "nearby"])
 @pytest.mark.parametrize("per", ["set", "image"])
 def test_positions_that_follow_give_every_answer_of_the_normal_picture(spec, encoding, per):
@@ -95,7 +95,7 @@ def test_tokens_counts_blank_and_distinct_patches():
     images[0, 0, 0, 0] = images[0, 0, 0, 4] = images[0, 0, 2, 3] = 9  # patches 2×2: two alike, one other, three blank
     data = Dataset(*[Split(images, torch.tensor([0, 1]))] * 2, ("a", "b"), (0.0,), (1.0,))
     for encoding, after in (("none", 2.0), ("learned(std=1.0)", 6.0)):
-        model = MODELS.build("attention(patch=2)", data.shape, 2, encoding)
+        model = MODELS.build("minimal(patch=2)", data.shape, 2, encoding)
         numbers = numbers_of("tokens", model, data)
         assert numbers == {"patches": 6, "blank": 9 / 12, "distinct_before": 2.0, "distinct_after": after}
 
@@ -103,7 +103,7 @@ def test_tokens_counts_blank_and_distinct_patches():
 @pytest.mark.parametrize(
     ("spec", "encoding", "positions"),
     [
-        ("attention(dim=8)", "learned", 49 * 8),
+        ("minimal(dim=8)", "learned", 49 * 8),
         ("swin(dim=8, depths=(1, 1), heads=(1, 2))", "learned", 49 * 8 + 13 * 13 + 7 * 7 * 2),
         ("resnet(depths=(1,), width=4)", "none", 0),
     ],
@@ -150,7 +150,7 @@ def test_the_example_of_an_evaluation_works():
 
 def test_a_context_predicts_unchanged_images_once_and_another_context_anew():
     data = load("stripes(count=16)")
-    model = MODELS.build("attention(patch=4, dim=8)", data.shape, 2, "learned")
+    model = MODELS.build("minimal(patch=4, dim=8)", data.shape, 2, "learned")
     passes = []
     model.head.register_forward_hook(lambda *_: passes.append(1))
     ctx = EvalContext(model, data)
@@ -209,7 +209,7 @@ def test_the_divergence_is_that_of_probabilities_from_those_of_the_whole_picture
 def test_only_a_model_with_an_unknown_vector_can_be_told():
     told = "shuffle(ratio=0.5, positions='told', grid={})"
     assert numbers_of(told.format("None"), trained_like("learned"), few_digits()) == {}
-    model = trained_like("learned + mjp", "attention(patch=2)")
+    model = trained_like("learned + mjp", "minimal(patch=2)")
     for grid in ("None", "(7, 2)"):
         assert numbers_of(told.format(grid), model, few_digits())["difference"] > 0
     hidden = []
@@ -279,7 +279,7 @@ def few_pictures(count=6):
     return replace(data, test=data.test.first(count))
 
 
-def a_model(encoding, spec="vit(patch=4, dim=16, depth=2, heads=2, pool='mean', init='xavier')"):
+def a_model(encoding, spec="vit(patch=4, dim=16, depth=2, heads=2, pool='mean', weight_init='xavier')"):
     torch.manual_seed(0)
     return MODELS.build(spec, (1, 28, 28), 10, encoding).double()
 
@@ -380,7 +380,7 @@ def seen_by(model, spec, data):
 
 
 @pytest.mark.parametrize("size", [(48, 32), (20, 36), (28, 56), (28, 28), (16, 12)])
-@pytest.mark.parametrize("coordinates", ["", ", coordinates='beyond'", ", coordinates='ntk'"])
+@pytest.mark.parametrize("coordinate_mlp", ["", ", coordinates='beyond'", ", coordinates='ntk'"])
 def test_the_patches_of_a_padded_picture_keep_their_trained_places(size, coordinates):
     data = few_digits(3)
     shown, pos = seen_by(trained_like("rope"), f"resolution({size=}, protocol='pad'{coordinates})", data)
@@ -444,7 +444,10 @@ def test_a_size_that_cannot_be_is_refused_at_once(spec, message):
 
 
 def test_a_tuned_copy_learns_the_new_size_and_the_model_stays():
-    model, data = a_model("learned", "vit(patch=7, dim=16, depth=1, heads=2, init='xavier')").float(), few_pictures(200)
+    model, data = (
+        a_model("learned", "vit(patch=7, dim=16, depth=1, heads=2, weight_init='xavier')").float(),
+        few_pictures(200),
+    )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     data = replace(data, train=data.test)
     usual = numbers_of("resolution(size=(42, 35), protocol='pad')", model, data)["accuracy"]

@@ -13,7 +13,7 @@ from vitpos.lab.experiment import Experiment, shipped
 TEXT = """
 question = "Which?"
 data = "mnist + part(limit=64)"
-model = "attention(dim=8)"
+model = "minimal(dim=8)"
 encoding = ["none", "learned"]
 evaluate = ["accuracy"]
 seeds = [0, 1]
@@ -44,8 +44,8 @@ def test_a_block_overrides_what_is_shared_and_a_setting_overrides_both():
     text = TEXT + '[[cells]]\nencoding = "none"\ntrain.lr = 0.5\n[[cells]]\nmodel = "cnn"\nencoding = "none"\n'
     first = make(text).cells[0]
     assert first.train.lr == 0.5 and first.train.epochs == 1
-    changed = make(text, ["train.lr=0.25", "model=attention(dim=16)", "train.epochs=3"]).cells
-    assert {(c.train.lr, c.train.epochs, c.model) for c in changed} == {(0.25, 3, "attention(dim=16)")}
+    changed = make(text, ["train.lr=0.25", "model=minimal(dim=16)", "train.epochs=3"]).cells
+    assert {(c.train.lr, c.train.epochs, c.model) for c in changed} == {(0.25, 3, "minimal(dim=16)")}
     assert len(changed) == 2, "cells that became the same are run once"
 
 
@@ -67,7 +67,7 @@ def test_without_a_word_on_it_accuracy_is_asked():
 
 
 def test_every_cell_is_in_some_table_whatever_is_set():
-    for settings in ([], ["data=mnist + part(limit=300)"], ["model=attention(patch=14)", "evaluate=accuracy"]):
+    for settings in ([], ["data=mnist + part(limit=300)"], ["model=minimal(patch=14)", "evaluate=accuracy"]):
         experiment = Experiment.read("mnist-jigsaw", settings)
         for cell in experiment.cells:
             assert any(table.shows(cell) and table.columns for table in experiment.tables)
@@ -77,8 +77,8 @@ def test_an_encoding_that_is_set_is_not_forced_on_a_model_without_tokens():
     cells = Experiment.read("mnist-jigsaw", ["encoding=rope"]).cells
     assert {(c.model, c.encoding) for c in cells} == {
         ("cnn", "none"),
-        ("attention", "rope"),
-        ("attention(hidden=170)", "rope"),
+        ("minimal", "rope"),
+        ("minimal(hidden_dim=170)", "rope"),
     }
 
 

@@ -39,13 +39,13 @@ from vitpos.training.recipe import Recipe
 SHAPE = (1, 8, 18)  # with patches of 2×3 pixels a grid of 4×6
 GRID, PATCH = (4, 6), (2, 3)
 VITS = [
-    "vit(patch=(2, 3), dim=16, depth=2, heads=2, init='xavier')",
-    "vit(patch=(2, 3), dim=16, depth=2, heads=2, init='xavier', pool='mean')",
-    "vit(patch=(2, 3), dim=16, depth=2, heads=2, init='xavier', registers=2)",
-    "vit(patch=(2, 3), dim=16, depth=2, heads=2, init='xavier', april=True, pool='mean', registers=1)",
+    "vit(patch=(2, 3), dim=16, depth=2, heads=2, weight_init='xavier')",
+    "vit(patch=(2, 3), dim=16, depth=2, heads=2, weight_init='xavier', pool='mean')",
+    "vit(patch=(2, 3), dim=16, depth=2, heads=2, weight_init='xavier', registers=2)",
+    "vit(patch=(2, 3), dim=16, depth=2, heads=2, weight_init='xavier', april_block=True, pool='mean', registers=1)",
 ]
-TINY = [*VITS, "attention(patch=(2, 3), dim=16)", "attention(patch=(2, 3), dim=16, residual=True)"]
-ASKED = ["none", "cpe(blocks=(0,))", "rope", "relative(std=1.0)", "sape2", "learned(std=1.0)"]
+TINY = [*VITS, "minimal(patch=(2, 3), dim=16)", "minimal(patch=(2, 3), dim=16, residual=True)"]
+ASKED = ["none", "cpe(layers=(0,))", "rope", "relative(std=1.0)", "sape2", "learned(std=1.0)"]
 
 
 def noise(count=60, *, shape=SHAPE, seed=0) -> Dataset:
@@ -281,9 +281,9 @@ def test_logits_made_of_a_bias_alone_are_all_position():
 
 
 def test_a_known_mixture_of_position_and_content_is_taken_apart():
-    model, data = build("attention(patch=(2, 3), dim=16)", "relative(std=1.0)", grow=2.0), noise(400)
-    content = logit_parts(build("attention(patch=(2, 3), dim=16)", grow=2.0), data, limit=None)
-    position = logit_parts(blind(build("attention(patch=(2, 3), dim=16)", "relative(std=1.0)")), data, limit=None)
+    model, data = build("minimal(patch=(2, 3), dim=16)", "relative(std=1.0)", grow=2.0), noise(400)
+    content = logit_parts(build("minimal(patch=(2, 3), dim=16)", grow=2.0), data, limit=None)
+    position = logit_parts(blind(build("minimal(patch=(2, 3), dim=16)", "relative(std=1.0)")), data, limit=None)
     both = logit_parts(model, data, limit=None)
     assert both.content.item() == pytest.approx(content.content.item(), rel=0.01)
     assert both.position.item() == pytest.approx(position.position.item(), rel=0.05)
@@ -339,19 +339,19 @@ def test_places_cannot_be_told_without_positions(spec):
 
 
 def test_what_tokens_hold_of_places_is_found():
-    wide = "vit(patch=(2, 3), dim=32, depth=2, heads=2, init='xavier')"  # more channels than places
+    wide = "vit(patch=(2, 3), dim=32, depth=2, heads=2, weight_init='xavier')"  # more channels than places
     entering, *_, last = probe_places(build(wide, "learned(std=10.0)"), noise(200))
     assert entering.r2 > 0.98 and entering.error < 0.15 and last.r2 > 0.9
     narrow = probe_places(build(encoding="learned(std=10.0)"), noise(200))[0]
     assert narrow.r2 == pytest.approx(16 / 23, abs=0.3), "vectors of no order: one channel for each place but one"
     for encoding in ("rope", "relative(std=1.0)"):
         assert abs(probe_places(build(encoding=encoding), noise(200))[0].r2) < 0.01, "nothing is added to tokens"
-    entering, _, after = probe_places(build(encoding="cpe(blocks=(0, 1))"), noise(300))
+    entering, _, after = probe_places(build(encoding="cpe(layers=(0, 1))"), noise(300))
     assert abs(entering.r2) < 0.01 < after.r2, "zeros around the picture tell of its border"
 
 
 def test_a_probe_is_the_textbooks_ridge_regression():
-    model, data = build("attention(patch=(2, 3), dim=16)", "learned(std=0.5)"), noise(50)
+    model, data = build("minimal(patch=(2, 3), dim=16)", "learned(std=0.5)"), noise(50)
     images = torch.cat(list(pictures(model, data, limit=None, shuffled=True)))
     with torch.inference_mode():
         x = model.placed(images)[0].double()
@@ -393,7 +393,7 @@ def test_training_on_digits_brings_no_place_into_tokens_without_positions():
     data = load("mnist")
     few = replace(data, train=data.train.first(600), test=data.test.first(200))
     torch.manual_seed(0)
-    model = MODELS.build("vit(patch=(7, 4), dim=16, depth=2, heads=2, init='xavier')", (1, 28, 28), 10)
+    model = MODELS.build("vit(patch=(7, 4), dim=16, depth=2, heads=2, weight_init='xavier')", (1, 28, 28), 10)
     list(fit(model, few, Recipe(epochs=1, batch=50)))
     numbers = where_position_lives(model, few).numbers()
     assert max(map(abs, numbers["probe_r2"])) < 0.02 and max(map(abs, numbers["position_share"])) < 0.02
@@ -497,7 +497,9 @@ def test_a_bias_of_nothing_goes_with_nothing():
 # frequencies and tables
 
 
-@pytest.mark.parametrize("encoding", ["rope", "rope(base=10, ntk=2)", "rope_mixed", "rope_dino", "liere(block=2)"])
+@pytest.mark.parametrize(
+    "encoding", ["rope", "rope(base=10, ntk_factor=2)", "rope_mixed", "rope_dino", "liere(block_size=2)"]
+)
 def test_frequencies_are_those_that_turn_q_and_k(encoding):
     geometry = Geometry(16, 2, 2, GRID, 1)
     part = ENCODINGS.build(encoding, geometry).eval()
@@ -520,7 +522,7 @@ def test_frequencies_are_found_inside_a_sum():
     assert rotary_frequencies(ENCODINGS.build("learned + rope_mixed + mjp", geometry)).shape == (2, 2, 4, 2)
     assert rotary_frequencies(ENCODINGS.build("rope + rope_dino", geometry)).shape == (2, 2, 8, 2)
     assert rotary_frequencies(ENCODINGS.build("learned + mjp", geometry)) is None
-    assert rotary_frequencies(ENCODINGS.build("liere(block=8)", geometry)) is None
+    assert rotary_frequencies(ENCODINGS.build("liere(block_size=8)", geometry)) is None
 
 
 @pytest.mark.parametrize("encoding", ["relative(std=1.0)", "learned + relative(std=1.0) + mjp"])

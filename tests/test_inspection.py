@@ -128,7 +128,7 @@ def test_many_models_are_shown_in_blocks_that_fit(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("encoding", ["none", "learned", "rope", "relative", "sape2", "cope", "cpe", "learned + mjp"])
-@pytest.mark.parametrize("model", ["vit(patch=(7, 4), dim=16, depth=2, heads=2)", "attention(patch=(7, 4), dim=16)"])
+@pytest.mark.parametrize("model", ["vit(patch=(7, 4), dim=16, depth=2, heads=2)", "minimal(patch=(7, 4), dim=16)"])
 def test_every_encoding_can_be_looked_at(encoding, model):
     data = load("mnist")
     built = MODELS.build(model, data.shape, 10, encoding)
@@ -136,7 +136,7 @@ def test_every_encoding_can_be_looked_at(encoding, model):
     numbers = json.loads(json.dumps(plain(seen.look.numbers), allow_nan=False))
     assert numbers["grid"] == [4, 7] and len(numbers["work"]["probe_r2"]) == built.geometry.depth + 1
     assert ("table" in numbers) == ("learned" in encoding)
-    assert {"where", "attention", "mean-attention", "mean-logits", "attention-distance"} <= set(seen.look.figures)
+    assert {"where", "minimal", "mean-attention", "mean-logits", "attention-distance"} <= set(seen.look.figures)
     assert "offsets" in numbers or encoding not in ("rope", "relative")
     assert ("gates-0" in seen.look.figures) == (encoding in ("sape2", "cope"))
     assert "place from tokens, R² by layer" in [heading for heading, _, _ in told(seen.look.numbers)]
@@ -149,7 +149,7 @@ def test_attention_is_drawn_on_pictures_of_ones_own(tmp_path):
         Image.new("L", (28, 28), 90).save(file)
     built = MODELS.build("vit(patch=(7, 4), dim=16, depth=1, heads=2)", data.shape, 10, "learned")
     subject = of_model("it", built, data, encoding="learned")
-    drawn = inspect(subject, images=8, files=files).look.figures["attention"].figure
+    drawn = inspect(subject, images=8, files=files).look.figures["minimal"].figure
     assert len(drawn.axes) == 2 * (1 + 2 + 1) + 1, "a row for each, with two heads and the rollout, and a bar"
 
 
@@ -222,7 +222,7 @@ def test_whoever_gives_something_else_is_told_in_one_line(tmp_path):
 
 def test_runs_of_ours_are_known_by_their_folders_and_by_their_weights(tmp_path):
     (tmp_path / "tiny.toml").write_text(
-        "data = 'mnist(limit=64)'\nmodel = 'attention(patch=7, dim=8)'\nencoding = 'learned'\n[train]\nepochs = 0\n"
+        "data = 'mnist(limit=64)'\nmodel = 'minimal(patch=7, dim=8)'\nencoding = 'learned'\n[train]\nepochs = 0\n"
     )
     done = vitpos("run", tmp_path / "tiny.toml", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
@@ -234,7 +234,7 @@ def test_runs_of_ours_are_known_by_their_folders_and_by_their_weights(tmp_path):
 
 def test_cells_that_have_nothing_to_see_do_not_keep_the_others_from_being_seen(tmp_path):
     (tmp_path / "tiny.toml").write_text(
-        "data = 'mnist(limit=64)'\nmodel = ['cnn', 'attention(patch=7, dim=8)', 'swin(patch=4, dim=8, depths=(1,), "
+        "data = 'mnist(limit=64)'\nmodel = ['cnn', 'minimal(patch=7, dim=8)', 'swin(patch=4, dim=8, depths=(1,), "
         "heads=(2,))']\nencoding = 'none'\n[train]\nepochs = 0\n"
     )
     assert vitpos("run", tmp_path / "tiny.toml", "--out", tmp_path / "run").returncode == 0

@@ -65,7 +65,7 @@ def test_a_resnet_answers_as_timms_with_its_weights_and_keeps_the_same_statistic
 
 
 def test_a_vit_answers_as_timms_with_its_weights():
-    ours = MODELS.build(VIT, IMAGE, 5, "learned(prefix=True)").eval()
+    ours = MODELS.build(VIT, IMAGE, 5, "learned(prefix_embed=True)").eval()
     agree(ours, timm_vit(), torch.randn(3, *IMAGE))
 
 
@@ -84,7 +84,7 @@ def test_a_vit_answers_as_timms_with_its_weights():
         (SWIN.format((2, 4)), IMAGE, "none", {"norm.weight": None}, "no 'norm.weight'"),
         (SWIN.format((2, 4)), IMAGE, "none", {"extra": torch.ones(1)}, "have 'extra'"),
         (SWIN.format((2, 4)), IMAGE, "none", {"head.fc.bias": torch.ones(7)}, r"'head.fc.bias' is \(7,\)"),
-        ("attention", (3, 16, 32), "none", {}, "no counterpart of our Attention"),
+        ("minimal", (3, 16, 32), "none", {}, "no counterpart of our Attention"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_nothing_is_loaded(spec, image, encoding, change, message):
@@ -107,7 +107,12 @@ def test_a_vit_without_a_row_for_cls_refuses_a_table_that_has_one():
     [
         ("swin", "none", "swin_tiny_patch4_window7_224", 28_288_354),
         ("resnet", "none", "resnet50", 25_557_032),
-        ("vit(patch=16, dim=384, depth=12, heads=6)", "learned(prefix=True)", "vit_small_patch16_224", 22_050_664),
+        (
+            "vit(patch=16, dim=384, depth=12, heads=6)",
+            "learned(prefix_embed=True)",
+            "vit_small_patch16_224",
+            22_050_664,
+        ),
     ],
 )
 def test_the_published_sizes_have_the_parameters_of_timms(spec, encoding, name, parameters):

@@ -130,7 +130,7 @@ def model_of(spec):
 
 @pytest.mark.parametrize("spec", ["learned", "rope", "relative", "cpe", "sape2", "alibi + sinusoidal"])
 def test_without_a_mask_it_is_the_plain_model(spec):
-    plain, puzzle = model_of(spec).eval(), model_of(f"{spec} + mjp(ratio=0.5)").eval()
+    plain, puzzle = model_of(spec).eval(), model_of(f"{spec} + mjp(mask_ratio=0.5)").eval()
     state = {name.replace("encoding.encodings.0.", "encoding."): t for name, t in puzzle.state_dict().items()}
     if "+" in spec:
         state = puzzle.state_dict()
@@ -151,19 +151,19 @@ def test_the_unknown_vector_is_added_where_and_only_where_a_place_is_hidden():
 
 
 def test_training_shuffles_the_hidden_patches_and_leaves_the_others():
-    encoding = model_of("learned + mjp(ratio=0.5, per='image')").encoding.train()
+    encoding = model_of("learned + mjp(mask_ratio=0.5, mask_per='image')").encoding.train()
     x = torch.randn(64, 20, 32)
     moved, pos = encoding.augment(x, Positions.of(GRID))
     assert torch.equal(moved[pos.known], x[pos.known])
     assert torch.allclose(moved.sum(1), x.sum(1), atol=1e-5) and not torch.equal(moved, x)
     assert len(pos.known) == 64 and len(pos.known.unique(dim=0)) > 32
-    _, shared = model_of("learned + mjp(ratio=0.5)").encoding.train().augment(x, Positions.of(GRID))
+    _, shared = model_of("learned + mjp(mask_ratio=0.5)").encoding.train().augment(x, Positions.of(GRID))
     assert len(shared.known) == 1
 
 
 @pytest.mark.parametrize("dal", ["linear", "nonlinear", "pca"])
 def test_the_penalty_is_the_mean_error_in_cells_where_places_are_known(dal):
-    encoding = model_of(f"learned + mjp(dal={dal!r}, weight=0.5)").encoding
+    encoding = model_of(f"learned + mjp(localization={dal!r}, localization_weight=0.5)").encoding
     mask = torch.zeros(1, 20, dtype=torch.bool)
     mask[0, [3, 7, 8]] = True
     table = encoding.parts[0].table.flatten(0, 2)
@@ -219,7 +219,7 @@ def test_the_penalty_reaches_tables_that_are_added_and_no_others():
 
 def test_cls_and_registers_are_never_masked_or_moved():
     model = MODELS.build(
-        "vit(patch=(2, 3), dim=32, depth=1, heads=2, registers=2)", IMAGE, 10, "learned + mjp(ratio=1.0)"
+        "vit(patch=(2, 3), dim=32, depth=1, heads=2, registers=2)", IMAGE, 10, "learned + mjp(mask_ratio=1.0)"
     )
     seen = []
     model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
@@ -231,7 +231,9 @@ def test_cls_and_registers_are_never_masked_or_moved():
 
 
 def test_a_slot_index_stays_with_its_slot_when_patches_move():
-    encoding = model_of("learned + mjp(ratio=1.0, unknown=False, index=True, dal=None, derange=True)").encoding.train()
+    encoding = model_of(
+        "learned + mjp(mask_ratio=1.0, unknown=False, slot_index=True, localization=None, derangement=True)"
+    ).encoding.train()
     learned, puzzle = encoding.parts
     torch.nn.init.normal_(puzzle.index.table)
     x = torch.randn(2, 20, 32)
@@ -242,7 +244,7 @@ def test_a_slot_index_stays_with_its_slot_when_patches_move():
 
 
 def test_a_slot_keeps_its_index_where_the_place_is_hidden():
-    encoding = model_of("learned + mjp(index=True)").encoding
+    encoding = model_of("learned + mjp(slot_index=True)").encoding
     puzzle = encoding.parts[1]
     torch.nn.init.normal_(puzzle.index.table)
     added = embed(encoding, torch.zeros(1, 20, 32), Positions.of(GRID).hide(torch.ones(1, 20, dtype=torch.bool)), 0)
@@ -250,17 +252,17 @@ def test_a_slot_keeps_its_index_where_the_place_is_hidden():
 
 
 def test_the_published_codes_blocks_start_and_decay():
-    encoding = model_of("learned(std=1.0, decay=True) + mjp(std=1.0, decay=True)").encoding
+    encoding = model_of("learned(std=1.0, weight_decay=True) + mjp(init_std=1.0, weight_decay=True)").encoding
     assert encoding.parts[1].unknown.std() > 0.5
     decaying, _ = parameter_groups(torch.nn.ModuleDict({"encoding": encoding}), 0.05)
     assert {id(p) for p in decaying["params"]} == {id(encoding.parts[0].table), id(encoding.parts[1].unknown)}
     geometry = Geometry(32, 2, 1, (28, 28))
-    exact = ENCODINGS.build("mjp(ratio=0.15, blocks='exact')", geometry).train()
+    exact = ENCODINGS.build("mjp(mask_ratio=0.15, block_size='exact')", geometry).train()
     _, pos = exact.augment(torch.zeros(1, 784, 32), Positions.of((28, 28)))
     assert int((~pos.known).sum()) == 117
     hidden = {}
     for blocks in ("scaled", "published"):  # 24 cells: less than the smallest block scaled to this grid, of 32
-        puzzle = ENCODINGS.build(f"mjp(ratio=0.031, blocks={blocks!r}, per='image')", geometry).train()
+        puzzle = ENCODINGS.build(f"mjp(mask_ratio=0.031, block_size={blocks!r}, mask_per='image')", geometry).train()
         _, pos = puzzle.augment(torch.zeros(200, 784, 32), Positions.of((28, 28)))
         hidden[blocks] = (~pos.known).sum(1).float().mean()
     assert hidden["scaled"] < hidden["published"] <= 24
@@ -268,14 +270,16 @@ def test_the_published_codes_blocks_start_and_decay():
 
 def test_a_ratio_that_covers_nothing_is_refused_and_a_row_of_patches_is_covered():
     with pytest.raises(UserError, match=r"covers none of the 16 cells.*0\.0625"):
-        ENCODINGS.build("mjp(ratio=0.03)", Geometry(32, 2, 1, (4, 4)))
+        ENCODINGS.build("mjp(mask_ratio=0.03)", Geometry(32, 2, 1, (4, 4)))
     counts = block_mask((1, 20), 0.5, images=100).sum(1)
     assert counts.max() <= 10 and counts.float().mean() > 5
     assert block_mask((20, 1), 0.5, images=100).sum(1).max() <= 10
 
 
 def test_the_published_codes_gate_and_schedule():
-    encoding = model_of("learned + mjp(ratio=1.0, probability=0.5, warmup=0.25, fade=0.5, weight=1.0)").encoding.train()
+    encoding = model_of(
+        "learned + mjp(mask_ratio=1.0, mask_prob=0.5, mask_warmup=0.25, localization_fade=0.5, localization_weight=1.0)"
+    ).encoding.train()
     puzzle, x, pos = encoding.parts[1], torch.randn(2, 20, 32), Positions.of(GRID)
     puzzle.set_progress(0.2)
     assert encoding.augment(x, pos)[1] is pos
@@ -288,7 +292,7 @@ def test_the_published_codes_gate_and_schedule():
 
 
 def test_options_that_cannot_be_are_named():
-    for spec, message in (("mjp(ratio=1.2)", "ratio=1.2"), ("mjp(layers=0)", "layers=0")):
+    for spec, message in (("mjp(mask_ratio=1.2)", "ratio=1.2"), ("mjp(localization_layers=0)", "layers=0")):
         with pytest.raises(UserError, match=message):
             MODELS.build(MODEL, IMAGE, 5, spec)
 
@@ -301,7 +305,7 @@ def test_pixels_shuffled_in_training_are_tokens_shuffled_in_training():
         torch.manual_seed(3)
         x = split(images, (2, 6))
         tokens, _ = ENCODINGS.build(
-            f"mjp(ratio=0.5, per={per!r}, unknown=False, dal=None)", Geometry(36, 1, 1, (14, 7))
+            f"mjp(mask_ratio=0.5, mask_per={per!r}, unknown=False, localization=None)", Geometry(36, 1, 1, (14, 7))
         ).augment(x, Positions.of((14, 7)))
         assert torch.equal(split(moved, (2, 6)), tokens) and not torch.equal(moved, images)
 

@@ -11,13 +11,13 @@ from vitpos.positions import Positions
 
 @pytest.mark.parametrize("patch", [2, 4, 7, 14])
 def test_the_minimal_model_takes_every_patch_size(patch):
-    model = MODELS.build(f"attention(patch={patch}, residual=True)", (1, 28, 28), 10, "learned")
+    model = MODELS.build(f"minimal(patch={patch}, residual=True)", (1, 28, 28), 10, "learned")
     assert model(torch.randn(2, 1, 28, 28)).shape == (2, 10)
     assert model.geometry.grid == (28 // patch, 28 // patch)
 
 
 def test_the_minimal_model_is_what_the_document_describes():
-    model = MODELS.build("attention", (1, 28, 28), 10, "learned")
+    model = MODELS.build("minimal", (1, 28, 28), 10, "learned")
     x = torch.randn(3, 1, 28, 28)
     patches = x.unfold(2, 4, 4).unfold(3, 4, 4).reshape(3, 49, 16)
     tokens = patches @ model.project.weight.mT + model.project.bias + model.encoding.table.flatten(0, 2)
@@ -31,7 +31,7 @@ def test_the_minimal_model_is_what_the_document_describes():
 def test_positions_cost_their_table_and_the_control_costs_as_much():
     size = {
         (model, encoding): sum(p.numel() for p in MODELS.build(model, (1, 28, 28), 10, encoding).parameters())
-        for model, encoding in [("attention", "none"), ("attention", "learned"), ("attention(hidden=170)", "none")]
+        for model, encoding in [("minimal", "none"), ("minimal", "learned"), ("minimal(hidden_dim=170)", "none")]
     }
     plain, learned, control = size.values()
     assert learned - plain == 49 * 64
@@ -99,8 +99,8 @@ def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
         ("vit(depth=-1)", "none", "depth=-1 cannot be"),
         ("vit(registers=-1)", "none", "registers from 0"),
         ("vit(drop_path=1.5)", "none", "drop_path from 0"),
-        ("attention(dim=0)", "none", "dim=0 cannot be"),
-        ("attention(hidden=0)", "none", "hidden=0"),
+        ("minimal(dim=0)", "none", "dim=0 cannot be"),
+        ("minimal(hidden_dim=0)", "none", "hidden=0"),
         ("vit(patch=5)", "none", "cannot be cut into patches of 5x5"),
         ("cnn", "learned", "has no tokens to give 'learned' to"),
         ("resnet", "rope", "model 'resnet' has no tokens to give 'rope' to"),
@@ -111,8 +111,8 @@ def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
         ("swin(heads=(3, 6, 12, 25))", "none", "width of 768 in stage 4 cannot be shared by 25 heads"),
         ("swin(drop_path=1.0)", "none", "drop_path from 0"),
         ("swin(patch=5)", "none", "cannot be cut into patches of 5x5"),
-        ("swin(windows='rpoe')", "none", "no encoding 'rpoe'; did you mean 'rope'"),
-        ("swin(windows='learned + mjp')", "none", "of which 'mjp' acts on the whole grid; .* 'learned . mjp'"),
+        ("swin(window_encoding='rpoe')", "none", "no encoding 'rpoe'; did you mean 'rope'"),
+        ("swin(window_encoding='learned + mjp')", "none", "of which 'mjp' acts on the whole grid; .* 'learned . mjp'"),
     ],
 )
 def test_what_cannot_be_built_says_why(spec, encoding, message):
@@ -121,12 +121,12 @@ def test_what_cannot_be_built_says_why(spec, encoding, message):
 
 
 def test_positions_that_do_not_fit_the_patches_are_refused():
-    model = MODELS.build("attention", (1, 28, 28), 10, "none")
+    model = MODELS.build("minimal", (1, 28, 28), 10, "none")
     with pytest.raises(ValueError, match="4 places for 1 images do not fit 2 images of 49 patches"):
         model(torch.randn(2, 1, 28, 28), Positions.of((2, 2)))
 
 
-@pytest.mark.parametrize("encoding", ["learned(between='bilinear')", "learned"])
+@pytest.mark.parametrize("encoding", ["learned(interpolation='bilinear')", "learned"])
 def test_a_resized_model_reads_its_new_table_where_the_old_one_was_fitted(encoding):
     model = MODELS.build("vit(patch=(2, 4), dim=16, depth=1, heads=2)", (1, 6, 20), 4, encoding)
     how = "bilinear" if "bilinear" in encoding else "bicubic"
@@ -155,7 +155,7 @@ def test_images_that_do_not_fit_are_refused_in_words(shape, message):
     assert message in str(error.value)
 
 
-SWIN = "swin(patch=2, dim=16, depths=(2, 2), heads=(2, 4), window=(2, 4), windows={!r}, drop_path=0.0)"
+SWIN = "swin(patch=2, dim=16, depths=(2, 2), heads=(2, 4), window=(2, 4), window_encoding={!r}, drop_path=0.0)"
 WIDE = (2, 8, 20)  # a grid of 4×10, then of 2×5: the second side is not made of whole windows
 
 
@@ -220,17 +220,19 @@ def test_inside_windows_too_every_pass_of_training_draws_anew():
 @pytest.mark.parametrize(
     ("encoding", "term"),
     [
-        *((name, name) for name in ("relative", "rope", "cpe", "alibi", "sape2", "cpb", "learned(every_layer=True)")),
+        *((name, name) for name in ("relative", "rope", "cpe", "alibi", "sape2", "cpb", "learned(per_layer=True)")),
         ("learned + rope(base=10.0) + mjp", "rope(base=10.0)"),
     ],
 )
 def test_what_only_windows_can_use_is_not_given_to_the_patch_grid(encoding, term):
     with pytest.raises(ValueError) as error:
         swin(encoding)
-    assert f"swin(windows={term!r})" in str(error.value)
+    assert f"swin(window_encoding={term!r})" in str(error.value)
 
 
-@pytest.mark.parametrize("encoding", ["learned", "sinusoidal", "factorized", "fourier", "coordinates", "learned + mjp"])
+@pytest.mark.parametrize(
+    "encoding", ["learned", "sinusoidal", "factorized", "fourier", "coordinate_mlp", "learned + mjp"]
+)
 def test_what_adds_to_tokens_is_told_the_patch_grid(encoding):
     model, images = swin(encoding), torch.randn(2, *WIDE)
     assert model.geometry.grid == (4, 10) and model.tokens(images)[0].shape == (2, 10, 32)
@@ -239,7 +241,7 @@ def test_what_adds_to_tokens_is_told_the_patch_grid(encoding):
 
 
 def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalises_in_training():
-    puzzle, plain, images = swin("learned + mjp(ratio=0.5)"), swin("learned"), torch.randn(2, *WIDE)
+    puzzle, plain, images = swin("learned + mjp(mask_ratio=0.5)"), swin("learned"), torch.randn(2, *WIDE)
     state = {name.replace("encoding.encodings.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
     plain.load_state_dict({name: state[name] for name in plain.state_dict()})
     assert torch.equal(puzzle(images), plain(images))
@@ -278,7 +280,7 @@ def test_a_gradient_through_windows_can_be_differentiated_again():
 
 @pytest.mark.parametrize("grid", [(8, 20), (3, 7), (1, 5), (2, 2)])
 def test_swin_serves_other_grids_and_is_resized_to_them(grid):
-    model, images = swin("learned(between='bilinear')"), torch.randn(2, 2, 2 * grid[0], 2 * grid[1])
+    model, images = swin("learned(interpolation='bilinear')"), torch.randn(2, 2, 2 * grid[0], 2 * grid[1])
     resized = model.resized(grid, how="bilinear")
     assert resized.geometry.grid == grid and model.geometry.grid == (4, 10)
     assert torch.allclose(resized(images), model(images), atol=1e-4)

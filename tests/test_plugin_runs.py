@@ -22,7 +22,7 @@ from vitpos.plugins import PluginWarning
 pytestmark = pytest.mark.usefixtures("forgetting")
 TINY = {
     "data": "mnist + part(limit=64)",
-    "model": "attention(patch=14, dim=8)",
+    "model": "minimal(patch=14, dim=8)",
     "evaluate": "accuracy",
     "train": {"epochs": 1, "batch": 64},
 }

@@ -116,7 +116,7 @@ def test_steps_are_read_between_and_at_whole_steps_exactly(count, at):
 
 @pytest.mark.parametrize("prefix", ["origin", "content", "place", "centre"])
 def test_what_a_prefix_token_has_to_do_with_rotation(prefix):
-    encoding, (q, k) = build(f"rope(prefix='{prefix}')", prefix=1), qk(N + 1)
+    encoding, (q, k) = build(f"rope(prefix_mode='{prefix}')", prefix=1), qk(N + 1)
 
     def logits(pos):
         return attention_logits(q, k, encoding, pos, 0)
@@ -134,7 +134,7 @@ def test_what_a_prefix_token_has_to_do_with_rotation(prefix):
 
 
 def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor():
-    plain, scaled = build("rope"), build("rope(ntk=4.0)")
+    plain, scaled = build("rope"), build("rope(ntk_factor=4.0)")
     q = torch.zeros(1, 1, 2, 16, dtype=torch.float64)
     q[..., 0::2] = 1
     pos = Positions.of((1, 2))
@@ -147,7 +147,7 @@ def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor(
 
 
 def test_dino_moves_places_in_training_only_and_keeps_all_layers_together():
-    encoding, still = build("rope_dino(shift=0.2, jitter=1.3)"), build("rope_dino(rescale=1.0)")
+    encoding, still = build("rope_dino(shift_coords=0.2, jitter_coords=1.3)"), build("rope_dino(rescale_coords=1.0)")
     x, pos, q = torch.zeros(2, N, 32), Positions.of(GRID), qk()[0]
     assert encoding.eval().augment(x, pos)[1] is pos
     assert torch.equal(encoding.rotate(q, q, pos, 0)[0], still.rotate(q, q, pos, 0)[0])
@@ -181,7 +181,7 @@ def test_a_timm_table_with_a_cls_row_goes_in_and_comes_out_exactly():
     theirs = vision.VisionTransformer(
         img_size=(8, 12), patch_size=2, embed_dim=32, depth=2, num_heads=2, num_classes=5
     ).eval()
-    ours = MODELS.build("vit(patch=2, dim=32, depth=2, heads=2)", (3, 8, 12), 5, "learned(prefix=True)").eval()
+    ours = MODELS.build("vit(patch=2, dim=32, depth=2, heads=2)", (3, 8, 12), 5, "learned(prefix_embed=True)").eval()
     with torch.no_grad():
         theirs.pos_embed.normal_()
         ours.encoding.rows.copy_(theirs.pos_embed[0, :1])
@@ -240,19 +240,19 @@ def test_an_unknown_way_of_resampling_is_refused(how):
         ("rope", "width that 4 divides, not 6"),
         ("rope_mixed", "width that 4 divides, not 6"),
         ("rope_dino", "width that 4 divides, not 6"),
-        ("liere(block=5)", "blocks of 5"),
-        ("cpe(blocks=(7,))", "choose from 0 to 2"),
-        ("cope(steps=1)", "2 or more"),
-        ("sape2(steps=1)", "2 or more"),
+        ("liere(block_size=5)", "blocks of 5"),
+        ("cpe(layers=(7,))", "choose from 0 to 2"),
+        ("cope(max_positions=1)", "2 or more"),
+        ("sape2(max_positions=1)", "2 or more"),
         ("sinusoidal1d(temperature=0.0)", "temperature=0"),
         ("irpe(ratio=0.0)", "ratio=0"),
-        ("cpb(hidden=0)", "hidden=0"),
-        ("coordinates(hidden=-1)", "hidden=-1"),
+        ("cpb(hidden_dim=0)", "hidden=0"),
+        ("coordinate_mlp(hidden_dim=-1)", "hidden=-1"),
         ("fourier(sigma=-1.0)", "sigma=-1"),
         ("learned(std=-1.0)", "std=-1"),
-        ("learned(prefix=True)", "without CLS or registers"),
-        ("relative(cls=True)", "without CLS or registers"),
-        ("rope(prefix='place')", "without CLS or registers"),
+        ("learned(prefix_embed=True)", "without CLS or registers"),
+        ("relative(prefix_bias=True)", "without CLS or registers"),
+        ("rope(prefix_mode='learned')", "without CLS or registers"),
     ],
 )
 def test_a_geometry_that_cannot_be_served_is_refused_when_the_model_is_built(spec, message):

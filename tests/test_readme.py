@@ -67,8 +67,8 @@ FIXED, EACH = "mnist + jigsaw(grid=(7, 7))", "mnist + jigsaw(grid=(7, 7), per='i
 MOVED = "translation(by=(0, 1))"
 ROWS = {
     ("cnn", "none"): "CNN",
-    ("attention", "none"): "attention, no positions",
-    ("attention", "learned"): "attention, learned positions",
+    ("minimal", "none"): "attention, no positions",
+    ("minimal", "learned"): "attention, learned positions",
 }
 
 
@@ -126,7 +126,7 @@ def test_its_table_of_ratios_is_that_of_the_stored_run():
     assert len(rows) == 8
     for ratio, *shown in rows:
         for text, (evaluation, metric) in zip(shown, columns, strict=True):
-            values = figures.get((f"learned + mjp(ratio={ratio})", evaluation, metric))
+            values = figures.get((f"learned + mjp(mask_ratio={ratio})", evaluation, metric))
             scale = 100 if metric == "difference" else 1
             spread = values and f"{statistics.fmean(values) / scale:.1f} ± {statistics.stdev(values) / scale:.1f}"
             assert text == (spread or "–")
@@ -152,9 +152,9 @@ def test_its_table_of_variants_is_that_of_the_stored_run_and_keeps_the_order_of_
             assert text == ("–" if value is None else f"{value / (100 if metric == 'difference' else 1):.1f}")
     plain, none, shuffled = (
         figures["", encoding, PUZZLE.format(""), "consistency"]
-        for encoding in ("learned", "none", "learned + mjp(unknown=False, dal=None)")
+        for encoding in ("learned", "none", "learned + mjp(unknown=False, localization=None)")
     )
-    told = figures["", "learned + mjp(dal=None)", PUZZLE.format(TOLD), "consistency"]
+    told = figures["", "learned + mjp(localization=None)", PUZZLE.format(TOLD), "consistency"]
     assert none == 100 and told > shuffled > plain
 
 
@@ -174,7 +174,7 @@ def test_its_table_of_families_is_that_of_the_stored_run_and_says_what_the_paper
         for text, (evaluation, metric) in zip(shown, columns, strict=True):
             value = found.get((family.strip("`"), augment, encoding, evaluation, metric))
             assert text == ("–" if value is None else f"{value / (100 if metric == 'difference' else 1):.1f}")
-    small = "learned + mjp(ratio=0.03)"
+    small = "learned + mjp(mask_ratio=0.03)"
     for without, with_it, asked in (
         (("vit", "", "learned"), ("vit", "", small), told),
         (("swin", "", "learned"), ("swin", "", small), told),
@@ -219,7 +219,7 @@ def test_its_table_of_the_puzzle_under_attack_is_that_of_the_stored_run():
     grey = figures[*small, "learned", "projection", "psnr_grey"]
     text = README.replace("\n", " ")
     assert f"(a flat grey picture has {grey:.1f}): a, the picture" in text
-    through = "vit(patch=4, dim=192, depth=2, heads=3, april=True)", "1", "learned + mjp"
+    through = "vit(patch=4, dim=192, depth=2, heads=3, april_block=True)", "1", "learned + mjp"
     found = [f"{figures[*through, spec, 'psnr']:.1f}" for spec in ("april", "april(setting='b', told=False)")]
     found += [f"{figures[*through, f'april({options})', 'psnr']:.1f}" for options in asked[1:3]]
     assert "({}, and {} *not hidden*; {} hidden, {} with the mask known)".format(*found) in text
@@ -233,7 +233,7 @@ def test_its_table_of_the_puzzle_under_attack_is_that_of_the_stored_run():
 
 def test_what_it_says_of_a_hundred_pictures_and_of_photographs_is_that_of_the_stored_run():
     figures = _private("privacy-closed-form", "model", "train.epochs")
-    hundred = "vit(patch=4, dim=384, depth=4, heads=6)", "vit(patch=4, dim=384, depth=4, heads=6, april=True)"
+    hundred = "vit(patch=4, dim=384, depth=4, heads=6)", "vit(patch=4, dim=384, depth=4, heads=6, april_block=True)"
     large = hundred[0].replace("patch=4", "patch=16").replace("depth=4", "depth=12")
     single = ", precision='float32'"
 
@@ -258,7 +258,7 @@ def test_what_it_says_of_networks_from_places_to_vectors_is_that_of_the_stored_r
     small = "vit(patch=4, dim=192, depth=2, heads=3)", "0"
     found = [
         f"{figures[*small, encoding, 'projection', 'psnr']:.1f}"
-        for encoding in ("fourier", "fourier(hidden=128)", "coordinates", "coordinates(act='relu')")
+        for encoding in ("fourier", "fourier(hidden_dim=128)", "coordinate_mlp", "coordinate_mlp(activation='relu')")
     ]
     apart = f"{figures[*small, 'fourier', 'projection', 'equations']:.0f}"
     text = README.replace("\n", " ")
@@ -346,7 +346,7 @@ def test_its_verdicts_on_tables_are_those_that_were_seen():
 def test_the_stored_runs_keep_what_was_promised():
     figures = {key: statistics.fmean(values) for key, values in _figures().items()}
     one = _figures()
-    none, learned, cnn = ("attention", "none"), ("attention", "learned"), ("cnn", "none")
+    none, learned, cnn = ("minimal", "none"), ("minimal", "learned"), ("cnn", "none")
     for model in (none, learned):
         assert one["mnist", *model, "accuracy", "accuracy"] == one["mnist", *model, FOLLOW, "accuracy"]
     assert figures["mnist", *learned, "accuracy", "accuracy"] >= 92

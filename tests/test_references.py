@@ -124,7 +124,7 @@ def test_relative_bias_agrees_with_timm():
 def test_relative_bias_with_cls_agrees_with_timm():
     timm = peer("timm.layers.pos_embed_rel")
     theirs = timm.RelPosBias(window_size=GRID, num_heads=2, prefix_tokens=1)
-    encoding = build("relative(cls=True)", Geometry(32, 2, 2, GRID, prefix=1))
+    encoding = build("relative(prefix_bias=True)", Geometry(32, 2, 2, GRID, prefix=1))
     with torch.no_grad():  # timm: CLS to patch, patch to CLS, CLS to CLS stand behind the offsets
         theirs.relative_position_bias_table.copy_(torch.cat([encoding.table[0].flatten(0, 1), encoding.cls[0]]))
     q, k = qk(torch.float32, n=N + 1)
@@ -148,7 +148,7 @@ def test_the_bias_of_swin_v2_agrees_with_timm():
 def test_causal_counting_agrees_with_x_transformers():
     module = peer("x_transformers.x_transformers")
     theirs = module.CoPE(16, 2, max_pos=6)
-    encoding = build("cope(steps=6, causal=True)")
+    encoding = build("cope(max_positions=6, causal=True)")
     with torch.no_grad():
         theirs.pos_emb.copy_(encoding.table[0])
     q, k = qk(torch.float32)
@@ -200,7 +200,7 @@ def test_sape2_is_its_equations(dot, rest):
 
 
 def test_sape2_without_axes_counts_along_the_row_major_order():
-    encoding = build("sape2(axes=False)", dtype=torch.float64)
+    encoding = build("sape2(per_axis=False)", dtype=torch.float64)
     q, k = qk(batch=1, heads=1)
     bias = encoding.bias(q, k, Positions.of(GRID), 1)[0, 0]
     gates = torch.sigmoid(q[0, 0] @ k[0, 0].mT * 0.25)
@@ -215,7 +215,7 @@ def test_sape2_without_axes_counts_along_the_row_major_order():
 
 
 @pytest.mark.parametrize(
-    "spec", ["factorized", "factorized(fractional=True)", "fourier", "fourier(learnable=False)", "coordinates"]
+    "spec", ["factorized", "factorized(fractional=True)", "fourier", "fourier(learnable=False)", "coordinate_mlp"]
 )
 def test_what_is_added_at_a_place_is_its_formula(spec):
     encoding = build(spec, dtype=torch.float64)
@@ -224,7 +224,7 @@ def test_what_is_added_at_a_place_is_its_formula(spec):
         at = torch.tensor([2 * (row + 0.5) / GRID[0] - 1, 2 * (column + 0.5) / GRID[1] - 1], dtype=torch.float64)
         if spec.startswith("factorized"):
             expected = encoding.rows[row] + encoding.columns[column]
-        elif spec == "coordinates":
+        elif spec == "coordinate_mlp":
             first, _, last = encoding.network
             expected = last.weight @ F.gelu(first.weight @ at + first.bias) + last.bias
         else:
@@ -237,7 +237,7 @@ def test_what_is_added_at_a_place_is_its_formula(spec):
 
 
 def test_cope_among_patches_is_its_formula():
-    encoding = build("cope(steps=5)", dtype=torch.float64)
+    encoding = build("cope(max_positions=5)", dtype=torch.float64)
     q, k = qk(batch=1, heads=1)
     gates = torch.sigmoid(q[0, 0] @ k[0, 0].mT / 4)
     bias = encoding.bias(q, k, Positions.of(GRID), 1)[0, 0]
@@ -261,7 +261,7 @@ def test_alibi_is_its_formula(heads):
 @pytest.mark.parametrize("view", [180, 90, 45])
 def test_lookhere_is_its_description(view):
     heads, depth = 12, 3
-    encoding = ENCODINGS.build(f"lookhere(view={view})", Geometry(96, heads, depth, GRID))
+    encoding = ENCODINGS.build(f"lookhere(field_of_view={view})", Geometry(96, heads, depth, GRID))
     q, k = qk(heads=heads, width=8)
     fields = {  # of an offset down and to the right, in order of the heads
         180: [lambda d, r: r >= 0, lambda d, r: d >= 0, lambda d, r: r <= 0, lambda d, r: d <= 0],
@@ -347,7 +347,7 @@ def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
 
 @pytest.mark.parametrize("block", [2, 4, 16])
 def test_liere_is_the_exponential_of_its_generators(block):
-    encoding = build(f"liere(block={block})", dtype=torch.float64)
+    encoding = build(f"liere(block_size={block})", dtype=torch.float64)
     q, _ = qk(batch=1)
     ours = encoding.rotate(q, q, Positions.of(GRID), 1)[0]
     for head in range(2):
@@ -371,7 +371,7 @@ def test_liere_is_the_exponential_of_its_generators(block):
 
 
 def test_liere_of_blocks_of_two_is_mixed_rope():
-    liere, mixed = build("liere(block=2)", dtype=torch.float64), build("rope_mixed", dtype=torch.float64)
+    liere, mixed = build("liere(block_size=2)", dtype=torch.float64), build("rope_mixed", dtype=torch.float64)
     with torch.no_grad():  # a generator turns (a, b) to (a cos + b sin, …): the other way round, per training span
         spans = torch.tensor([GRID[0] - 1, GRID[1] - 1], dtype=torch.float64)
         mixed.mixed.copy_(-(liere.generators[..., 0] / spans).permute(0, 1, 3, 2))
@@ -405,7 +405,7 @@ def test_cosine_attention_is_swin_v2s_for_prefix_tokens_too():
 
 
 def test_a_convolution_adds_what_conv2d_gives():
-    encoding = build("cpe(blocks=(0,))", dtype=torch.float64)
+    encoding = build("cpe(layers=(0,))", dtype=torch.float64)
     x = torch.randn(2, N, 32, dtype=torch.float64)
     kernel = encoding.convolutions["0"]
     picture = x.mT.unflatten(2, GRID)

@@ -23,8 +23,8 @@ from vitpos.registry import accepts
         ("none(std=1.0)", "encoding 'none' has no option 'std'; it takes none"),
         ("learned(std='x')", "encoding 'learned': option 'std' takes float, not 'x'"),
         ("learned(std=True)", "takes float, not True"),
-        ("learned(between='nearest')", "takes one of 'bicubic', 'bilinear', not 'nearest'"),
-        ("learned(between=bilinear)", "write between='bilinear' with quotes"),
+        ("learned(interpolation='nearest')", "takes one of 'bicubic', 'bilinear', not 'nearest'"),
+        ("learned(interpolation=bilinear)", "write between='bilinear' with quotes"),
         ("learned(std=1+__import__('os').getpid())", "not a value"),
         ("learned(std=1.0, std=2.0)", "given twice"),
         ("learned(std={[]: 1})", "not a value"),
@@ -43,7 +43,7 @@ def test_a_wrong_spec_names_itself_and_the_remedy(spec, message):
 
 def test_a_spec_has_one_spelling():
     messy = 'learned( between = "bilinear",std=1 )+sinusoidal'
-    assert ENCODINGS.canonical(messy) == "learned(std=1.0, between='bilinear') + sinusoidal"
+    assert ENCODINGS.canonical(messy) == "learned(std=1.0, interpolation='bilinear') + sinusoidal"
     assert EVALUATIONS.canonical("jigsaw(seed=1,grid=[7,7])") == "jigsaw(grid=(7, 7), seed=1)"
 
 

@@ -151,9 +151,7 @@ def test_a_column_that_nobody_has_yet_is_left_blank():
     assert np.isnan(shades(figure)).tolist() == [[False, True], [False, True]] and draw.svg(figure)
 
 
-MODELS = TWO.replace(
-    '"vit(patch=(2, 4), dim=8, depth=1, heads=2)"', '["attention(patch=2, dim=8)", "attention(patch=4)"]'
-)
+MODELS = TWO.replace('"vit(patch=(2, 4), dim=8, depth=1, heads=2)"', '["minimal(patch=2, dim=8)", "minimal(patch=4)"]')
 
 
 def test_rows_share_a_map_with_other_encodings_or_else_with_the_same_data(tmp_path):
@@ -162,7 +160,7 @@ def test_rows_share_a_map_with_other_encodings_or_else_with_the_same_data(tmp_pa
     text = MODELS.replace('["none", "learned"]', '"none"')
     found = panels(shown(stored(tmp_path / "single", of_two_sets, text)))
     assert list(found) == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
-    names = ["attention(patch=2, dim=8) · none", "attention(patch=4) · none"]
+    names = ["minimal(patch=2, dim=8) · none", "minimal(patch=4) · none"]
     assert all(list(rows) == names for rows in found.values())
 
 

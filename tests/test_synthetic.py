@@ -95,7 +95,7 @@ def test_digits_are_on_their_sides_and_the_test_on_the_left_has_the_same_ones():
 
 def trained(data, encoding):
     torch.manual_seed(0)
-    spec = "vit(dim=32, depth=1, heads=2, init='xavier')"
+    spec = "vit(dim=32, depth=1, heads=2, weight_init='xavier')"
     model = MODELS.build(spec, data.shape, len(data.classes), encoding)
     list(fit(model, data, Recipe(epochs=6, batch=64, lr=0.01)))
     return model

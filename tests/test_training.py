@@ -109,7 +109,7 @@ def test_positions_norms_biases_and_prefix_tokens_do_not_decay():
 
 
 @pytest.mark.parametrize(
-    "spec", ["resnet(depths=(1, 1), width=4)", "swin(dim=8, depths=(1,), heads=(1,), windows='cpb')"]
+    "spec", ["resnet(depths=(1, 1), width=4)", "swin(dim=8, depths=(1,), heads=(1,), window_encoding='cpb')"]
 )
 def test_kernels_decay_and_norms_and_encodings_of_windows_do_not(spec):
     model = MODELS.build(spec, (1, 8, 16), 2, "none")
@@ -137,7 +137,7 @@ def test_the_rate_goes_from_its_start_over_its_peak_to_its_end():
 
 def test_an_encoding_hears_how_far_training_is():
     data = load("stripes")
-    model = MODELS.build(SPEC, data.shape, 2, "learned + mjp(ratio=0.5)")
+    model = MODELS.build(SPEC, data.shape, 2, "learned + mjp(mask_ratio=0.5)")
     heard = []
     model.encoding.parts[1].set_progress = heard.append
     list(fit(model, data, Recipe(epochs=2, batch=128)))

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,21 +60,10 @@ class Plugin(PositionEncoding):
         return -0.5 * pos.offsets().norm(dim=-1)[:, None].to(q.dtype)
 
 
-@contextmanager
-def _plugin_registered() -> Iterator[None]:
-    """While this lasts there is an encoding ``plugin``; other tests must not see it."""
-    ENCODINGS["plugin"] = "tests.golden.adapter:Plugin"
-    try:
-        yield
-    finally:
-        del ENCODINGS["plugin"]
-
-
 def build(model: str, encoding: str, image: tuple[int, int, int], classes: int, *, seed: int = 0) -> nn.Module:
     """A model of old specs with the first weights of a seed, in float32."""
     torch.manual_seed(seed)
-    with _plugin_registered():
-        return MODELS.build(names.model_spec(model, encoding), image, classes, names.spec("encoding", encoding))
+    return MODELS.build(names.model_spec(model, encoding), image, classes, names.spec("encoding", encoding))
 
 
 def build_case(case: Case) -> nn.Module:
@@ -94,6 +82,8 @@ def state_from(old: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if found := re.fullmatch(r"(.*?)encoding\.(?:parts\.\d+\.)?scale", name):
             for layer, scale in enumerate(tensor):
                 state[f"{found[1]}blocks.{layer}.attention.logit_scale"] = scale
+        elif name.endswith("encoding.rows") and tensor.shape == (2, tensor.shape[-1]):  # two prefix tokens
+            state[name.replace("rows", "prefix_table")] = tensor
         else:
             state[names.parameter(name)] = tensor
     return state

@@ -36,7 +36,7 @@ def april(
     If tokens z enter the first block by its queries, keys and values alone, aᵀ z = Wᵀ ∂l/∂W for their common matrix W and
     the gradients a at the tokens, which the gradients of the position table and of the prefix give away. Then z gives the
     patches, exactly if a patch has no more pixels than there are channels, else the smallest that fit. It needs
-    a first block without norm and residuals, ``vit(april=True)``.
+    a first block without norm and residuals, ``vit(april_block=True)``.
     Numbers and options are those of ``projection``, but for its ``residual``; token_error: length of what is wrong in the
     tokens of the picture found over that of the true ones. lost: share of the squared length of the pixels that the
     projection of patches does not keep, so that even true tokens do not give it.
@@ -48,7 +48,9 @@ def april(
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:
     """The picture behind one gradient; ``model`` in double precision."""
     if not isinstance(model, ViT) or not isinstance(model.blocks[0], Bare):
-        raise Inapplicable("tokens do not enter its first attention alone and without a norm; build vit(april=True)")
+        raise Inapplicable(
+            "tokens do not enter its first attention alone and without a norm; build vit(april_block=True)"
+        )
     gradients, pos = as_seen(model, case, attacker)
     added, nothing_else = input_vectors(model.encoding, pos, model.project.bias)
     if not nothing_else:

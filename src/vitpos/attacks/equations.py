@@ -108,7 +108,7 @@ def without_penalty(
     """The gradients less those of the encoding's penalty, which depends on weights and places and on no picture.
 
     If a client ``clipped``, both were scaled: by how much, those parameters say that the penalty alone reaches, such as
-    its head; if there are none, as in ``mjp(dal='pca')``, that is not known and nothing is assumed. Unless numbers
+    its head; if there are none, as in ``mjp(localization='pca')``, that is not known and nothing is assumed. Unless numbers
     were left out (``pruned``), a gradient of exactly zero stays: a client hid a place that an attacker takes for known.
     """
     named = {f"encoding.{name}": parameter for name, parameter in model.encoding.named_parameters()}

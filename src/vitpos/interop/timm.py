@@ -45,8 +45,8 @@ RESNET = {
 def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Puts the state of a timm Swin, ResNet or ViT into our model of the same shape.
 
-    Ours is a ``swin`` or a ``resnet`` without encoding, or a ``vit`` with ``learned(prefix=True)``, whose table has timm's
-    row for CLS. A tensor that is missing, superfluous or of another shape is refused, and nothing is loaded then.
+    Ours is a ``swin`` or a ``resnet`` without encoding, or a ``vit`` with ``learned(prefix_embed=True)``, whose table has
+    timm's row for CLS. A tensor that is missing, superfluous or of another shape is refused, and nothing is loaded then.
     """
     ours = timm_names(model)
     for name in [*ours, *state]:

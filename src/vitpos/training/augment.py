@@ -75,7 +75,7 @@ class Both(Augment):
 class Jigsaw(Augment):
     """Patches under a block-wise mask shuffled among themselves, in pixels: MJP for models without tokens.
 
-    The same as ``mjp(unknown=False, dal=None)`` does to tokens, with the same options, on the cells of ``grid``.
+    The same as ``mjp(unknown=False, localization=None)`` does to tokens, with the same options, on the cells of ``grid``.
     """
 
     def __init__(
