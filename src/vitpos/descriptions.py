@@ -82,7 +82,10 @@ def describe_object(name: str, thing: Any, positional: int) -> Entry:
     options: dict[str, Option] = {}
     is_open = False
     for call in _calls(thing):
-        parameters = list(inspect.signature(call).parameters.values())[inspect.isclass(thing) :]
+        try:
+            parameters = list(inspect.signature(call).parameters.values())[inspect.isclass(thing) :]
+        except (ValueError, TypeError):  # something built in that has no signature
+            break
         hints, skip, is_open = _hints(call), positional, False
         for parameter in parameters:
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and skip:
