@@ -7,12 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitpos.cli.list import REGISTRIES
+from vitpos.cli.list import REGISTRIES, explain
+from vitpos.data import DATASETS
 from vitpos.descriptions import describe_object
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
+from vitpos.lab.toml import KEYS
+from vitpos.models import MODELS
 from vitpos.option_types import read_type, type_text
-from vitpos.registry import accepts
+from vitpos.registry import accepts, suggest
+from vitpos.suggestions import SYNONYMS
 
 
 @pytest.mark.parametrize(
@@ -97,3 +101,36 @@ def test_listing_and_checking_need_no_torch():
         "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'matplotlib')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("RoPE", ENCODINGS, "rope"),
+        ("Rope-Mixed", ENCODINGS, "rope_mixed"),
+        ("rotary", ENCODINGS, "rope"),
+        ("imagenet", DATASETS, "folder"),
+        ("theta", ENCODINGS.describe("rope").options, "base"),
+        ("base", ENCODINGS.describe("sinusoidal").options, "temperature"),
+        ("learning_rate", KEYS, "train.lr"),
+        ("train.learning_rate", KEYS, "train.lr"),
+        ("train.weight_decay", KEYS, "train.decay"),
+        ("train.epoch", KEYS, "train.epochs"),
+        ("patch_size", MODELS.describe("vit").options, "patch"),
+        ("num_heads", MODELS.describe("vit").options, "heads"),
+    ],
+)
+def test_a_name_from_elsewhere_is_understood(name, known, meant):
+    assert suggest(name, known) == f"did you mean {meant!r}?"
+
+
+def test_every_synonym_suggests_something_that_exists():
+    options = {key for registry in REGISTRIES.values() for name in registry for key in registry.describe(name).options}
+    names = {name for registry in REGISTRIES.values() for name in registry} | options | {k[6:] for k in KEYS}
+    assert {ours for several in SYNONYMS.values() for ours in several} <= names
+
+
+def test_one_entry_is_explained_with_options_source_and_traits():
+    text = explain("encodings", "learned")
+    assert "Dosovitskiy" in text and "std" in text and "float = 0.02" in text
+    assert "it has parameters" in text and "Args:" not in text

@@ -1,43 +1,130 @@
 """vitpos: a laboratory for position in Vision Transformers.
 
-The public API on one screen; each name is imported when it is first used.
+The public API on one screen. Each name is imported when it is first used, so that ``import vitpos`` imports no torch.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from vitpos.data import DATASETS as DATASETS, register_dataset as register_dataset
+    from vitpos.data.base import Dataset as Dataset, Split as Split, View as View
+    from vitpos.encodings import ENCODINGS as ENCODINGS, register_encoding as register_encoding
+    from vitpos.encodings.alibi import ALiBi as ALiBi
+    from vitpos.encodings.base import TRAITS as TRAITS, Geometry as Geometry, PositionEncoding as PositionEncoding
+    from vitpos.encodings.coordinate_mlp import CoordinateMLP as CoordinateMLP
+    from vitpos.encodings.cope import CoPE as CoPE
+    from vitpos.encodings.cpb import CPB as CPB
+    from vitpos.encodings.cpe import CPE as CPE
+    from vitpos.encodings.decomposed import DecomposedBias as DecomposedBias
+    from vitpos.encodings.factorized import Factorized as Factorized
+    from vitpos.encodings.fourier import Fourier as Fourier
+    from vitpos.encodings.irpe import IRPE as IRPE
+    from vitpos.encodings.learned import Learned as Learned
+    from vitpos.encodings.liere import LieRE as LieRE
+    from vitpos.encodings.lookhere import LookHere as LookHere
+    from vitpos.encodings.mjp import MJP as MJP
+    from vitpos.encodings.none import NoPosition as NoPosition
+    from vitpos.encodings.relative import RelativeBias as RelativeBias
+    from vitpos.encodings.rope import RoPE as RoPE
+    from vitpos.encodings.rope_dino import RoPEDINO as RoPEDINO
+    from vitpos.encodings.rope_mixed import RoPEMixed as RoPEMixed
+    from vitpos.encodings.sape2 import SaPE2 as SaPE2
+    from vitpos.encodings.sinusoidal import Sinusoidal as Sinusoidal
+    from vitpos.encodings.sinusoidal1d import Sinusoidal1d as Sinusoidal1d
+    from vitpos.errors import UserError as UserError, WorkError as WorkError
+    from vitpos.evaluations import EVALUATIONS as EVALUATIONS, register_evaluation as register_evaluation
+    from vitpos.evaluations.context import EvalContext as EvalContext
+    from vitpos.evaluations.result import Result as Result
+    from vitpos.lab.events import Observer as Observer
+    from vitpos.lab.experiment import Experiment as Experiment
+    from vitpos.lab.results import Results as Results
+    from vitpos.lab.runner import evaluate as evaluate, run as run
+    from vitpos.lab.store import CellFolder as CellFolder, ExperimentFolder as ExperimentFolder
+    from vitpos.models import MODELS as MODELS, register_model as register_model
+    from vitpos.models.base import (
+        Classifier as Classifier,
+        PatchClassifier as PatchClassifier,
+        build_encoding as build_encoding,
+    )
+    from vitpos.models.cnn import CNN as CNN
+    from vitpos.models.minimal import MinimalAttention as MinimalAttention
+    from vitpos.models.resnet import ResNet as ResNet
+    from vitpos.models.swin import Swin as Swin
+    from vitpos.models.vit import ViT as ViT
+    from vitpos.positions import Positions as Positions
+    from vitpos.registry import Registry as Registry
+    from vitpos.testing import EncodingError as EncodingError, check_encoding as check_encoding
+    from vitpos.training import (
+        AUGMENTS as AUGMENTS,
+        DEFENCES as DEFENCES,
+        register_augmentation as register_augmentation,
+        register_defense as register_defense,
+    )
+    from vitpos.training.fit import fit as fit
+    from vitpos.training.recipe import Recipe as Recipe
+
 _HOMES = {
-    "Positions": "vitpos.positions",
-    "Geometry": "vitpos.encodings.base",
-    "PositionEncoding": "vitpos.encodings.base",
-    "ENCODINGS": "vitpos.encodings",
-    "Classifier": "vitpos.models.base",
-    "MODELS": "vitpos.models",
-    "Dataset": "vitpos.data.base",
-    "DATASETS": "vitpos.data",
-    "EVALUATIONS": "vitpos.evaluations",
-    "EvalContext": "vitpos.evaluations.context",
-    "Result": "vitpos.evaluations.result",
-    "Recipe": "vitpos.training.recipe",
-    "fit": "vitpos.training.fit",
-    "Experiment": "vitpos.lab.experiment",
-    "CellFolder": "vitpos.lab.store",
-    "Results": "vitpos.lab.results",
-    "Observer": "vitpos.lab.events",
-    "run": "vitpos.lab.runner",
-    "evaluate": "vitpos.lab.runner",
+    "vitpos.data": ("DATASETS", "register_dataset"),
+    "vitpos.data.base": ("Dataset", "Split", "View"),
+    "vitpos.encodings": ("ENCODINGS", "register_encoding"),
+    "vitpos.encodings.alibi": ("ALiBi",),
+    "vitpos.encodings.base": ("TRAITS", "Geometry", "PositionEncoding"),
+    "vitpos.encodings.coordinate_mlp": ("CoordinateMLP",),
+    "vitpos.encodings.cope": ("CoPE",),
+    "vitpos.encodings.cpb": ("CPB",),
+    "vitpos.encodings.cpe": ("CPE",),
+    "vitpos.encodings.decomposed": ("DecomposedBias",),
+    "vitpos.encodings.factorized": ("Factorized",),
+    "vitpos.encodings.fourier": ("Fourier",),
+    "vitpos.encodings.irpe": ("IRPE",),
+    "vitpos.encodings.learned": ("Learned",),
+    "vitpos.encodings.liere": ("LieRE",),
+    "vitpos.encodings.lookhere": ("LookHere",),
+    "vitpos.encodings.mjp": ("MJP",),
+    "vitpos.encodings.none": ("NoPosition",),
+    "vitpos.encodings.relative": ("RelativeBias",),
+    "vitpos.encodings.rope": ("RoPE",),
+    "vitpos.encodings.rope_dino": ("RoPEDINO",),
+    "vitpos.encodings.rope_mixed": ("RoPEMixed",),
+    "vitpos.encodings.sape2": ("SaPE2",),
+    "vitpos.encodings.sinusoidal": ("Sinusoidal",),
+    "vitpos.encodings.sinusoidal1d": ("Sinusoidal1d",),
+    "vitpos.errors": ("UserError", "WorkError"),
+    "vitpos.evaluations": ("EVALUATIONS", "register_evaluation"),
+    "vitpos.evaluations.context": ("EvalContext",),
+    "vitpos.evaluations.result": ("Result",),
+    "vitpos.lab.events": ("Observer",),
+    "vitpos.lab.experiment": ("Experiment",),
+    "vitpos.lab.results": ("Results",),
+    "vitpos.lab.runner": ("evaluate", "run"),
+    "vitpos.lab.store": ("CellFolder", "ExperimentFolder"),
+    "vitpos.models": ("MODELS", "register_model"),
+    "vitpos.models.base": ("Classifier", "PatchClassifier", "build_encoding"),
+    "vitpos.models.cnn": ("CNN",),
+    "vitpos.models.minimal": ("MinimalAttention",),
+    "vitpos.models.resnet": ("ResNet",),
+    "vitpos.models.swin": ("Swin",),
+    "vitpos.models.vit": ("ViT",),
+    "vitpos.positions": ("Positions",),
+    "vitpos.registry": ("Registry",),
+    "vitpos.testing": ("EncodingError", "check_encoding"),
+    "vitpos.training": ("AUGMENTS", "DEFENCES", "register_augmentation", "register_defense"),
+    "vitpos.training.fit": ("fit",),
+    "vitpos.training.recipe": ("Recipe",),
 }
-__all__ = [*_HOMES, "__version__"]
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME:
         raise AttributeError(f"module 'vitpos' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from vitpos.option_types import UnknownType, choices, read_type, type_text
 
 REQUIRED = inspect.Parameter.empty  # the default of an option that has none
+_ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -68,9 +69,14 @@ class Entry:
         return " ".join(self.definition.split("\n\n")[0].split())
 
     @property
+    def prose(self) -> str:
+        """The docstring without its ``Args:`` list."""
+        return _ARGUMENTS.sub("", inspect.cleandoc(self.definition)).strip()
+
+    @property
     def arguments(self) -> dict[str, str]:
         """One line for each option in the ``Args:`` list of the docstring."""
-        found = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", inspect.cleandoc(self.definition), re.MULTILINE)
+        found = _ARGUMENTS.search(inspect.cleandoc(self.definition))
         lines = re.findall(
             r"^ {4}(\w+)(?: \(.*?\))?: +((?:.+\n?)(?: {5,}.+\n?)*)", found[1] if found else "", re.MULTILINE
         )
@@ -82,7 +88,10 @@ def describe_object(name: str, thing: Any, positional: int) -> Entry:
     options: dict[str, Option] = {}
     is_open = False
     for call in _calls(thing):
-        parameters = list(inspect.signature(call).parameters.values())[inspect.isclass(thing) :]
+        try:
+            parameters = list(inspect.signature(call).parameters.values())[inspect.isclass(thing) :]
+        except (ValueError, TypeError):  # something built in that has no signature
+            break
         hints, skip, is_open = _hints(call), positional, False
         for parameter in parameters:
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and skip:
@@ -143,6 +152,14 @@ def describe_source(name: str, target: str) -> Entry:
         facts = dict(_facts(part)) | facts
     methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef))
     return Entry(name, ast.get_docstring(node) or "", options, facts, methods)
+
+
+def source_constant(target: str) -> Any:
+    """The literal that ``"module:name"`` is assigned in source text."""
+    node = _find(*target.split(":"))[1]
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        raise UnknownType(target)
+    return ast.literal_eval(node.value)
 
 
 @cache

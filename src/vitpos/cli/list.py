@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from itertools import takewhile
 from typing import Any
 
 from vitpos.data import DATASETS, SCENES
-from vitpos.descriptions import REQUIRED, Entry, Option
+from vitpos.descriptions import REQUIRED, Entry, Option, source_constant
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import ATTACKS, EVALUATIONS
@@ -37,17 +36,16 @@ ATTACHES = {  # by the hook that an encoding defines
 }
 
 
-def entries(kind: str, geometry: str | None = None) -> list[dict[str, Any]]:
-    """One object per entry: name, summary, options with type and default; for encodings also what they are and do.
+def entries(kind: str, geometry: str | None = None, only: str | None = None) -> list[dict[str, Any]]:
+    """One object per entry, or for ``only`` one: name, summary, options with type and default, and more of encodings.
 
     With a ``geometry`` such as ``dim=384,heads=6,depth=12,grid=14x14``, encodings are built and their parameters counted.
     """
+    names = [only] if only is not None else shipped() if kind == "experiments" else list(REGISTRIES[kind])
     if kind == "experiments":
-        return [{"kind": kind, "name": name, "summary": _question(name), "options": {}} for name in shipped()]
+        return [{"kind": kind, "name": name, "summary": _question(name), "options": {}} for name in names]
     found = []
-    for name in REGISTRIES[kind]:
-        if kind == "evaluations" and name in ATTACKS:
-            continue  # listed as attacks
+    for name in names:
         try:
             entry = REGISTRIES[kind].describe(name)
         except UserError as error:  # a broken plug-in hides none of the others
@@ -133,7 +131,7 @@ def show(kind: str, geometry: str | None = None) -> None:
 
 
 def explain(kind: str, name: str) -> str:
-    """All that an entry says of itself: its docstring, or the header of an experiment."""
+    """The docstring of an entry with its options, source and traits, or the header of an experiment."""
     if kind not in KINDS:
         raise UserError(f"say of which kind {name!r} is, as in 'vitpos list evaluations {name}'")
     if kind == "experiments":
@@ -141,7 +139,28 @@ def explain(kind: str, name: str) -> str:
             raise UserError(f"no experiment {name!r}; {suggest(name, shipped())}")
         lines = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8").splitlines()
         return "\n".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
-    return inspect.cleandoc(REGISTRIES[kind].describe(name).definition)
+    entry = REGISTRIES[kind].describe(name)
+    lines = [entry.prose]
+    if entry.options:
+        lines += ["", "options:", *_aligned({key: _line(key, entry) for key in entry.options})]
+    if entry.facts.get("source"):
+        lines += ["", f"source: {entry.facts['source']}"]
+    if entry.traits:
+        meaning = source_constant("vitpos.encodings.base:TRAITS")
+        lines += ["", "traits:", *_aligned({trait: meaning.get(trait, "no such trait") for trait in entry.traits})]
+    return "\n".join(lines)
+
+
+def _line(key: str, entry: Entry) -> str:
+    """Type and default of an option, and its line of the docstring."""
+    option = _option(entry.options[key])
+    default = option["default"] if option["default"] == "required" else f"= {entry.options[key].default!r}"
+    return f"{option['type']} {default}" + (f"  {entry.arguments[key]}" if key in entry.arguments else "")
+
+
+def _aligned(lines: dict[str, str]) -> list[str]:
+    width = max(map(len, lines))
+    return [f"  {name:{width}}  {text}" for name, text in lines.items()]
 
 
 def _values(option: dict[str, Any]) -> str:

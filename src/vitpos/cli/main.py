@@ -20,6 +20,16 @@ PLUGINS = Annotated[
     Option("--plugin", metavar="FILE_OR_MODULE", help="Python code that registers encodings and so on; repeatable"),
 ]
 STOPPED = 130  # what a shell calls a command that Ctrl-C ended
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from vitpos import __version__
+
+        print(f"vitpos {__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     help="A laboratory for position in Vision Transformers.",
     no_args_is_help=True,
@@ -27,6 +37,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, Option("--version", is_eager=True, callback=_version, help="print the version")] = False,
+) -> None:
+    """A laboratory for position in Vision Transformers."""
 
 
 @app.command("list")
@@ -52,7 +69,7 @@ def list_(
     kinds = KINDS if kind == "all" else (kind,)
     text = explain(kind, name) if name is not None else ""
     if as_json:
-        found = [entry for k in kinds for entry in entries(k, geometry) if name in (None, entry["name"])]
+        found = [entry for k in kinds for entry in entries(k, geometry, name)]
         print(json.dumps(found, indent=1, ensure_ascii=False))
     elif text:
         print(text)
