@@ -9,7 +9,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding, pad_prefix
 from vitpos.models import MODELS
 from vitpos.models.attention import attention_inputs, double_backward_attention, embed
 from vitpos.models.vit import ViT
-from vitpos.patches import split
+from vitpos.patches import patchify
 from vitpos.positions import Positions
 from vitpos.testing import check_encoding
 
@@ -281,7 +281,7 @@ def test_hooks_that_move_hide_and_penalise_reach_the_model_alone_and_in_a_sum():
     model, images = model_of("learned"), pictures()
     learned = model.encoding
     order = torch.arange(N).flip(0)
-    x = model.project(split(images, model.patch))
+    x = model.project(patchify(images, model.patch))
     pos = Positions.of(GRID).permute(order).hide(torch.arange(N)[None] < 3)
     expected = forward(model, x[:, order], pos)
     model.encoding = Mover() + learned

@@ -5,10 +5,10 @@ import csv
 import numpy as np
 import pytest
 from PIL import Image
+from vitpos.experiment import Experiment
 
-from vitpos.lab import runner
-from vitpos.lab.experiment import Experiment
-from vitpos.puzzle import Puzzle
+from vitpos import lab
+from vitpos.masks import BlockMaskSampler
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +26,23 @@ def pictures(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_whole_recipe_runs(pictures, tmp_path, monkeypatch):
-    settings = [f"data=folder(path={str(pictures)!r})", "train.epochs=1", "train.batch=4", "train.pieces=2"]
+    settings = [
+        f"data=image_folder(path={str(pictures)!r})",
+        "train.epochs=1",
+        "train.batch_size=4",
+        "train.grad_accum=2",
+    ]
     experiment = Experiment.read("mjp-imagenet", settings)
     assert len(experiment.cells) == 6
     played = []
-    draw = Puzzle.mask
-    monkeypatch.setattr(Puzzle, "mask", lambda self, *about: played.append(draw(self, *about)) or played[-1])
-    results = runner.run(experiment, tmp_path, workers=1)
+    draw = BlockMaskSampler.mask
+    monkeypatch.setattr(BlockMaskSampler, "mask", lambda self, *about: played.append(draw(self, *about)) or played[-1])
+    folder = lab.run(experiment, tmp_path, workers=1)
     asked = 3 * 4 + 1  # three models with the puzzle, two batches of two pieces each; and jigsaw's rehearsal
     assert len(played) == asked and any(mask is not None and mask.any() for mask in played)
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(results.trained) == 6 and all(folder.log[0]["loss"] < 5 for _, folder in results.trained)
+    assert len(folder.runs) == 6 and all(run.log[0]["loss"] < 5 for _, run in folder.runs)
     told = {row["encoding"] for row in rows if "told" in row["evaluation"]}
     assert told == {experiment.cells[1].encoding}, "who has no unknown vector cannot be told"
     assert all(0 <= float(row["value"]) <= 1 for row in rows if row["metric"] == "consistency")

@@ -21,7 +21,7 @@ from vitpos.plugins import PluginWarning
 
 pytestmark = pytest.mark.usefixtures("forgetting")
 TINY = {
-    "data": "mnist + part(limit=64)",
+    "data": "mnist + subset(limit=64)",
     "model": "minimal(patch=14, dim=8)",
     "evaluate": "accuracy",
     "train": {"epochs": 1, "batch": 64},

@@ -114,7 +114,7 @@ def test_listing_and_checking_need_no_torch():
         ("base", ENCODINGS.describe("sinusoidal").options, "temperature"),
         ("learning_rate", KEYS, "train.lr"),
         ("train.learning_rate", KEYS, "train.lr"),
-        ("train.weight_decay", KEYS, "train.decay"),
+        ("train.weight_decay", KEYS, "train.weight_decay"),
         ("train.epoch", KEYS, "train.epochs"),
         ("patch_size", MODELS.describe("vit").options, "patch"),
         ("num_heads", MODELS.describe("vit").options, "heads"),

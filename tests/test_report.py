@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vitpos.analysis import figures as draw
 from vitpos.cli.tables import output, show_table
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
 from vitpos.lab import runner
@@ -206,13 +206,13 @@ def test_a_curve_is_drawn_against_what_its_numbers_are(tmp_path, title, label, s
 
 
 def test_ways_of_asking_are_told_apart_by_what_differs(tmp_path):
-    moved = {"translations(edge='wrap')": Result(curves={"accuracy": dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.4)})}
+    moved = {"translations(border='wrap')": Result(curves={"accuracy": dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.4)})}
     cut = {spec.replace(")", ", grid=(2, 2))"): numbers for spec, numbers in SWEPT.items()}
     found = drawn(stored(tmp_path / "out", lambda cell: SERIES | moved | SWEPT | cut))
     one, other = found["Accuracy by pixels moved (translations)"]
     assert (one.get_title(), other.get_title()) == (
-        "edge='black'",
-        "edge='wrap'",
+        "border='zeros'",
+        "border='wrap'",
     ) and one.get_ylim() == other.get_ylim()
     assert [axes.get_title() for axes in found["Accuracy by ratio (shuffle)"]] == ["as usual", "grid=(2, 2)"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import vitpos
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError, WorkError
 from vitpos.lab import cell_models, runner, store
 from vitpos.lab.cell_models import load_models

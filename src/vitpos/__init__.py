@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from vitpos.data import DATASETS as DATASETS, register_dataset as register_dataset
-    from vitpos.data.base import Dataset as Dataset, Split as Split, View as View
+    from vitpos.data.dataset import Dataset as Dataset, Split as Split, View as View
     from vitpos.encodings import ENCODINGS as ENCODINGS, register_encoding as register_encoding
     from vitpos.encodings.alibi import ALiBi as ALiBi
     from vitpos.encodings.base import TRAITS as TRAITS, Geometry as Geometry, PositionEncoding as PositionEncoding
@@ -61,16 +61,16 @@ if TYPE_CHECKING:
     from vitpos.testing import EncodingError as EncodingError, check_encoding as check_encoding
     from vitpos.training import (
         AUGMENTS as AUGMENTS,
-        DEFENCES as DEFENCES,
+        DEFENSES as DEFENSES,
         register_augmentation as register_augmentation,
         register_defense as register_defense,
     )
-    from vitpos.training.fit import fit as fit
+    from vitpos.training.loop import fit as fit
     from vitpos.training.recipe import Recipe as Recipe
 
 _HOMES = {
     "vitpos.data": ("DATASETS", "register_dataset"),
-    "vitpos.data.base": ("Dataset", "Split", "View"),
+    "vitpos.data.dataset": ("Dataset", "Split", "View"),
     "vitpos.encodings": ("ENCODINGS", "register_encoding"),
     "vitpos.encodings.alibi": ("ALiBi",),
     "vitpos.encodings.base": ("TRAITS", "Geometry", "PositionEncoding"),
@@ -113,8 +113,8 @@ _HOMES = {
     "vitpos.positions": ("Positions",),
     "vitpos.registry": ("Registry",),
     "vitpos.testing": ("EncodingError", "check_encoding"),
-    "vitpos.training": ("AUGMENTS", "DEFENCES", "register_augmentation", "register_defense"),
-    "vitpos.training.fit": ("fit",),
+    "vitpos.training": ("AUGMENTS", "DEFENSES", "register_augmentation", "register_defense"),
+    "vitpos.training.loop": ("fit",),
     "vitpos.training.recipe": ("Recipe",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -18,7 +18,7 @@ from vitpos.analysis.look_at_work import look_at_work
 from vitpos.analysis.offsets import offset_biases, rotary_frequencies
 from vitpos.analysis.similarity import position_vectors
 from vitpos.attacks.pictures import own
-from vitpos.data.base import Dataset, load
+from vitpos.data.dataset import Dataset, load
 from vitpos.encodings.rope_dino import frequencies_on_grid
 from vitpos.errors import UserError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint

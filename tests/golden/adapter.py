@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from tests.golden import names, values
 from tests.golden.cases import CHANNELS, CLASSES, GRID, OTHER, PATCH, Case
 from vitpos.data import DATASETS
-from vitpos.data.base import Dataset, Split, load
+from vitpos.data.dataset import Dataset, Split, load
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
@@ -39,7 +39,7 @@ from vitpos.lab.store import CellFolder
 from vitpos.models import MODELS
 from vitpos.positions import Positions
 from vitpos.report.inside import plain
-from vitpos.training.fit import fit
+from vitpos.training.loop import fit
 from vitpos.training.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]

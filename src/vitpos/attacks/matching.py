@@ -19,9 +19,9 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import generator_of
+from vitpos.patches import make_generator
 from vitpos.positions import Positions
-from vitpos.training.defences import Gradients
+from vitpos.training.defenses import Gradients
 
 FRAMES = 8  # of the film of a descent, before the last
 FALLS = (3 / 8, 5 / 8, 7 / 8)  # shares of the way at which the step becomes a tenth, as in Inverting Gradients
@@ -36,7 +36,7 @@ def matching(
     told: bool = True,
     attacker: Literal["naive", "unknown", "mask", "residual"] = "naive",
     precision: Literal["float64", "float32"] = "float32",
-    defence: str | None = None,
+    defense: str | None = None,
     seed: int = 0,
     steps: int = 1000,
     rate: float = 0.1,
@@ -76,10 +76,10 @@ def matching(
             f"attack 'matching' got rate={rate}, alpha={alpha}, tv={tv}, seam={seam}; take a rate above 0, the rest from 0"
         )
     data = ctx.data
-    client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
+    client = Client(ctx, images, setting, ratio, told, precision, defense, seed)
     own = exact(ctx.model, precision)
     like = next(own.parameters())
-    ends = data.inputs(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1))
+    ends = data.normalize(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1))
     low, high = ends.to(like)
 
     def attack(double: Classifier, case: Case, progress: Progress) -> Found:
@@ -87,7 +87,7 @@ def matching(
         goal = {name: g.to(like) for name, g in case.gradients.items()}
         answer = case.label if label == "known" else inferred(goal)
         descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam, case.floor)
-        generator = generator_of(seed)
+        generator = make_generator(seed)
         answers = _closed(double, case, attacker) if start == "projection" else []
         firsts = answers or [torch.randn(case.inputs.shape, generator=generator) for _ in range(restarts)]
         tries = [

@@ -11,8 +11,8 @@ import torch
 from PIL import ImageOps
 from torch import Tensor
 
-from vitpos.data.base import Dataset, Split
-from vitpos.data.pictures import read_image
+from vitpos.data.dataset import Dataset, Split
+from vitpos.data.image_files import read_image
 from vitpos.errors import UserError, WorkError
 from vitpos.models.base import Classifier
 
@@ -40,7 +40,7 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
         pictures.append(torch.from_numpy(pixels).permute(2, 0, 1))
     images = torch.stack(pictures)
     with torch.inference_mode():
-        labels = model(data.inputs(images.to(model.device))).argmax(1).cpu()
+        labels = model(data.normalize(images.to(model.device))).argmax(1).cpu()
     return replace(data, test=Split(images, labels.clone()))
 
 

@@ -17,9 +17,9 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import join
+from vitpos.patches import unpatchify
 from vitpos.positions import Positions
-from vitpos.training.defences import Gradients
+from vitpos.training.defenses import Gradients
 
 Attacker = Literal["naive", "unknown", "mask", "residual"]
 
@@ -33,7 +33,7 @@ def projection(
     told: bool = True,
     attacker: Literal["naive", "unknown", "mask", "residual"] = "naive",
     precision: Literal["float64", "float32"] = "float64",
-    defence: str | None = None,
+    defense: str | None = None,
     seed: int = 0,
 ) -> Result:
     """Pixels from the gradients of the patch projection and of what is added to tokens, by linear equations alone.
@@ -50,7 +50,7 @@ def projection(
     attacker ``residual``, share of the directions of a patch's pixels in which the answer is exact all the same.
     ``setting`` is that of MJP's Table 5: a, the picture as it is; b, patches under a mask of ``ratio`` are shuffled, and
     the shuffled picture is to be found; c, the same, and the picture as it was is to be found. ``told``: the model is told
-    which places are unknown, if it has a vector for that. ``defence``: what is done to the gradient before it is shared; if
+    which places are unknown, if it has a vector for that. ``defense``: what is done to the gradient before it is shared; if
     none is named, what was done in training. ``attacker``: ``naive`` takes all places for known; ``unknown`` sees which are
     not, from places without any gradient, if equations are enough to tell these, and uses the gradient of the unknown
     vector as one more equation; ``mask`` is told the mask; ``residual`` sees what ``unknown`` sees, and besides, from what
@@ -58,7 +58,7 @@ def projection(
     its answer is exact, as far as noise goes, inside smooth, in setting c across the borders of hidden patches too. All
     know of the noise that a client adds, and that what it leaves out (``prune``) is below the least that it shares.
     """
-    client = Client(ctx, images, setting, ratio, told, precision, defence, seed)
+    client = Client(ctx, images, setting, ratio, told, precision, defense, seed)
     return recover(client, lambda model, case, progress: invert(model, case, attacker))
 
 
@@ -81,7 +81,7 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         # where patches were before they were hidden and moved, all of them fit their neighbours
         pixels = smooth_inside(pixels, basis, pos.shown() if case.setting == "c" else pos, model.patch)
         about["outside"] = 1 - len(basis) / product.shape[1]
-    return Found(join(pixels[None], pos.grid, model.patch), about)
+    return Found(unpatchify(pixels[None], pos.grid, model.patch), about)
 
 
 def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:

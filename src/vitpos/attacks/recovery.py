@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitpos.attacks.metrics import measure, psnr
 from vitpos.attacks.victim import Case, Client, exact
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.evaluations.result import Result
 from vitpos.models.base import Classifier
 

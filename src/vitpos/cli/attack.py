@@ -9,7 +9,7 @@ from pathlib import Path
 from vitpos.attacks.pictures import own
 from vitpos.cli.progress import AttackBar, progress_bar
 from vitpos.cli.tables import show_attacks
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.evaluations.context import EvalContext
 from vitpos.files import require_folder

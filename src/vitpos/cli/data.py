@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vitpos.data import DATASETS, STORED
+from vitpos.data import DATASETS, DOWNLOADS
 from vitpos.errors import WorkError
 from vitpos.lab.console import Console
 from vitpos.lab.downloads import download
@@ -18,15 +18,15 @@ def get(names: Sequence[str]) -> None:
     for name in names:
         with Console() as console:
             download([name], console)
-        print(f"{name}: in {STORED.load(name).folder}")
+        print(f"{name}: in {DOWNLOADS.load(name).folder}")
 
 
 def verify(names: Sequence[str]) -> None:
     """Prints for each data set whether its files have the published hashes; fails if one has not."""
     bad = []
     for name in names:
-        problems = STORED.load(name).problems()
-        if problems and not STORED.load(name).present and len(names) > 1:
+        problems = DOWNLOADS.load(name).problems()
+        if problems and not DOWNLOADS.load(name).present and len(names) > 1:
             print(f"{name}: not here")
         elif problems:
             bad.append(name)
@@ -41,7 +41,7 @@ def show(names: Sequence[str], as_json: bool) -> None:
     """Prints what there is: whether it is here, where, and where it comes from."""
     found: list[dict[str, Any]] = []
     for name in names:
-        files = STORED.load(name)
+        files = DOWNLOADS.load(name)
         here = files.present
         size = sum((Path(files.folder) / file).stat().st_size for file in files.md5) if here else 0
         found.append(

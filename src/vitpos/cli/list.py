@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Any
 
-from vitpos.data import DATASETS, SCENES
+from vitpos.data import DATASETS, SEGMENTATION
 from vitpos.descriptions import REQUIRED, Entry, Option, source_constant
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
@@ -13,7 +13,7 @@ from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
-from vitpos.training import AUGMENTS, DEFENCES
+from vitpos.training import AUGMENTS, DEFENSES
 
 REGISTRIES: dict[str, Registry] = {
     "encodings": ENCODINGS,
@@ -22,8 +22,8 @@ REGISTRIES: dict[str, Registry] = {
     "augments": AUGMENTS,
     "evaluations": EVALUATIONS,
     "attacks": ATTACKS,
-    "defences": DEFENCES,
-    "scenes": SCENES,
+    "defenses": DEFENSES,
+    "scenes": SEGMENTATION,
 }
 KINDS = (*REGISTRIES, "experiments")
 ATTACHES = {  # by the hook that an encoding defines

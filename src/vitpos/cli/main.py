@@ -50,7 +50,7 @@ def options(
 def list_(
     kind: Annotated[
         str,
-        Argument(help="encodings, models, data, augments, evaluations, attacks, defences, scenes, experiments; or all"),
+        Argument(help="encodings, models, data, augments, evaluations, attacks, defenses, scenes, experiments; or all"),
     ] = "all",
     name: Annotated[str | None, Argument(help="one of them, with its whole definition")] = None,
     as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
@@ -249,20 +249,20 @@ def data(
     as_json: Annotated[bool, Option("--json", help="for list: a list of objects")] = False,
 ) -> None:
     """Data sets that are kept in files: list them, fetch them, verify them."""
-    from vitpos.data import STORED
+    from vitpos.data import DOWNLOADS
     from vitpos.registry import suggest
 
     actions = ("list", "get", "verify")
     if action not in actions:
         raise UserError(f"there is no 'data {action}'; {suggest(action, actions)}")
     for name in names or ():
-        if name not in STORED:
-            raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
+        if name not in DOWNLOADS:
+            raise UserError(f"no data set {name!r} is kept in files; {suggest(name, DOWNLOADS)}")
     if action == "get" and not names:
-        raise UserError(f"say what to get, as in 'vitpos data get {list(STORED)[-1]}'")
+        raise UserError(f"say what to get, as in 'vitpos data get {list(DOWNLOADS)[-1]}'")
     from vitpos.cli import data as command
 
-    wanted = names or list(STORED)
+    wanted = names or list(DOWNLOADS)
     if action == "list":
         command.show(wanted, as_json)
     elif action == "get":

@@ -15,8 +15,8 @@ from vitpos.encodings._pca import project_on_principal_directions
 from vitpos.encodings.base import Geometry, PositionEncoding, total
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
+from vitpos.masks import BlockMaskSampler
 from vitpos.positions import Positions
-from vitpos.puzzle import Puzzle
 
 
 class MJP(PositionEncoding):
@@ -81,7 +81,9 @@ class MJP(PositionEncoding):
                 f"{localization_weight}, init_std={init_std}, localization_fade={localization_fade}; choose 1 layer or "
                 "more, a weight and a std of 0 or more and a fade from 0 to 1"
             )
-        self.sampler = Puzzle("encoding 'mjp'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement)
+        self.sampler = BlockMaskSampler(
+            "encoding 'mjp'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement
+        )
         self.sampler.check(geometry.grid)
         self.shuffle, self.localization, self.weight_decay = shuffle, localization, weight_decay
         self.localization_weight, self.localization_fade = localization_weight, localization_fade
@@ -100,14 +102,14 @@ class MJP(PositionEncoding):
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """In training, shuffles the tokens under a mask and hides their positions."""
-        mask = self.sampler.mask(pos.grid, len(x), self.progress, x.device) if self.training else None
+        mask = self.sampler.sample_mask(pos.grid, len(x), self.progress, x.device) if self.training else None
         if mask is None:
             return x, pos
         if not pos.raster:
             batch = max(len(mask), len(pos.cells))
             mask = mask.expand(batch, -1).gather(1, pos.cells.expand(batch, -1))
         if self.shuffle:
-            order = self.sampler.order(mask)
+            order = self.sampler.sample_order(mask)
             x = x[:, order[0]] if len(order) == 1 else x.gather(1, order[..., None].expand_as(x))
         return x, pos if self.unknown is None else pos.hide(mask)
 
@@ -140,7 +142,7 @@ class MJP(PositionEncoding):
 
     def _weight(self) -> float:
         """Returns the weight of the penalty at the present progress of training."""
-        weight, fade, warmup = self.localization_weight, self.localization_fade, self.sampler.warmup
+        weight, fade, warmup = self.localization_weight, self.localization_fade, self.sampler.mask_warmup
         if not fade:
             return weight
         if self.progress < warmup:

@@ -8,11 +8,11 @@ from functools import cached_property
 
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import Key, Transform, features_and_logits, predict_classes
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import grid_of
+from vitpos.patches import patch_grid
 from vitpos.training.recipe import Recipe
 
 Grid = tuple[int, int]  # rows, columns
@@ -28,7 +28,7 @@ class EvalContext:
     Args:
         model: the model to evaluate, which predictions put into evaluation mode.
         data: the data set; its test split is evaluated.
-        recipe: how the model was trained. A client of an attack shares gradients under the recipe's defence.
+        recipe: how the model was trained. A client of an attack shares gradients under the recipe's defense.
         progress: called with the fraction of the evaluation that is done, 0 to 1.
     """
 
@@ -58,7 +58,7 @@ class EvalContext:
         It is made once for each limit and seed, so that evaluations of the same sample share its predictions.
         """
         if (limit, seed) not in self._samples:
-            data = self.data.some(limit, seed=seed)
+            data = self.data.sample_test(limit, seed=seed)
             self._samples[limit, seed] = self if data is self.data else replace(self, data=data)
         return self._samples[limit, seed]
 
@@ -77,7 +77,7 @@ def require_patches(model: Classifier, evaluation: str) -> PatchClassifier:
 def grid_for(ctx: EvalContext, grid: Grid | None, evaluation: str) -> tuple[Grid, Grid | None]:
     """The grid to cut the test images by (by default the model's patches), and the grid of the model's patches, if any."""
     height, width = ctx.data.test.images.shape[2:]
-    own = grid_of((height, width), ctx.model.patch) if isinstance(ctx.model, PatchClassifier) else None
+    own = patch_grid((height, width), ctx.model.patch) if isinstance(ctx.model, PatchClassifier) else None
     chosen = grid or own
     if chosen is None:
         raise UserError(f"evaluation {evaluation!r} needs grid=(rows, columns) for a model without patches")

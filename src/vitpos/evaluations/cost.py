@@ -43,7 +43,7 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     places = {parameter for encoding in encodings for parameter in encoding.parameters()}
     device = model.device
-    images = data.inputs(data.train.images[:batch].to(device))
+    images = data.normalize(data.train.images[:batch].to(device))
     labels = data.train.labels[:batch].to(device)
     rivals = [model]
     if isinstance(model, PatchClassifier):

@@ -15,7 +15,7 @@ def pairs(ctx: EvalContext, *, classes: tuple[int, int] = (6, 9)) -> Result:
 
     all_classes: share, 0 to 1, of these images whose largest logit, among all classes, is their label's.
     two_logits: share whose logit for their label is above that for the other of the two (chance: one half).
-    The third reading, a model trained on the two classes alone, is ``accuracy`` on ``data + only(classes=…)``.
+    The third reading, a model trained on the two classes alone, is ``accuracy`` on ``data + classes(keep=…)``.
     """
     data = ctx.data
     first, second = classes

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.models.base import Classifier
 from vitpos.positions import Positions
 
@@ -48,7 +48,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """Features (B, D) and logits (B, classes) of one batch, on the CPU."""
     changed, positions = transform(images, start) if transform else (images, None)
-    features = model.features(data.inputs(changed), positions.to(images.device) if positions else None)
+    features = model.features(data.normalize(changed), positions.to(images.device) if positions else None)
     return features.cpu(), model.head(features).cpu()
 
 

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Dataset
-from vitpos.data.shapes import stretched
+from vitpos.data.dataset import Dataset
+from vitpos.data.image_ops import resize
 from vitpos.encodings._table import parse_mode
 from vitpos.encodings.protocols import ntk_scaled
 from vitpos.errors import UserError
@@ -22,9 +22,9 @@ from vitpos.evaluations.context import EvalContext, require_patches
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
 from vitpos.models.base import PatchClassifier
-from vitpos.patches import generator_of, grid_of
+from vitpos.patches import make_generator, patch_grid
 from vitpos.positions import Positions
-from vitpos.training.fit import optimizer_steps
+from vitpos.training.loop import optimizer_steps
 from vitpos.training.loss import loss
 
 Size = tuple[int, int]
@@ -63,7 +63,7 @@ def resolution(
     data = ctx.data
     model = require_patches(ctx.model, "resolution")
     try:
-        grid = grid_of(size, model.patch)
+        grid = patch_grid(size, model.patch)
     except UserError:
         high, wide = model.patch
         raise UserError(
@@ -134,14 +134,14 @@ def _prepared(
     model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coordinates: Coordinates | None
 ) -> tuple[PatchClassifier, Show, Positions]:
     """The model, what brings pictures to another grid, and the places that the model is told there."""
-    own, size = grid_of(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
+    own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coordinates = coordinates or ("fit" if protocol == "resize" else "beyond")
     positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
         model.encoding = ntk_scaled(model.encoding, max(new / old for new, old in zip(grid, model.span, strict=True)))
     if protocol == "resize":
-        return model, partial(stretched, size=size), positions
+        return model, partial(resize, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # patches before; below 0: cut off
     if coordinates != "fit" and (top or left):
         positions = positions.moved((-top, -left))
@@ -169,10 +169,10 @@ def _tuned(
     others = [parameter for parameter in model.parameters() if parameter not in places]
     groups: list[dict[str, Any]] = [{"params": others}, {"params": list(places), "lr": rate / 10}]
     optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
-    index = torch.randint(len(data.train), (steps, 64), generator=generator_of(0))
+    index = torch.randint(len(data.train), (steps, 64), generator=make_generator(0))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for images, labels in optimizer_steps(optimizer, data.train.batches(list(index))):
-            inputs = data.inputs(show(images.to(device)))
+            inputs = data.normalize(show(images.to(device)))
             loss(model, inputs, labels.to(device), positions.to(device))[0].backward()
     return model.eval()

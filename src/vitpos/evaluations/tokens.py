@@ -8,7 +8,7 @@ from torch import Tensor
 from vitpos.evaluations.context import EvalContext, require_patches
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import embed
-from vitpos.patches import split
+from vitpos.patches import patchify
 
 
 def tokens(ctx: EvalContext) -> Result:
@@ -25,8 +25,8 @@ def tokens(ctx: EvalContext) -> Result:
     with torch.inference_mode():
         for start in range(0, len(data.test), 500):
             images = data.test.images[start : start + 500].to(model.device)
-            pixels = split(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
-            x = model.patch_tokens(data.inputs(images))
+            pixels = patchify(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
+            x = model.patch_tokens(data.normalize(images))
             placed = embed(model.encoding, x, model.positions(images), 0)
             blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
             sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)]).cpu()

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitpos.data.base import Dataset, load
+from vitpos.data.dataset import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
@@ -16,9 +16,9 @@ from vitpos.lab.events import DryRun, Observer
 from vitpos.lab.executor import single_threaded
 from vitpos.plugins import blaming
 from vitpos.registry import suggest
-from vitpos.training.augment import augmenting
-from vitpos.training.defences import defending
-from vitpos.training.fit import refuse, refuse_data
+from vitpos.training.augment.base import build_augment
+from vitpos.training.defenses import build_defense
+from vitpos.training.loop import refuse, refuse_data
 
 
 def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Observer | None = None) -> None:
@@ -38,7 +38,7 @@ def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Obser
 def _configuration(cell: Cell) -> tuple[object, ...]:
     """What a dry run of a cell depends on: not its seed, nor how long it trains."""
     train = cell.train
-    return cell.data, cell.model, cell.encoding, cell.evaluate, train.batch, train.augment, train.defence
+    return cell.data, cell.model, cell.encoding, cell.evaluate, train.batch_size, train.augment, train.defense
 
 
 def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
@@ -46,12 +46,12 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
     try:
         data = load(cell.data)
         model = build_model(cell, data)
-        few = replace(data, train=data.train.first(2), test=data.test.first(2))
+        few = replace(data, train=data.train.head(2), test=data.test.head(2))
         refuse_data(model, data, cell.train)
         refuse(model, cell.train)
-        defending(cell.train.defence)
+        build_defense(cell.train.defense)
         if len(few.train):
-            augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
+            build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)
         ctx = EvalContext(model, few, cell.train)
         returned = {spec: evaluate_spec(_shortened_spec(spec), ctx) for spec in cell.evaluate}
     except UserError as error:

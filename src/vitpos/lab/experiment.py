@@ -36,7 +36,7 @@ from vitpos.lab.toml import (
 from vitpos.models import MODELS
 from vitpos.plugins import load as load_plugin
 from vitpos.registry import Registry, suggest
-from vitpos.training import AUGMENTS, DEFENCES
+from vitpos.training import AUGMENTS, DEFENSES
 from vitpos.training.recipe import Recipe
 
 SHIPPED = Path(__file__).parents[1] / "experiments"
@@ -161,7 +161,7 @@ class Experiment:
         for cell in self.cells:
             found |= {(key, getattr(cell, key)): registry for key, registry in SPECS.items()}
             found |= {("evaluate", spec): EVALUATIONS for spec in cell.evaluate}
-            found |= {("augment", cell.train.augment): AUGMENTS, ("defence", cell.train.defence): DEFENCES}
+            found |= {("augment", cell.train.augment): AUGMENTS, ("defense", cell.train.defense): DEFENSES}
         return [(registry, spec) for (_, spec), registry in found.items() if spec]
 
     def value(self, cell: Cell, column: str) -> Any:

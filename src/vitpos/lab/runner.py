@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitpos.analysis.similarity import position_vectors
-from vitpos.data.base import Dataset, load
+from vitpos.data.dataset import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
@@ -36,7 +36,7 @@ from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.plugin_records import portable, recall
-from vitpos.training.fit import fit
+from vitpos.training.loop import fit
 
 SAMPLES = 10  # test images that a cell stores for the report
 

@@ -15,11 +15,11 @@ from vitpos.lab.cells import Column, Table
 from vitpos.models import MODELS
 from vitpos.option_types import settle, type_text
 from vitpos.registry import Registry, accepts, suggest
-from vitpos.training import AUGMENTS, DEFENCES
+from vitpos.training import AUGMENTS, DEFENSES
 from vitpos.training.recipe import Recipe
 
 SPECS: dict[str, Registry] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
-OTHERS: dict[str, Registry] = {"evaluate": EVALUATIONS, "train.augment": AUGMENTS, "train.defence": DEFENCES}
+OTHERS: dict[str, Registry] = {"evaluate": EVALUATIONS, "train.augment": AUGMENTS, "train.defense": DEFENSES}
 TRAIN = {f"train.{name}": kind for name, kind in get_type_hints(Recipe).items()}
 KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
 

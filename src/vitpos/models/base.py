@@ -15,7 +15,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import resized
 from vitpos.errors import UserError
 from vitpos.models.attention import embed
-from vitpos.patches import grid_of, pair, split
+from vitpos.patches import patch_grid, patchify, to_2tuple
 from vitpos.positions import Positions
 
 Shape = tuple[int, int, int]  # channels, height, width of an image
@@ -71,8 +71,8 @@ class PatchClassifier(Classifier):
         if len(image) != 3:
             raise UserError(f"an image shape of {image} is not (channels, height, width); give three numbers")
         channels, height, width = image
-        self.patch = pair(patch)
-        self.geometry = Geometry(dim, heads, depth, grid_of((height, width), self.patch), prefix)
+        self.patch = to_2tuple(patch)
+        self.geometry = Geometry(dim, heads, depth, patch_grid((height, width), self.patch), prefix)
         self.span = self.geometry.grid  # coordinates count its cells
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
@@ -81,7 +81,7 @@ class PatchClassifier(Classifier):
     def positions(self, images: Tensor) -> Positions:
         """Returns the positions of the images' patches; another grid is interpolated into the training grid."""
         height, width = images.shape[2:]
-        return Positions.of(grid_of((height, width), self.patch), fit=self.span, device=images.device)
+        return Positions.of(patch_grid((height, width), self.patch), fit=self.span, device=images.device)
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
         """Returns a copy for another grid with position tables resampled; other encodings interpolate coordinates."""
@@ -92,7 +92,7 @@ class PatchClassifier(Classifier):
 
     def patch_tokens(self, images: Tensor) -> Tensor:
         """Returns the projected patches (B, N, D), before any position encoding."""
-        return self.project(split(images, self.patch))
+        return self.project(patchify(images, self.patch))
 
     def placed(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """Returns patch tokens (B, N, D) as they enter the first block, and positions as the encoding augmented them."""

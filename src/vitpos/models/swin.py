@@ -19,7 +19,7 @@ from vitpos.models.attention import QKNorm, embed
 from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
-from vitpos.patches import pair
+from vitpos.patches import to_2tuple
 from vitpos.positions import Positions
 
 
@@ -65,7 +65,7 @@ class Swin(PatchClassifier):
         weight_init: Literal["normal", "xavier"] = "normal",
         qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
-        _check(dim, depths, heads, pair(window), mlp_ratio, drop_path)
+        _check(dim, depths, heads, to_2tuple(window), mlp_ratio, drop_path)
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
         _refuse(
             encoding,
@@ -79,7 +79,7 @@ class Swin(PatchClassifier):
         grid, self.stages = self.geometry.grid, nn.ModuleList()
         for index, (start, end) in enumerate(pairwise(ends)):
             grid = _halved(grid) if index else grid
-            size = Windows.of(grid, pair(window), shifted=False).size
+            size = Windows.of(grid, to_2tuple(window), shifted=False).size
             inside = Geometry(dim * 2**index, heads[index], end - start, size)
             inner = build_encoding(window_encoding, inside, stream=2 + index)
             _refuse(

@@ -1,33 +1,33 @@
-"""How models are trained, and what may be done to their pictures meanwhile."""
+"""Training: the loop, the recipe, augmentations of batches and defenses of gradients."""
 
 from vitpos.registry import Registry
 
 AUGMENTS = Registry(
     "augment",
     {
-        "crop": "vitpos.training.everyday:Crop",
-        "flip": "vitpos.training.everyday:Flip",
-        "jitter": "vitpos.training.everyday:Jitter",
-        "randaugment": "vitpos.training.randaugment:RandAugment",
-        "erase": "vitpos.training.erase:Erase",
-        "mix": "vitpos.training.mix:Mix",
-        "jigsaw": "vitpos.training.augment:Jigsaw",
-        "spp": "vitpos.training.augment:SPP",
+        "crop": "vitpos.training.augment.basic:Crop",
+        "flip": "vitpos.training.augment.basic:Flip",
+        "color_jitter": "vitpos.training.augment.basic:ColorJitter",
+        "randaugment": "vitpos.training.augment.randaugment:RandAugment",
+        "erase": "vitpos.training.augment.basic:Erase",
+        "mix": "vitpos.training.augment.mix:Mix",
+        "jigsaw": "vitpos.training.augment.patch_shuffle:Jigsaw",
+        "patch_pixel_shuffle": "vitpos.training.augment.patch_shuffle:PatchPixelShuffle",
     },
     sums=True,
     group="vitpos.augmentations",
-    base="vitpos.training.augment:Augment",
+    base="vitpos.training.augment.base:Augment",
 )
-DEFENCES = Registry(
-    "defence",
+DEFENSES = Registry(
+    "defense",
     {
-        "clip": "vitpos.training.defences:clip",
-        "noise": "vitpos.training.defences:noise",
-        "prune": "vitpos.training.defences:prune",
+        "clip": "vitpos.training.defenses:clip",
+        "noise": "vitpos.training.defenses:noise",
+        "prune": "vitpos.training.defenses:prune",
     },
     sums=True,
     group="vitpos.defenses",
-    base="vitpos.training.defences:Defence",
+    base="vitpos.training.defenses:Defense",
 )
 register_augmentation = AUGMENTS.register
-register_defense = DEFENCES.register
+register_defense = DEFENSES.register

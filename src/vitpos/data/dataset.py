@@ -1,0 +1,113 @@
+"""``Split``, ``Dataset`` and ``View``: labeled images, a train and a test split, and changes of a whole data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from vitpos.data import DATASETS
+from vitpos.data.image_files import ImageFiles
+from vitpos.errors import UserError
+from vitpos.patches import seeded_permutation
+
+
+@dataclass(frozen=True)
+class Split:
+    """uint8 images (n, C, height, width), in memory or in files, and their labels (n,)."""
+
+    images: Tensor | ImageFiles
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, index: Tensor) -> Split:
+        """Returns the images and labels at ``index`` (m,)."""
+        images = self.images.subset(index) if isinstance(self.images, ImageFiles) else self.images[index]
+        return Split(images, self.labels[index])
+
+    def head(self, count: int) -> Split:
+        """Returns the first ``count`` images, or all if there are fewer."""
+        return self.subset(torch.arange(min(count, len(self))))
+
+    def batches(self, indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields images and labels of one training batch per index tensor; image files are cropped at random."""
+        images = (
+            self.images.batches(indices) if isinstance(self.images, ImageFiles) else (self.images[i] for i in indices)
+        )
+        return zip(images, (self.labels[index] for index in indices), strict=True)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A train and a test split with class names, and the channel means and stds that inputs are normalized by."""
+
+    train: Split
+    test: Split
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    spec: str = ""  # the spec that it was loaded from, if any
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        channels, height, width = self.train.images.shape[1:]
+        return channels, height, width
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Converts uint8 images (B, C, height, width) to float32 inputs with the mean and std of each channel removed."""
+        mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.mean, self.std))
+        return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
+
+    def sample_test(self, limit: int | None, *, seed: int = 0) -> Dataset:
+        """Returns the data set with ``limit`` test images, sampled by a seed and in their old order; None keeps all."""
+        if limit is not None and limit < 1:
+            raise UserError(f"an evaluation got limit={limit}; take 1 image or more, or limit=None for all")
+        if limit is None or limit >= len(self.test):
+            return self
+        index = seeded_permutation(len(self.test), seed=seed)[:limit].sort().values
+        return replace(self, test=self.test.subset(index))
+
+    def __add__(self, view: View) -> Dataset:
+        if not isinstance(view, View):
+            raise UserError("only a view can be added to data, as in 'mnist + permute_patches'; give one data set")
+        return view.apply(self)
+
+
+@dataclass(frozen=True)
+class View:
+    """A change of a data set: ``data + view`` returns the changed data set."""
+
+    apply: Callable[[Dataset], Dataset]
+
+    def __add__(self, other: object) -> Dataset:
+        raise UserError("a view must follow its data set; write 'mnist + VIEW', not 'VIEW + mnist'")
+
+
+def take_subset(
+    data: Dataset, fraction: float, limit: int | None, test_limit: int | None = None, *, seed: int = 0
+) -> Dataset:
+    """Returns a random ``fraction`` of the training images, at most ``limit``, and at most ``test_limit`` test images."""
+    if not 0 < fraction <= 1 or (limit is not None and limit < 1):
+        raise UserError(f"data got fraction={fraction}, limit={limit}; take a fraction up to 1 and a limit from 1")
+    if test_limit is not None and test_limit < 1:
+        raise UserError(f"data got test_limit={test_limit}; take 1 test image or more, or None for all")
+    data = data.sample_test(test_limit, seed=seed)
+    count = min(max(round(fraction * len(data.train)), 1), limit or len(data.train))
+    if count == len(data.train):
+        return data
+    return replace(data, train=data.train.subset(seeded_permutation(len(data.train), seed=seed)[:count]))
+
+
+@lru_cache(maxsize=4)
+def load(spec: str) -> Dataset:
+    """Builds the data set of a spec, such as ``"mnist + subset(limit=1000)"``; the last four are cached."""
+    data = DATASETS.build(spec)
+    if not isinstance(data, Dataset):
+        raise UserError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")
+    return replace(data, spec=spec)

@@ -1,0 +1,129 @@
+"""Image files that are decoded on demand, cropped and resized to one size."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitpos.errors import WorkError
+
+Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
+PREFETCH = 2  # batches that are decoded while another is trained on
+TEST_RESIZE = 256 / 224  # test images are resized to this multiple of their size before the center crop
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Image files that behave like a uint8 tensor (n, 3, height, width); indexing decodes them.
+
+    Indexing resizes an image and takes the center crop, as in ImageNet's test protocol (256 for 224). ``batches`` reads
+    training images: a random crop with at least ``crop`` of the area and an aspect ratio of 3/4 to 4/3, mirrored with
+    probability 1/2 if ``mirror``. With ``crop=1`` and without ``mirror`` nothing is random.
+    """
+
+    files: tuple[Path, ...]
+    size: tuple[int, int]
+    crop: float
+    mirror: bool
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, 3, height, width)."""
+        return len(self.files), 3, *self.size
+
+    def subset(self, index: Tensor) -> Self:
+        """Returns the files at ``index`` (m,)."""
+        return replace(self, files=tuple(self.files[i] for i in index.tolist()))
+
+    def __getitem__(self, index: slice | Tensor) -> Tensor:
+        chosen = self.files[index] if isinstance(index, slice) else [self.files[i] for i in index.tolist()]
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            return _stack(pool.map(self._read, chosen), self.shape)
+
+    def batches(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yields one batch of random crops per index tensor, prefetched; torch's global generator seeds the crops."""
+        seeds = [torch.randint(2**62, (len(index),)).tolist() for index in indices]
+        waiting: deque[list[Future[Tensor]]] = deque()
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            for index, crop_seeds in zip(indices, seeds, strict=True):
+                files = [self.files[i] for i in index.tolist()]
+                waiting.append([pool.submit(self._read, *both) for both in zip(files, crop_seeds, strict=True)])
+                if len(waiting) > PREFETCH:
+                    yield _stack((future.result() for future in waiting.popleft()), self.shape)
+            while waiting:
+                yield _stack((future.result() for future in waiting.popleft()), self.shape)
+
+    def _read(self, file: Path, seed: int | None = None) -> Tensor:
+        """Decodes one image (3, height, width): the center crop, or the random crop of a seed."""
+        height, width = self.size
+        image = read_image(file)
+        rng = random.Random(seed)
+        centered = seed is None or self.crop == 1  # with crop=1 an image may still be mirrored
+        box = _center_crop(image.size, self.size) if centered else _random_crop(image.size, self.crop, rng)
+        pixels = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC, box))
+        if seed is not None and self.mirror and rng.random() < 0.5:
+            pixels = pixels[:, ::-1]
+        return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def read_image(file: Path, mode: str | None = "RGB") -> Image.Image:
+    """Reads an image file and converts it to ``mode`` (``"RGB"``, ``"L"``); None leaves it as stored.
+
+    A conversion scales 16-bit images to 8 bits, which Pillow alone would clip at 255.
+    """
+    try:
+        with Image.open(file) as opened:
+            if mode is None:
+                opened.load()
+                return opened.copy()
+            if opened.mode.startswith("I"):
+                pixels = (np.asarray(opened).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)
+                return Image.fromarray(pixels).convert(mode)
+            return opened.convert(mode)
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise WorkError(f"the image {file} cannot be read ({error}); replace or delete it") from None
+
+
+def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
+    """Returns the box of a center crop that has the aspect ratio of ``size`` (height, width)."""
+    width, height = image
+    scale = min(width / size[1], height / size[0]) / TEST_RESIZE
+    return _centered(image, size[1] * scale, size[0] * scale)
+
+
+def _random_crop(image: tuple[int, int], min_area: float, rng: random.Random) -> Box:
+    """Samples a box as torchvision's RandomResizedCrop; after ten that do not fit, the largest center crop."""
+    width, height = image
+    for _ in range(10):
+        area = rng.uniform(min_area, 1) * width * height
+        aspect = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
+        box_width, box_height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < box_width <= width and 0 < box_height <= height:
+            left, upper = rng.randint(0, width - box_width), rng.randint(0, height - box_height)
+            return left, upper, left + box_width, upper + box_height
+    return _centered(image, min(width, height * 4 / 3), min(height, width * 4 / 3))
+
+
+def _centered(image: tuple[int, int], width: float, height: float) -> Box:
+    left, upper = (image[0] - width) / 2, (image[1] - height) / 2
+    return left, upper, left + width, upper + height
+
+
+def _stack(images: Iterator[Tensor], shape: tuple[int, int, int, int]) -> Tensor:
+    """Stacks images to (n, 3, height, width); n may be 0."""
+    found = list(images)
+    return torch.stack(found) if found else torch.empty(0, *shape[1:], dtype=torch.uint8)

@@ -1,0 +1,66 @@
+"""``Augment``: the base class of augmentations, and their composition by ``+``."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitpos.data.dataset import Dataset
+from vitpos.training import AUGMENTS
+
+
+class Augment:
+    """A random change of training batches; ``one + other`` applies both in order.
+
+    A subclass changes uint8 images (``on_uint8``), or normalized inputs with their targets (``on_inputs``). Targets are
+    class numbers (B,), or class probabilities (B, classes) if any augmentation of a sum has ``mixes_targets``. All random
+    numbers come from torch's global generators, so that one seed determines a training.
+    """
+
+    mixes_targets: bool = False
+
+    def advance(self, progress: float) -> None:
+        """Called before each step with the fraction of training that is done."""
+
+    def on_uint8(self, images: Tensor) -> Tensor:
+        """Changes uint8 images (B, C, height, width); the base class returns them unchanged."""
+        return images
+
+    def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Changes normalized inputs (B, C, height, width) and targets; the base class returns them unchanged."""
+        return inputs, targets
+
+    def prepare_batch(self, data: Dataset, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Converts uint8 images and labels (B,) to inputs and targets: ``on_uint8``, normalization, ``on_inputs``."""
+        targets = F.one_hot(labels, len(data.classes)).float() if self.mixes_targets else labels
+        return self.on_inputs(data.normalize(self.on_uint8(images)), targets)
+
+    def __add__(self, other: Augment) -> Augment:
+        return Compose(self, other)
+
+
+def build_augment(spec: str) -> Augment:
+    """Builds the augmentation of a spec; an empty spec changes nothing."""
+    augment: Augment = AUGMENTS.build(spec) if spec else Augment()
+    return augment
+
+
+class Compose(Augment):
+    """Applies two augmentations in order, first to uint8 images and then to inputs."""
+
+    def __init__(self, first: Augment, second: Augment):
+        self.first, self.second = first, second
+        self.mixes_targets = first.mixes_targets or second.mixes_targets
+
+    def advance(self, progress: float) -> None:
+        """Calls both."""
+        self.first.advance(progress)
+        self.second.advance(progress)
+
+    def on_uint8(self, images: Tensor) -> Tensor:
+        """Applies the second to the result of the first."""
+        return self.second.on_uint8(self.first.on_uint8(images))
+
+    def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Applies the second to the result of the first."""
+        return self.second.on_inputs(*self.first.on_inputs(inputs, targets))

@@ -1,0 +1,41 @@
+import pytest
+import torch
+
+from vitpos.data.dataset import load
+from vitpos.errors import UserError
+
+
+def test_normalizing_leaves_the_images_unchanged():
+    data = load("stripes(count=4)")
+    images = data.test.images.float()
+    before = images.clone()
+    data.normalize(images)
+    assert torch.equal(images, before)
+
+
+def test_the_example_data_set_of_the_contributing_guide_works():
+    data = load("stripes(count=64)")
+    assert data.shape == (1, 8, 16) and len(data.train) == 64
+
+
+def test_a_test_sample_depends_on_the_seed_and_keeps_the_order():
+    data = load("mnist(limit=8)")
+    sample, again, other = (data.sample_test(10, seed=seed).test for seed in (0, 0, 1))
+    assert torch.equal(sample.images, again.images) and not torch.equal(sample.images, other.images)
+    index = [int((data.test.images == image).flatten(1).all(1).nonzero()[0]) for image in sample.images]
+    assert index == sorted(index) and len(set(index)) == 10
+    assert data.sample_test(None) is data and data.sample_test(10**6) is data
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("permute_patches + mnist", "must follow its data set"),
+        ("permute_patches", "without a data set"),
+        ("mnist + mnist", "only a view can be added"),
+        ("mnist + subset(fraction=0.0)", "a fraction up to 1"),
+    ],
+)
+def test_a_wrong_sum_of_data_and_views_gives_the_remedy(spec, message):
+    with pytest.raises(UserError, match=message):
+        load(spec)
