@@ -357,14 +357,27 @@ def test_logits_given_whole_are_products_and_bias_and_so_are_their_gradients(spe
         assert all(a is b is None or same(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-@every
-@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
-def test_exports_with_and_without_positions(spec):
+def exports(spec, positions):
+    """Whether the exported model computes the same logits, without positions, with them, or with some hidden."""
     model, images = model_of(spec, torch.float32), pictures(dtype=torch.float32)
     pos = Positions.of(GRID).permute(shuffled())
-    for inputs in ((images,), (images, pos), (images, pos.hide(torch.arange(N)[None] < 4))):
-        exported = torch.export.export(model, inputs).module()
-        assert torch.allclose(exported(*inputs), model(*inputs), atol=1e-5)
+    inputs = {"none": (images,), "given": (images, pos), "hidden": (images, pos.hide(torch.arange(N)[None] < 4))}
+    exported = torch.export.export(model, inputs[positions]).module()
+    return torch.allclose(exported(*inputs[positions]), model(*inputs[positions]), atol=1e-5)
+
+
+@single
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+def test_every_encoding_can_be_exported(spec):
+    assert exports(spec, "hidden")
+
+
+@pytest.mark.slow
+@every
+@pytest.mark.parametrize("positions", ["none", "given", "hidden"])
+@pytest.mark.filterwarnings("ignore")
+def test_every_option_can_be_exported_without_with_and_with_hidden_positions(spec, positions):
+    assert exports(spec, positions)
 
 
 def test_positions_made_by_hand_hide_what_they_say_they_hide():
