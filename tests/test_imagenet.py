@@ -24,6 +24,7 @@ def pictures(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_the_whole_recipe_runs(pictures, tmp_path, monkeypatch):
     settings = [f"data=folder(path={str(pictures)!r})", "train.epochs=1", "train.batch=4", "train.pieces=2"]
     experiment = Experiment.read("mjp-imagenet", settings)
