@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from vitpos.data.base import Dataset, Split, load
+from vitpos.data.dataset import Dataset, Split, load
 from vitpos.models import MODELS
 from vitpos.training.fit import fit
 from vitpos.training.recipe import Recipe

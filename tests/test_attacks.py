@@ -14,7 +14,7 @@ from vitpos.attacks.matching import Descent, inferred
 from vitpos.attacks.recovery import Inapplicable
 from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client, exact, share
-from vitpos.data.base import Dataset, Split
+from vitpos.data.dataset import Dataset, Split
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.models import MODELS

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from vitpos.data import SCENES
-from vitpos.data.base import Dataset, Split, load
-from vitpos.data.scenes import IGNORED
+from vitpos.data.dataset import Dataset, Split, load
+from vitpos.data.segmentation_sets import IGNORED
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.dense import measured, patch_classes

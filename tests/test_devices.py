@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from vitpos.data.base import Dataset, Split
+from vitpos.data.dataset import Dataset, Split
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.predict import predict
 from vitpos.models.base import Classifier

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from vitpos.data.base import Dataset, Split, load
-from vitpos.data.shapes import stretched
+from vitpos.data.dataset import Dataset, Split, load
+from vitpos.data.image_ops import stretched
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
@@ -16,9 +16,9 @@ from vitpos.evaluations.predict import predict, remembering
 from vitpos.evaluations.resolution import nearest
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
-from vitpos.moves import moved, scattered, shared
 from vitpos.patches import permutation, split
 from vitpos.positions import Positions
+from vitpos.shifts import moved, scattered, shared
 
 
 class Oracle(Classifier):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitpos import lab
-from vitpos.data.base import Dataset, Split, load
+from vitpos.data.dataset import Dataset, Split, load
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment, shipped
 

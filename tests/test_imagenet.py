@@ -8,7 +8,7 @@ from PIL import Image
 
 from vitpos import lab
 from vitpos.experiment import Experiment
-from vitpos.puzzle import Puzzle
+from vitpos.masks import Puzzle
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from vitpos.analysis.offsets import offset_biases, rotary_frequencies
 from vitpos.analysis.passes import pictures
 from vitpos.analysis.probes import probe_places
 from vitpos.analysis.where import where_position_lives
-from vitpos.data.base import Dataset, Split, load
+from vitpos.data.dataset import Dataset, Split, load
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, parts
 from vitpos.encodings.relative import Relative

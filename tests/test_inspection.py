@@ -16,7 +16,7 @@ from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
 from vitpos.analysis.look_at_table import look_at_table
 from vitpos.analysis.regression import baselines
 from vitpos.attacks.pictures import own
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.inspection import inspect, of_model, subjects
 from vitpos.models import MODELS

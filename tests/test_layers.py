@@ -8,7 +8,7 @@ import vitpos
 SOURCE = Path(vitpos.__file__).parent
 LAYERS = [  # each may import from itself and from those before it
     {"errors"},
-    {"catalog", "positions", "patches", "machine", "disk", "puzzle", "moves"},
+    {"catalog", "positions", "patches", "machine", "disk", "masks", "shifts"},
     {"data", "encodings"},
     {"models"},
     {"training", "interop"},

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitpos.cells import Cell
-from vitpos.data.base import Dataset, Split, load
-from vitpos.data.shapes import grey, in_shape
+from vitpos.data.dataset import Dataset, Split, load
+from vitpos.data.image_ops import grey, in_shape
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.confidence import (

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vitpos.attacks.metrics import psnr
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vitpos import lab
 from vitpos.analysis import figures as draw
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import Experiment
 from vitpos.progress import output, show_table

@@ -17,7 +17,7 @@ _HOMES = {
     "ENCODINGS": "vitpos.encodings",
     "Classifier": "vitpos.models.base",
     "MODELS": "vitpos.models",
-    "Dataset": "vitpos.data.base",
+    "Dataset": "vitpos.data.dataset",
     "DATASETS": "vitpos.data",
     "EVALUATIONS": "vitpos.evaluations",
     "Recipe": "vitpos.training.recipe",

@@ -9,7 +9,7 @@ from pathlib import Path
 from vitpos import lab
 from vitpos.attacks.pictures import own
 from vitpos.catalog import Term
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.fetching import fetch_for
 from vitpos.progress import attacking, show_attacks

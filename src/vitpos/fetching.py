@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from vitpos.cells import Cell
 from vitpos.data import DATASETS, STORED
-from vitpos.data.files import told
+from vitpos.data.download import told
 from vitpos.errors import WorkError
 from vitpos.progress import errors
 from vitpos.questions import QUESTIONS

@@ -20,7 +20,7 @@ from vitpos.analysis.offsets import offset_biases, rotary_frequencies
 from vitpos.analysis.similarity import position_vectors
 from vitpos.attacks.pictures import own
 from vitpos.cells import Cell
-from vitpos.data.base import Dataset, load
+from vitpos.data.dataset import Dataset, load
 from vitpos.encodings.rope_dino import waves_on
 from vitpos.errors import UserError, WorkError
 from vitpos.interop.checkpoints import Checkpoint, open_checkpoint

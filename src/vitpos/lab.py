@@ -13,7 +13,7 @@ from torch import Tensor
 from vitpos.attacks.recovery import Recovery
 from vitpos.catalog import suggest
 from vitpos.cells import Cell, Table
-from vitpos.data.base import Dataset, load
+from vitpos.data.dataset import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations.predict import remembering
 from vitpos.experiment import Experiment
@@ -21,8 +21,8 @@ from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.questions import QUESTIONS
 from vitpos.store import Folder, Run
-from vitpos.training.augment import augmenting
-from vitpos.training.defences import defending
+from vitpos.training.augment.base import augmenting
+from vitpos.training.defenses import defending
 from vitpos.training.fit import fit, refuse
 from vitpos.workers import Event, alone, cores, spread
 

@@ -25,7 +25,7 @@ from tests.golden import names, values
 from tests.golden.cases import CHANNELS, CLASSES, GRID, OTHER, PATCH, Case
 from vitpos import lab
 from vitpos.data import DATASETS
-from vitpos.data.base import Dataset, Split
+from vitpos.data.dataset import Dataset, Split
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding, where_pairs
 from vitpos.experiment import Experiment

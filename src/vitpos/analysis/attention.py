@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitpos.analysis.passes import grid_seen, pictures
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.inside import Attending, look_inside, on_one_grid

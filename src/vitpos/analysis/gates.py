@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.analysis.passes import grid_seen, pictures
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.encodings.base import PositionEncoding, parts
 from vitpos.encodings.cope import CoPE
 from vitpos.encodings.sape2 import SaPE2

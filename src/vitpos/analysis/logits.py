@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitpos.analysis.attention import hear_logits
 from vitpos.analysis.passes import grid_seen
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.inside import on_one_grid

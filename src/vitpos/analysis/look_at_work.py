@@ -16,7 +16,7 @@ from vitpos.analysis.gates import bias_by_content, counts_by_content, gates_seen
 from vitpos.analysis.look import Drawn, Look
 from vitpos.analysis.passes import grid_seen
 from vitpos.analysis.where import Where, where_position_lives
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.models.base import PatchClassifier
 
 SHOWN = 4  # pictures of which attention is drawn

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import grid_of, permutations, rearrange

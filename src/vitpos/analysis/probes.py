@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitpos.analysis.passes import grid_seen, pictures
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier
 from vitpos.models.inside import look_inside, on_one_grid

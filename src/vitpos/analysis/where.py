@@ -18,7 +18,7 @@ from vitpos.analysis.attention import (
 from vitpos.analysis.logits import LogitParts, LogitSums, logit_parts
 from vitpos.analysis.passes import grid_seen
 from vitpos.analysis.probes import Probe, probe_places
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.models.base import Classifier
 from vitpos.models.inside import on_one_grid
 

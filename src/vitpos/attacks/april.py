@@ -12,7 +12,7 @@ from vitpos.attacks.equations import only_adds, what_is_added
 from vitpos.attacks.projection import Attacker, as_seen, deviation, solve, told_apart
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
 from vitpos.attacks.victim import Case, Client, exact
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.models.base import Classifier
 from vitpos.models.vit import Bare, ViT
 from vitpos.patches import join, split

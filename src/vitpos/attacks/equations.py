@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vitpos.models.base import PatchClassifier
 from vitpos.positions import Positions
-from vitpos.training.defences import Gradients
+from vitpos.training.defenses import Gradients
 
 
 @dataclass(frozen=True)

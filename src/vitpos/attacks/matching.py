@@ -14,13 +14,13 @@ from vitpos.attacks import projection as closed
 from vitpos.attacks.projection import assumed
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover, tell
 from vitpos.attacks.victim import Case, Client, exact, share
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.attend import twice_differentiable
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import generator_of
 from vitpos.positions import Positions
-from vitpos.training.defences import Gradients
+from vitpos.training.defenses import Gradients
 
 FRAMES = 8  # of the film of a descent, before the last
 FALLS = (3 / 8, 5 / 8, 7 / 8)  # shares of the way at which the step becomes a tenth, as in Inverting Gradients

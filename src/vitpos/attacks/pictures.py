@@ -11,7 +11,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vitpos.data.base import Dataset, Split
+from vitpos.data.dataset import Dataset, Split
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier
 

@@ -12,12 +12,12 @@ from vitpos.attacks.equations import Equations, equations, only_adds, without_pe
 from vitpos.attacks.recovery import Found, Inapplicable, Recovery, recover
 from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client, exact
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import join
 from vitpos.positions import Positions
-from vitpos.training.defences import Gradients
+from vitpos.training.defenses import Gradients
 
 Attacker = Literal["naive", "unknown", "mask", "residual"]
 

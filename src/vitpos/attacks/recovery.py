@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitpos.attacks.metrics import measure, psnr
 from vitpos.attacks.victim import Case, Client
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 
 CEILING = 320.0  # decibels of two pictures that are the same to the last bit
 AVERAGES = {

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import block_mask, generator_of, rearrange, scramble
 from vitpos.positions import Positions
-from vitpos.training.defences import Gradients, defending, gradients_of
+from vitpos.training.defenses import Gradients, defending, gradients_of
 
 Setting = Literal["a", "b", "c"]
 Precision = Literal["float64", "float32"]
@@ -124,7 +124,7 @@ def share(
     again: bool = False,
     but: str | None = None,
 ) -> Gradients:
-    """The gradient of the loss of one picture, as :func:`~vitpos.training.defences.gradients_of` has it."""
+    """The gradient of the loss of one picture, as :func:`~vitpos.training.defenses.gradients_of` has it."""
     with torch.enable_grad():
         logits, penalty = model.step(inputs, positions)
         return gradients_of(F.cross_entropy(logits, label) + penalty, model, again=again, but=but)

@@ -9,10 +9,10 @@ DATASETS = Catalog(
     "data",
     {
         "mnist": "vitpos.data.mnist:mnist",
-        "fashion": "vitpos.data.fashion:fashion",
+        "fashion": "vitpos.data.fashion_mnist:fashion",
         "cifar10": "vitpos.data.cifar:cifar10",
         "cifar100": "vitpos.data.cifar:cifar100",
-        "folder": "vitpos.data.folder:folder",
+        "folder": "vitpos.data.image_folder:folder",
         "photographs": "vitpos.data.photographs:photographs",
         "dot": "vitpos.data.synthetic:dot",
         "order": "vitpos.data.synthetic:order",
@@ -26,13 +26,13 @@ DATASETS = Catalog(
 )
 SCENES = Catalog(  # what the evaluation ``dense`` is asked on: functions of a model's picture shape
     "scenes",
-    {"digits": "vitpos.data.scenes:digits", "pairs": "vitpos.data.pairs:pairs"},
+    {"digits": "vitpos.data.segmentation_sets:digits", "pairs": "vitpos.data.pairs:pairs"},
 )
 STORED = Catalog(  # what can be fetched and verified, by the name of its data set
     "stored data",
     {
         "mnist": "vitpos.data.mnist:FILES",
-        "fashion": "vitpos.data.fashion:FILES",
+        "fashion": "vitpos.data.fashion_mnist:FILES",
         "cifar10": "vitpos.data.cifar:TEN_FILES",
         "cifar100": "vitpos.data.cifar:HUNDRED_FILES",
     },

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitpos.data.base import Dataset, Split, shortened
-from vitpos.data.files import Files
-from vitpos.data.sources import Web, npm, tar
+from vitpos.data.dataset import Dataset, Split, shortened
+from vitpos.data.download import Files
+from vitpos.data.download_sources import Web, npm, tar
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz"
 TEN = "airplane automobile bird cat deer dog frog horse ship truck"

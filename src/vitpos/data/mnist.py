@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitpos.data.base import Dataset, Split, shortened
+from vitpos.data.dataset import Dataset, Split, shortened
 from vitpos.errors import WorkError
 
 ARCHIVE = Path(__file__).with_name("mnist.xz")

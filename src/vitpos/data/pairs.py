@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitpos.data.folder import KINDS
-from vitpos.data.scenes import IGNORED, Scenes, SceneSet
+from vitpos.data.image_folder import KINDS
+from vitpos.data.segmentation_sets import IGNORED, Scenes, SceneSet
 from vitpos.errors import UserError, WorkError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from vitpos.data.base import Dataset, Split
-from vitpos.data.folder import MEAN, STD
-from vitpos.data.pictures import Pictures
+from vitpos.data.dataset import Dataset, Split
+from vitpos.data.image_files import Pictures
+from vitpos.data.image_folder import MEAN, STD
 from vitpos.errors import UserError
 from vitpos.patches import pair
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.data.base import Dataset, Split
+from vitpos.data.dataset import Dataset, Split
 from vitpos.data.mnist import mnist
 from vitpos.errors import UserError
 from vitpos.patches import permutation

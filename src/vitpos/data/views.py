@@ -8,8 +8,8 @@ from typing import Literal
 
 import torch
 
-from vitpos.data.base import Dataset, Split, View, shortened
-from vitpos.data.pictures import Pictures
+from vitpos.data.dataset import Dataset, Split, View, shortened
+from vitpos.data.image_files import Pictures
 from vitpos.errors import UserError
 from vitpos.patches import permutation, permutations, rearrange
 

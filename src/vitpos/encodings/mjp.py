@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from vitpos.encodings.base import Geometry, PositionEncoding, parts
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
+from vitpos.masks import Puzzle
 from vitpos.positions import Positions
-from vitpos.puzzle import Puzzle
 
 
 class MJP(PositionEncoding):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from vitpos.data.base import Dataset
 from vitpos.data.corruptions import CORRUPTIONS, PROCEDURAL, corrupt
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import Change, answers, predict, share
 from vitpos.models.base import Classifier

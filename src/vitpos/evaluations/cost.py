@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import UserError

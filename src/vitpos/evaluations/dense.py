@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.data import SCENES
-from vitpos.data.base import Dataset
-from vitpos.data.scenes import IGNORED, SceneSet
+from vitpos.data.dataset import Dataset
+from vitpos.data.segmentation_sets import IGNORED, SceneSet
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import generator_of, split

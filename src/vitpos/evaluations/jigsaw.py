@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vitpos.data import DATASETS
-from vitpos.data.base import Dataset, load
-from vitpos.data.shapes import in_shape
+from vitpos.data.dataset import Dataset, load
+from vitpos.data.image_ops import in_shape
 from vitpos.errors import UserError
 from vitpos.evaluations.confidence import (
     area_under_roc,

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.models.base import Classifier
 from vitpos.positions import Positions
 

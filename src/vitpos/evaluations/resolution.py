@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Dataset
-from vitpos.data.shapes import stretched
+from vitpos.data.dataset import Dataset
+from vitpos.data.image_ops import stretched
 from vitpos.encodings.tables import parse_how
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share

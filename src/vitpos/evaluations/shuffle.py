@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import respond, share
 from vitpos.models.base import Classifier, PatchClassifier

@@ -7,13 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.layers import layers, relative_error
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.moves import moved, scattered, shared
 from vitpos.patches import generator_of
+from vitpos.shifts import moved, scattered, shared
 
 
 def translation(

@@ -12,7 +12,7 @@ from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
 from vitpos.cells import Cell, Column, Table
 from vitpos.data import DATASETS, STORED
-from vitpos.data.base import Dataset, load
+from vitpos.data.dataset import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier

@@ -5,23 +5,23 @@ from vitpos.catalog import Catalog
 AUGMENTS = Catalog(
     "augment",
     {
-        "crop": "vitpos.training.everyday:Crop",
-        "flip": "vitpos.training.everyday:Flip",
-        "jitter": "vitpos.training.everyday:Jitter",
-        "randaugment": "vitpos.training.randaugment:RandAugment",
+        "crop": "vitpos.training.augment.basic:Crop",
+        "flip": "vitpos.training.augment.basic:Flip",
+        "jitter": "vitpos.training.augment.basic:Jitter",
+        "randaugment": "vitpos.training.augment.randaugment:RandAugment",
         "erase": "vitpos.training.erase:Erase",
-        "mix": "vitpos.training.mix:Mix",
-        "jigsaw": "vitpos.training.augment:Jigsaw",
-        "spp": "vitpos.training.augment:SPP",
+        "mix": "vitpos.training.augment.mix:Mix",
+        "jigsaw": "vitpos.training.augment.base:Jigsaw",
+        "spp": "vitpos.training.augment.base:SPP",
     },
     sums=True,
 )
 DEFENCES = Catalog(
     "defence",
     {
-        "clip": "vitpos.training.defences:clip",
-        "noise": "vitpos.training.defences:noise",
-        "prune": "vitpos.training.defences:prune",
+        "clip": "vitpos.training.defenses:clip",
+        "noise": "vitpos.training.defenses:noise",
+        "prune": "vitpos.training.defenses:prune",
     },
     sums=True,
 )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.training.augment import Augment
+from vitpos.training.augment.base import Augment
 
 PROPOSALS = 10  # boxes drawn for each picture, of which the first that fits is taken
 

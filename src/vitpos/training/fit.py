@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError, WorkError
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.training.augment import augmenting
-from vitpos.training.defences import defending, gradients_of
+from vitpos.training.augment.base import augmenting
+from vitpos.training.defenses import defending, gradients_of
 from vitpos.training.recipe import Recipe
 from vitpos.training.schedule import warmup_cosine
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from vitpos.data.corruptions._random import Draws
 from vitpos.data.corruptions.blur import defocus_blur, motion_blur, zoom_blur
 from vitpos.data.corruptions.digital import contrast, elastic_transform, pixelate
-from vitpos.data.corruptions.draws import Draws
 from vitpos.data.corruptions.frost import frost
 from vitpos.data.corruptions.glass import glass_blur
 from vitpos.data.corruptions.jpeg import jpeg_compression

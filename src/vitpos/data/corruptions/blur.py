@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.corruptions.draws import Draws
-from vitpos.data.corruptions.filters import bell, correlated, settled, slid, zoomed
+from vitpos.data.corruptions._filters import bell, correlated, settled, slid, zoomed
+from vitpos.data.corruptions._random import Draws
 
 
 def defocus_blur(images: Tensor, draws: Draws, radius: float, deviation: float) -> Tensor:

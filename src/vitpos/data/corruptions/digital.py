@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.corruptions.draws import Draws
-from vitpos.data.corruptions.filters import gaussian, settled
+from vitpos.data.corruptions._filters import gaussian, settled
+from vitpos.data.corruptions._random import Draws
 
 
 def contrast(images: Tensor, draws: Draws, kept: float) -> Tensor:

@@ -7,8 +7,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vitpos.data.corruptions.draws import LEVELS, Draws
-from vitpos.data.corruptions.filters import settled
+from vitpos.data.corruptions._filters import settled
+from vitpos.data.corruptions._random import LEVELS, Draws
 
 LIGHT = (122.0, 177.0, 208.0, 152.0, 123.0, 90.0)  # how bright each pane is on average, as the six photographs are
 TINT = (0.9, 1.02, 1.08)  # of red, green and blue: frost is bluish

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.data.corruptions.draws import LEVELS, Draws
-from vitpos.data.corruptions.filters import gaussian, settled
+from vitpos.data.corruptions._filters import gaussian, settled
+from vitpos.data.corruptions._random import LEVELS, Draws
 
 
 def glass_blur(images: Tensor, draws: Draws, deviation: float, farthest: float, rounds: float) -> Tensor:

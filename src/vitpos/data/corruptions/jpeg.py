@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.corruptions.draws import Draws
-from vitpos.data.corruptions.filters import settled
-from vitpos.data.shapes import grey
+from vitpos.data.corruptions._filters import settled
+from vitpos.data.corruptions._random import Draws
+from vitpos.data.image_ops import grey
 
 LUMA = (  # the standard's steps for brightness (ITU T.81, annex K), from low to high frequencies
     (16, 11, 10, 16, 24, 40, 51, 61),

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vitpos.data.corruptions.draws import LEVELS, Draws, look_up, quantiles
+from vitpos.data.corruptions._random import LEVELS, Draws, look_up, quantiles
 
 COARSE = 4  # shot noise takes one of so many levels for the next, so that its table stays in the processor's cache
 

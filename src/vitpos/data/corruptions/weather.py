@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from vitpos.data.corruptions.draws import Draws
-from vitpos.data.corruptions.filters import enlarged, settled, slid
-from vitpos.data.shapes import grey
+from vitpos.data.corruptions._filters import enlarged, settled, slid
+from vitpos.data.corruptions._random import Draws
+from vitpos.data.image_ops import grey
 
 
 def snow(

@@ -2,12 +2,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.lab import check
 from vitpos.models import MODELS
-from vitpos.training.defences import defending
+from vitpos.training.defenses import defending
 from vitpos.training.fit import fit, parameter_groups
 from vitpos.training.recipe import Recipe
 

@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import torch
 
-from vitpos.data.base import Dataset, Split, shortened
-from vitpos.data.files import Files
-from vitpos.data.sources import Web, debian, gz, tar
+from vitpos.data.dataset import Dataset, Split, shortened
+from vitpos.data.download import Files
+from vitpos.data.download_sources import Web, debian, gz, tar
 
 ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 MD5 = {

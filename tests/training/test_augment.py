@@ -12,17 +12,18 @@ import torch.nn.functional as F
 from PIL import Image, ImageEnhance, ImageOps
 
 from tests.references import peer
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.lab import check
 from vitpos.models import MODELS
-from vitpos.moves import moved as shift
-from vitpos.training import AUGMENTS, operations
-from vitpos.training.augment import augmenting
+from vitpos.shifts import moved as shift
+from vitpos.training import AUGMENTS
+from vitpos.training.augment import _ops
+from vitpos.training.augment.base import augmenting
+from vitpos.training.augment.mix import interval
+from vitpos.training.augment.randaugment import OPERATIONS
 from vitpos.training.fit import fit
-from vitpos.training.mix import interval
-from vitpos.training.randaugment import OPERATIONS
 from vitpos.training.recipe import Recipe
 
 DIGITS = load("mnist").train.first(64)
@@ -56,7 +57,7 @@ def enhance(kind):
 
 def affine(coefficients):
     def change(image, amount):
-        fill, x, y = (operations.FILL,) * len(image.getbands()), *image.size
+        fill, x, y = (_ops.FILL,) * len(image.getbands()), *image.size
         numbers = coefficients(amount, x, y)
         return image.transform(image.size, Image.Transform.AFFINE, numbers, Image.Resampling.BILINEAR, fillcolor=fill)
 
@@ -64,7 +65,7 @@ def affine(coefficients):
 
 
 def turn(image, amount):
-    fill = (operations.FILL,) * len(image.getbands())
+    fill = (_ops.FILL,) * len(image.getbands())
     return image.rotate(amount, Image.Resampling.BILINEAR, fillcolor=fill)
 
 
@@ -227,14 +228,14 @@ def test_an_amount_of_nothing_changes_nothing_and_each_picture_has_its_own(name,
 
 def test_plain_pictures_stay_as_they_are():
     plain, amount = torch.full((1, 3, 5, 6), 77, dtype=torch.uint8), torch.tensor([0.5])
-    for change in (operations.autocontrast, operations.equalize, operations.colour, operations.sharpness):
+    for change in (_ops.autocontrast, _ops.equalize, _ops.colour, _ops.sharpness):
         assert torch.equal(change(plain, amount), plain)
     few = torch.arange(30, dtype=torch.uint8).view(1, 1, 5, 6)  # too few pixels to spread
-    assert torch.equal(operations.equalize(few, amount), few)
+    assert torch.equal(_ops.equalize(few, amount), few)
 
 
 def test_pictures_without_any_of_their_bits_are_black():
-    assert not operations.posterize(PICTURES["colour"], torch.full((4,), 8.0)).any()  # PIL may refuse it
+    assert not _ops.posterize(PICTURES["colour"], torch.full((4,), 8.0)).any()  # PIL may refuse it
 
 
 def test_magnitudes_mean_what_they_mean_to_timm():

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Dataset
+from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
+from vitpos.masks import Puzzle
 from vitpos.patches import rearrange, stir
-from vitpos.puzzle import Puzzle
 from vitpos.training import AUGMENTS
 
 

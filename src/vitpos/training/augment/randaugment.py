@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.training import operations as change
-from vitpos.training.augment import Augment
+from vitpos.training.augment import _ops
+from vitpos.training.augment.base import Augment
 
 STRONGEST = 10.0  # the largest magnitude
 
@@ -31,21 +31,21 @@ class Operation:
 
 
 OPERATIONS = {  # timm's "increasing" ones
-    "autocontrast": Operation(change.autocontrast),
-    "equalize": Operation(change.equalize),
-    "invert": Operation(change.invert),
-    "rotate": Operation(change.rotate, 0, 30, signed=True),
-    "posterize": Operation(change.posterize, 4, 8),
-    "solarize": Operation(change.solarize, 0, 256),
-    "lighten": Operation(change.lighten, 0, 110),
-    "colour": Operation(change.colour, 0, 0.9, signed=True),
-    "contrast": Operation(change.contrast, 0, 0.9, signed=True),
-    "brightness": Operation(change.brightness, 0, 0.9, signed=True),
-    "sharpness": Operation(change.sharpness, 0, 0.9, signed=True),
-    "shear_x": Operation(change.shear_x, 0, 0.3, signed=True),
-    "shear_y": Operation(change.shear_y, 0, 0.3, signed=True),
-    "translate_x": Operation(change.translate_x, 0, 0.45, signed=True),
-    "translate_y": Operation(change.translate_y, 0, 0.45, signed=True),
+    "autocontrast": Operation(_ops.autocontrast),
+    "equalize": Operation(_ops.equalize),
+    "invert": Operation(_ops.invert),
+    "rotate": Operation(_ops.rotate, 0, 30, signed=True),
+    "posterize": Operation(_ops.posterize, 4, 8),
+    "solarize": Operation(_ops.solarize, 0, 256),
+    "lighten": Operation(_ops.lighten, 0, 110),
+    "colour": Operation(_ops.colour, 0, 0.9, signed=True),
+    "contrast": Operation(_ops.contrast, 0, 0.9, signed=True),
+    "brightness": Operation(_ops.brightness, 0, 0.9, signed=True),
+    "sharpness": Operation(_ops.sharpness, 0, 0.9, signed=True),
+    "shear_x": Operation(_ops.shear_x, 0, 0.3, signed=True),
+    "shear_y": Operation(_ops.shear_y, 0, 0.3, signed=True),
+    "translate_x": Operation(_ops.translate_x, 0, 0.45, signed=True),
+    "translate_y": Operation(_ops.translate_y, 0, 0.45, signed=True),
 }
 
 

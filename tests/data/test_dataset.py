@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.data.mnist import ARCHIVE, read
 from vitpos.errors import UserError, WorkError
 from vitpos.patches import permutation, rearrange

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.moves import scattered
-from vitpos.training.augment import Augment
-from vitpos.training.operations import brightness, colour, contrast
+from vitpos.shifts import scattered
+from vitpos.training.augment._ops import brightness, colour, contrast
+from vitpos.training.augment.base import Augment
 
 
 class Flip(Augment):

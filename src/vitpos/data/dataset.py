@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data import DATASETS
-from vitpos.data.pictures import Pictures
+from vitpos.data.image_files import Pictures
 from vitpos.errors import UserError
 from vitpos.patches import permutation
 

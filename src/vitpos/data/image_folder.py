@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from vitpos.data.base import Dataset, Split, shortened
-from vitpos.data.pictures import Pictures
+from vitpos.data.dataset import Dataset, Split, shortened
+from vitpos.data.image_files import Pictures
 from vitpos.errors import UserError
 from vitpos.patches import pair
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Beta
 
 from vitpos.errors import UserError
-from vitpos.training.augment import Augment
+from vitpos.training.augment.base import Augment
 
 
 class Mix(Augment):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from vitpos.data.base import load
+from vitpos.data.dataset import load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.base import Split
+from vitpos.data.dataset import Split
+from vitpos.data.image_ops import in_shape
 from vitpos.data.mnist import mnist
-from vitpos.data.shapes import in_shape
 from vitpos.data.synthetic import halves, paste
 from vitpos.errors import UserError
 from vitpos.patches import permutations

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitpos.data.files import Tell, Unavailable
+from vitpos.data.download import Tell, Unavailable
 
 Unpack = Callable[[str, bytes], Iterator[tuple[str, bytes]]]  # an archive → names and contents of its files
 CHUNK = 1 << 18

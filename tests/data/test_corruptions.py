@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from PIL import Image
 
 from tests.references import peer
-from vitpos.data.base import Dataset, Split
 from vitpos.data.corruptions import CORRUPTIONS, PARAMETERS, corrupt
+from vitpos.data.corruptions._filters import _along, _mixing, bell, gaussian, slid
+from vitpos.data.corruptions._random import LEVELS, Draws
 from vitpos.data.corruptions.digital import _warped, elastic_transform
-from vitpos.data.corruptions.draws import LEVELS, Draws
-from vitpos.data.corruptions.filters import _along, _mixing, bell, gaussian, slid
 from vitpos.data.corruptions.glass import copied
 from vitpos.data.corruptions.weather import plasma
-from vitpos.data.pictures import Pictures
+from vitpos.data.dataset import Dataset, Split
+from vitpos.data.image_files import Pictures
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.corruption import ALEXNET
