@@ -23,8 +23,9 @@ import torch.nn.functional as F
 sys.path.insert(0, ".")
 from tests.test_mjp import literal_mask
 
+from vitpos.masks import block_mask, permute_masked
 from vitpos.models import MODELS
-from vitpos.patches import block_mask, rearrange, scramble
+from vitpos.patches import permute_patches
 
 
 def process_time(work: Callable[[], object]) -> float:
@@ -40,7 +41,7 @@ def masks(rounds: int) -> None:
         rows = []
         for _ in range(rounds + 2):
             single = process_time(lambda r=ratio: [literal_mask((14, 14), r, 8, 75) for _ in range(64)]) / 64
-            rows.append((single, process_time(lambda r=ratio: block_mask((14, 14), r, images=256)) / 256))
+            rows.append((single, process_time(lambda r=ratio: block_mask((14, 14), r, batch=256)) / 256))
         one, many = (1e6 * statistics.median(column) for column in zip(*rows[2:], strict=True))
         print(f"  {ratio:4} {one:7.1f} / {many:6.1f}  {statistics.median(a / b for a, b in rows[2:]):5.1f}")
 
@@ -52,11 +53,11 @@ def pixels(rounds: int) -> None:
     for ratio in (0.03, 0.27, 0.5):
         rows = []
         for _ in range(rounds + 2):
-            order = scramble(block_mask((14, 14), ratio))[0]
+            order = permute_masked(block_mask((14, 14), ratio))[0]
             rows.append(
                 [
                     process_time(lambda o=order: F.fold(F.unfold(images, 16, stride=16)[:, :, o], 224, 16, stride=16)),
-                    process_time(lambda o=order: rearrange(images, (14, 14), o)),
+                    process_time(lambda o=order: permute_patches(images, (14, 14), o)),
                 ]
             )
         theirs, ours = (1e3 * statistics.median(column) for column in zip(*rows[2:], strict=True))

@@ -59,7 +59,7 @@ class PlainModel(nn.Module):
 
 def ours(data: Dataset) -> None:
     model = MODELS.build("attention", data.shape, 10, "learned")
-    list(fit(model, data, Recipe(epochs=1, batch=BATCH)))
+    list(fit(model, data, Recipe(epochs=1, batch_size=BATCH)))
 
 
 def script(data: Dataset) -> None:
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--images", type=int, default=6400)
     options = parser.parse_args()
-    data = load(f"mnist + part(limit={options.images})")
+    data = load(f"mnist + subset(limit={options.images})")
     contenders = {"ours": ours, "plain script": script, "matrix products": products}
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(options.rounds + 1):

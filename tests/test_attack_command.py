@@ -164,19 +164,19 @@ def test_a_file_of_weights_tells_what_it_is(out):
 def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_named(tmp_path):
     (tmp_path / "two.toml").write_text(
         "data = 'mnist(limit=64)'\nmodel = 'vit(patch=(7, 14), dim=16, depth=1, heads=2)'\nencoding = 'learned'\n"
-        "[train]\nepochs = 0\ndefence = ['', 'prune(share=0.5)']\n"
+        "[train]\nepochs = 0\ndefense = ['', 'prune(fraction=0.5)']\n"
     )
     lab.run(Experiment.read(str(tmp_path / "two.toml")), tmp_path / "run", workers=1)
     done = vitpos("attack", tmp_path / "run", "--with", "projection(images=1)", "--out", tmp_path / "found")
     assert done.returncode == 0, done.stderr
     with (tmp_path / "found" / "results.csv").open() as file:
-        assert {row["train.defence"] for row in csv.DictReader(file)} == {"", "prune(share=0.5)"}
+        assert {row["train.defense"] for row in csv.DictReader(file)} == {"", "prune(fraction=0.5)"}
     assert {path.name[11:34] for path in (tmp_path / "found").glob("*.png")} == {
-        "train.defence-none-seed",
-        "train.defence-prune-sha",
+        "train.defense-none-seed",
+        "train.defense-prune-sha",
     }
     seen = [name.split(" · ")[0] for name, _ in subjects(tmp_path / "run")]
-    assert sorted(seen) == ["learned, train.defence=none", "learned, train.defence=prune(share=0.5)"]
+    assert sorted(seen) == ["learned, train.defense=none", "learned, train.defense=prune(fraction=0.5)"]
     narrow = Console(width=80, file=(printed := io.StringIO()))
     cells = [cell for cell, _ in lab.trained(tmp_path / "run")]
     numbers = {f"metric_{number}": 123.4 for number in range(12)}

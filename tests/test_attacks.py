@@ -19,7 +19,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.models import MODELS
 from vitpos.models.attend import twice_differentiable
-from vitpos.patches import join, rearrange, split
+from vitpos.patches import patchify, permute_patches, unpatchify
 from vitpos.positions import Positions
 
 IMAGE = (3, 12, 20)  # neither square
@@ -115,7 +115,7 @@ def test_without_positions_pictures_with_the_same_patches_share_one_gradient():
     model = exact(victim("none"))
     inputs, label = torch.randn(1, *IMAGE, dtype=torch.float64), torch.tensor([2])
     order = torch.randperm(12)
-    moved = share(model, rearrange(inputs, GRID, order), label)
+    moved = share(model, permute_patches(inputs, GRID, order), label)
     for name, gradient in share(model, inputs, label).items():
         assert torch.allclose(gradient, moved[name], atol=1e-12), name
 
@@ -138,8 +138,8 @@ def test_aprils_form_stops_at_the_projection_of_patches_with_more_pixels():
     answer = april_form.compared(exact(model), case, april_form.invert(exact(model), case))
     found = answer.inputs
     weight = exact(model).project.weight.detach()
-    patches = split(case.inputs, PATCH) @ (torch.linalg.pinv(weight) @ weight).mT
-    assert torch.allclose(found, join(patches, GRID, PATCH), atol=1e-5)
+    patches = patchify(case.inputs, PATCH) @ (torch.linalg.pinv(weight) @ weight).mT
+    assert torch.allclose(found, unpatchify(patches, GRID, PATCH), atol=1e-5)
     assert (found - case.inputs).abs().max() > 0.1
     wrong = (found - case.inputs).square().sum() / case.inputs.square().sum()
     assert answer.about["token_error"] < 1e-6 < 0.2 < answer.about["lost"] == pytest.approx(float(wrong), rel=1e-4)
@@ -204,7 +204,7 @@ def test_what_equations_leave_of_the_gradient_shows_where_the_answer_is_exact():
         basis = unseen(told, gradients["project.weight"], 1e-16)
         hidden = (~pos.known).sum().item()
         true, found = (
-            split(x, PATCH)[0] for x in (case.inputs, projection_form.invert(model, case, "residual").inputs)
+            patchify(x, PATCH)[0] for x in (case.inputs, projection_form.invert(model, case, "residual").inputs)
         )
         apart = (true[~pos.known[0]] - true[~pos.known[0]].mean(0)) @ basis.mT @ basis
         assert len(basis) == hidden - 1 > 1
@@ -224,7 +224,7 @@ def test_what_equations_leave_of_the_gradient_shows_where_the_answer_is_exact():
 def test_a_smooth_picture_is_found_where_nothing_is_known_of_it():
     rows, columns = torch.meshgrid(torch.linspace(0, 1, 12), torch.linspace(0, 1, 20), indexing="ij")
     smooth = (rows + columns).expand(1, 3, -1, -1).double()
-    patches = split(smooth, PATCH)[0]
+    patches = patchify(smooth, PATCH)[0]
     basis = torch.linalg.qr(torch.randn(60, 20, generator=torch.Generator().manual_seed(0)).double())[0].mT
     blurred = patches - patches @ basis.mT @ basis
     found = smooth_inside(blurred, basis, Positions.of(GRID), PATCH)
@@ -242,7 +242,7 @@ def test_whoever_knows_of_the_noise_does_not_divide_by_it():
     x = random(12, 5)
     noisy = at_tokens + 1e-4 * random(12, 32), at_tokens.mT @ x + 1e-4 * random(32, 5)
     case = Case(torch.zeros(1, dtype=torch.float64), *[None] * 4)
-    (told,) = Client(victim("learned"), pictures(), 1, defence="clip + noise(scale=0.0001)").cases()
+    (told,) = Client(victim("learned"), pictures(), 1, defense="clip + noise(std=0.0001)").cases()
     wise, simple = ((projection_form.solve(*noisy, case, noise)[0] - x).norm() for noise in (told.noise, 0.0))
     assert told.noise == 1e-4 and wise < 1.1 * x.norm() and wise < 0.8 * simple
 
@@ -253,7 +253,7 @@ def test_whoever_knows_of_the_noise_does_not_divide_by_it():
 )
 def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_left(encoding, setting, attacker, share):
     model = exact(victim(encoding))
-    (case,) = Client(model, pictures(), 1, setting, 0.5, defence=f"prune(share={share})").cases()
+    (case,) = Client(model, pictures(), 1, setting, 0.5, defense=f"prune(fraction={share})").cases()
     wise, simple = (
         (projection_form.invert(model, c, attacker).inputs - case.inputs).norm()
         for c in (case, replace(case, pruned=False))
@@ -262,12 +262,12 @@ def test_whoever_knows_that_numbers_were_left_out_does_not_divide_by_what_is_lef
 
 
 def test_noise_on_what_was_pruned_does_not_make_an_attacker_forget_the_pruning():
-    def rank(defence):
-        spec = f"projection(images=3, defence='{defence}')"
+    def rank(defense):
+        spec = f"projection(images=3, defense='{defense}')"
         return ATTACKS.build(spec, victim("learned"), pictures()).numbers["rank"]
 
-    pruned, after = rank("prune(share=0.7)"), rank("prune(share=0.7) + noise(scale=1e-09)")
-    assert after == pytest.approx(pruned, abs=0.5) and pruned < rank("noise(scale=1e-09)")
+    pruned, after = rank("prune(fraction=0.7)"), rank("prune(fraction=0.7) + noise(std=1e-09)")
+    assert after == pytest.approx(pruned, abs=0.5) and pruned < rank("noise(std=1e-09)")
 
 
 @pytest.mark.parametrize("encoding", ["learned + mjp", "learned + mjp(dal='linear')", "fourier(hidden=128) + mjp"])
@@ -275,7 +275,7 @@ def test_clipping_alone_hides_nothing(encoding):
     model = exact(victim(encoding))
     plain, clipped = (
         ATTACKS.build(
-            "projection(images=2)" if not norm else f"projection(images=2, defence='clip(norm={norm})')",
+            "projection(images=2)" if not norm else f"projection(images=2, defense='clip(max_norm={norm})')",
             model,
             pictures(),
         ).numbers["psnr_worst"]
@@ -327,7 +327,7 @@ def test_what_rounding_leaves_of_a_missing_direction_is_not_divided_by():
 
 def test_shares_of_labels_are_means_and_perfect_pictures_have_a_number():
     data = pictures(5)
-    shared = ATTACKS.build("matching(images=5, steps=1, defence='noise(scale=1.0)', seed=3)", victim("learned"), data)
+    shared = ATTACKS.build("matching(images=5, steps=1, defense='noise(std=1.0)', seed=3)", victim("learned"), data)
     assert 0 < shared.numbers["label"] < 1 and (5 * shared.numbers["label"]) % 1 == pytest.approx(0)
     black = Split(torch.zeros(1, *IMAGE, dtype=torch.uint8), torch.tensor([0]))
     dark = Dataset(black, black, data.classes, data.mean, data.std)
@@ -352,8 +352,8 @@ def test_a_gradient_of_several_pictures_is_refused():
         ("matching(steps=0)", "steps=0"),
         ("matching(rate=0.0)", "rate above 0"),
         ("matching(start='projection', restarts=2)", "one start"),
-        ("projection(defence='nosie')", "noise"),
-        ("projection(defence='noise(scale=-1.0)')", "0 or more"),
+        ("projection(defense='nosie')", "noise"),
+        ("projection(defense='noise(std=-1.0)')", "0 or more"),
     ],
 )
 def test_what_cannot_be_is_refused(spec, message):
@@ -400,8 +400,8 @@ def test_what_position_gives_away_can_be_left_out():
 def test_numbers_that_were_left_out_are_not_compared():
     model, data = small()
     (case,) = Client(exact(model), data, 1).cases()
-    (pruned,) = Client(exact(model), data, 1, defence="prune(share=0.9)").cases()
-    (noisy,) = Client(exact(model), data, 1, defence="prune(share=0.9) + noise(scale=1e-09)").cases()
+    (pruned,) = Client(exact(model), data, 1, defense="prune(fraction=0.9)").cases()
+    (noisy,) = Client(exact(model), data, 1, defense="prune(fraction=0.9) + noise(std=1e-09)").cases()
     for shared in (pruned, noisy):
         for floor, found in ((shared.floor, 0.0), (None, 0.01)):
             descent = Descent(exact(model), shared.gradients, case.label, None, "l2", 1.0, 0.0, 0.0, floor)

@@ -17,16 +17,16 @@ import pytest
 TINY = """
 question = "Does a tiny model run?"
 source = "nobody"
-data = "mnist + part(limit=640)"
+data = "mnist + subset(limit=640)"
 model = "attention(dim=16)"
 encoding = ["none", "learned"]
 notes = ["[baseline] is no markup [/nothing]"]
 evaluate = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion"]
 [train]
 epochs = 2
-batch = 64
+batch_size = 64
 [[references]]
-data = "mnist + part(limit=640)"
+data = "mnist + subset(limit=640)"
 model = "attention(dim=16)"
 encoding = "learned"
 evaluation = "accuracy"
@@ -279,7 +279,7 @@ def test_a_damaged_mnist_file_is_one_line_and_exit_code_1(tiny, tmp_path):
 
 
 def test_a_loss_that_explodes_stops_its_cell_alone_and_keeps_the_last_good_state(tiny, tmp_path):
-    lists = ["--set", "train.lr=[1e38, 0.001]", "--set", "train.clip=0", "--set", "encoding=learned"]
+    lists = ["--set", "train.lr=[1e38, 0.001]", "--set", "train.grad_clip=0", "--set", "encoding=learned"]
     done = vitpos("run", tiny, "--out", tmp_path / "out", *lists)
     assert done.returncode == 1 and "try a lower train.lr" in done.stderr and "Traceback" not in done.stderr
     found = rows(tmp_path / "out")
@@ -355,14 +355,14 @@ def test_data_sets_are_listed_fetched_and_verified(tmp_path):
     environment = {**ENVIRONMENT, "VITPOS_CACHE": str(tmp_path)}
     listed = vitpos("data", "list", "--json", env=environment)
     found = {entry["name"]: entry for entry in json.loads(listed.stdout)}
-    assert set(found) == {"mnist", "fashion", "cifar10", "cifar100"} and not listed.stderr
+    assert set(found) == {"mnist", "fashion_mnist", "cifar10", "cifar100"} and not listed.stderr
     assert found["mnist"]["here"] and not found["cifar10"]["here"] and found["cifar10"]["sources"]
     assert vitpos("data", "verify", "mnist").stdout == "mnist: as published\n"
-    (tmp_path / "fashion").mkdir()
-    (tmp_path / "fashion" / "t10k-labels-idx1-ubyte").write_bytes(b"tampered with")
-    wrong = vitpos("data", "verify", "fashion", env=environment)
+    (tmp_path / "fashion_mnist").mkdir()
+    (tmp_path / "fashion_mnist" / "t10k-labels-idx1-ubyte").write_bytes(b"tampered with")
+    wrong = vitpos("data", "verify", "fashion_mnist", env=environment)
     assert wrong.returncode == 1 and "t10k-labels-idx1-ubyte has another md5" in wrong.stdout
-    assert "vitpos data get fashion" in wrong.stderr and "Traceback" not in wrong.stderr
+    assert "vitpos data get fashion_mnist" in wrong.stderr and "Traceback" not in wrong.stderr
 
 
 @pytest.mark.parametrize(

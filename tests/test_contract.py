@@ -9,7 +9,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding, widen
 from vitpos.models import MODELS
 from vitpos.models.attend import twice_differentiable
 from vitpos.models.vit import ViT
-from vitpos.patches import split
+from vitpos.patches import patchify
 from vitpos.positions import Positions
 
 GRID, OTHER, PATCH = (3, 4), (2, 6), (2, 3)  # same number of cells; nothing is square
@@ -407,7 +407,7 @@ def test_hooks_that_move_hide_and_penalise_reach_the_model_alone_and_in_a_sum():
     model, images = model_of("learned"), pictures()
     learned = model.encoding
     order = torch.arange(N).flip(0)
-    x = model.project(split(images, model.patch))
+    x = model.project(patchify(images, model.patch))
     pos = Positions.of(GRID).permute(order).hide(torch.arange(N)[None] < 3)
     expected = forward(model, x[:, order], pos)
     model.encoding = Mover() + learned

@@ -63,9 +63,9 @@ class Pixels(Classifier):
         "jigsaw(grid=(2, 4), per='image')",
         "shuffle(grid=(2, 4), ratio=0.5, pixels=True)",
         "shifts",
-        "translation(unit='pixels', edge='crop')",
+        "translation(unit='pixels', border='crop')",
         "corruption(severities=(3,))",
-        "outliers(against='sides(count=8)')",
+        "outliers(against='left_right(count=8)')",
     ],
 )
 def test_an_evaluation_says_the_same_on_another_device_and_leaves_nothing_behind(spec):

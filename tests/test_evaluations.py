@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitpos.data.dataset import Dataset, Split, load
-from vitpos.data.image_ops import stretched
+from vitpos.data.image_ops import resize
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
@@ -16,9 +16,9 @@ from vitpos.evaluations.predict import predict, remembering
 from vitpos.evaluations.resolution import nearest
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
-from vitpos.patches import permutation, split
+from vitpos.patches import patchify, seeded_permutation
 from vitpos.positions import Positions
-from vitpos.shifts import moved, scattered, shared
+from vitpos.shifts import overlapping_cells, shift_each, shift_pair
 
 
 class Oracle(Classifier):
@@ -64,7 +64,7 @@ def trained_like(encoding, spec="attention"):
 @pytest.mark.parametrize("per", ["set", "image"])
 def test_positions_that_follow_give_every_answer_of_the_normal_picture(spec, encoding, per):
     data = load("mnist")
-    few = Dataset(data.train, data.test.first(200), data.classes, data.mean, data.std)
+    few = Dataset(data.train, data.test.head(200), data.classes, data.mean, data.std)
     follow = f"jigsaw(grid=(7, 7), per='{per}')"
     assert EVALUATIONS.build(follow, trained_like(encoding, spec), few)["agreement"] == 1
 
@@ -72,18 +72,18 @@ def test_positions_that_follow_give_every_answer_of_the_normal_picture(spec, enc
 @pytest.mark.parametrize("encoding", ["none", "learned"])
 def test_positions_that_stay_matter_to_a_model_that_has_them(encoding):
     data = load("mnist")
-    few = Dataset(data.train, data.test.first(300), data.classes, data.mean, data.std)
+    few = Dataset(data.train, data.test.head(300), data.classes, data.mean, data.std)
     numbers = EVALUATIONS.build("jigsaw(positions='stay')", trained_like(encoding), few)
     assert (numbers["agreement"] == 1) == (encoding == "none")
 
 
 def test_a_model_without_patches_sees_the_rearranged_picture():
     data = load("mnist")
-    few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
+    few = Dataset(data.train, data.test.head(100), data.classes, data.mean, data.std)
     cnn = MODELS.build("cnn", (1, 28, 28), 10)
     follow, stay = (EVALUATIONS.build(f"jigsaw(grid=(7, 7), positions='{p}')", cnn, few) for p in ("follow", "stay"))
-    moved = load("mnist + jigsaw(grid=(7, 7))")
-    same = Dataset(moved.train, moved.test.first(100), moved.classes, moved.mean, moved.std)
+    moved = load("mnist + permute_patches(grid=(7, 7))")
+    same = Dataset(moved.train, moved.test.head(100), moved.classes, moved.mean, moved.std)
     assert follow == stay
     assert follow["accuracy"] == EVALUATIONS.build("accuracy", cnn, same)["accuracy"]
     with pytest.raises(UserError, match="needs grid"):
@@ -118,21 +118,21 @@ def test_cost_counts_parameters_and_leaves_the_model_as_it_is(spec, encoding, po
 
 def test_moving_by_nothing_changes_nothing_and_moving_keeps_what_stays_in_view():
     data = load("mnist")
-    few = Dataset(data.train, data.test.first(100), data.classes, data.mean, data.std)
+    few = Dataset(data.train, data.test.head(100), data.classes, data.mean, data.std)
     seen = []
     model = trained_like("learned")
     assert EVALUATIONS.build("translation(by=(0, 0))", model, few)["agreement"] == 1
     features = model.features
     model.features = lambda images, positions=None: seen.append(images) or features(images, positions)
     EVALUATIONS.build("translation(by=(-1, 2))", model, few)
-    moved, usual = seen[0], data.inputs(few.test.images)
+    moved, usual = seen[0], data.normalize(few.test.images)
     assert torch.equal(moved[:, :, :24, 8:], usual[:, :, 4:, :20])
     assert (moved[:, :, 24:] == usual.min()).all() and (moved[:, :, :, :8] == usual.min()).all()
 
 
 def test_the_trained_size_is_answered_as_usual_and_another_size_needs_whole_patches():
     data = load("mnist")
-    few = Dataset(data.train, data.test.first(200), data.classes, data.mean, data.std)
+    few = Dataset(data.train, data.test.head(200), data.classes, data.mean, data.std)
     model = trained_like("learned")
     usual = EVALUATIONS.build("accuracy", model, few)["accuracy"]
     for coordinates in ("fit", "beyond"):
@@ -164,7 +164,7 @@ def test_unchanged_images_are_answered_once_while_remembering_and_anew_afterward
 
 def few_digits(count=100):
     data = load("mnist")
-    return Dataset(data.train, data.test.first(count), data.classes, data.mean, data.std)
+    return Dataset(data.train, data.test.head(count), data.classes, data.mean, data.std)
 
 
 @pytest.mark.parametrize("spec", ["none", "none + none"])
@@ -225,13 +225,13 @@ def test_only_a_model_with_an_unknown_vector_can_be_told():
 def right(model, data, images, positions=None):
     """The share of right answers on pictures of bytes, without an evaluation."""
     with torch.no_grad():
-        answers = model(data.inputs(images), positions).argmax(1)
+        answers = model(data.normalize(images), positions).argmax(1)
     return (answers == data.test.labels).double().mean().item()
 
 
 def test_another_size_is_shown_to_the_model_that_was_asked_for():
     model, data = trained_like("learned + rope"), few_digits(300)
-    images, beyond = stretched(data.test.images, (40, 20)), Positions.of((10, 5))
+    images, beyond = resize(data.test.images, (40, 20)), Positions.of((10, 5))
     slowed = deepcopy(model)
     slowed.encoding = slowed.encoding.slowed(10 / 7)
     expected = {
@@ -249,7 +249,7 @@ def test_another_size_is_shown_to_the_model_that_was_asked_for():
 
 def test_tables_resized_by_plain_bicubic_read_as_a_fitted_grid_does():
     model, data = trained_like("learned"), few_digits(20)
-    inputs = data.inputs(stretched(data.test.images, (40, 20)))
+    inputs = data.normalize(resize(data.test.images, (40, 20)))
     with torch.no_grad():
         fitted, resized = model(inputs), model.resized((10, 5), how="bicubic")(inputs)
     assert torch.allclose(fitted, resized, rtol=1e-5, atol=1e-5)
@@ -258,7 +258,7 @@ def test_tables_resized_by_plain_bicubic_read_as_a_fitted_grid_does():
 @pytest.mark.parametrize("spec", ["shuffle(ratio=0.0, positions='follow')", "jigsaw(grid=(1, 1), positions='follow')"])
 def test_following_nothing_changes_nothing_on_a_resized_model(spec):
     data = load("mnist(limit=8)")
-    data = replace(data, test=data.test.first(8))
+    data = replace(data, test=data.test.head(8))
     model = MODELS.build("vit(patch=7, dim=16, depth=1, heads=2)", (1, 28, 28), 10, "rope").resized((8, 8))
     larger = data.test.images.repeat_interleave(2, 2).repeat_interleave(2, 3)
     found = EVALUATIONS.build(spec, model, replace(data, test=replace(data.test, images=larger)))
@@ -267,7 +267,7 @@ def test_following_nothing_changes_nothing_on_a_resized_model(spec):
 
 def test_a_model_without_tokens_has_nothing_that_could_follow():
     data = load("mnist(limit=8)")
-    data = replace(data, test=data.test.first(8))
+    data = replace(data, test=data.test.head(8))
     model = MODELS.build("cnn", (1, 28, 28), 10)
     assert EVALUATIONS.build("shuffle(grid=(4, 4), positions='follow')", model, data) == {}
     with pytest.raises(UserError, match="a seed of"):
@@ -276,7 +276,7 @@ def test_a_model_without_tokens_has_nothing_that_could_follow():
 
 def few_pictures(count=6):
     data = load("mnist(limit=8)")
-    return replace(data, test=data.test.first(count))
+    return replace(data, test=data.test.head(count))
 
 
 def a_model(encoding, spec="vit(patch=4, dim=16, depth=2, heads=2, pool='mean', init='xavier')"):
@@ -297,7 +297,7 @@ def in_double(data):
 
 @pytest.mark.parametrize("by", [(1, 0), (-2, 3)])
 def test_without_positions_tokens_move_with_the_picture(by):
-    found = EVALUATIONS.build(f"translation(by={by}, edge='wrap')", a_model("none"), in_double(few_pictures()))
+    found = EVALUATIONS.build(f"translation(by={by}, border='wrap')", a_model("none"), in_double(few_pictures()))
     assert found["agreement"] == 1 and found["tokens_1"] < 1e-12 and found["tokens"] < 1e-12 and found["logits"] < 1e-12
     assert found["tokens"] == found["tokens_2"]
 
@@ -311,7 +311,7 @@ def test_relative_encodings_say_the_same_of_what_two_crops_share(encoding, by):
     model = a_model(encoding)
     for parameter in model.encoding.parameters():
         torch.nn.init.normal_(parameter)
-    found = EVALUATIONS.build(f"translation(by={by}, edge='crop')", model, in_double(few_pictures()))
+    found = EVALUATIONS.build(f"translation(by={by}, border='crop')", model, in_double(few_pictures()))
     assert (found["logits"] < 1e-10) == (encoding in RELATIVE) and found["tokens"] > 0
 
 
@@ -335,19 +335,19 @@ def test_moves_are_what_they_say():
     images = torch.arange(1, 2 * 5 * 7 + 1).view(2, 1, 5, 7).to(torch.uint8)
     for by in ((1, 2), (-2, 3), (0, -1)):
         down, right = by
-        _, black = moved(images, by, "black")
+        _, black = shift_pair(images, by, "black")
         for row, column in itertools.product(range(5), range(7)):
             inside = 0 <= row - down < 5 and 0 <= column - right < 7
             expected = images[:, 0, row - down, column - right] if inside else torch.zeros(2, dtype=torch.uint8)
             assert torch.equal(black[:, 0, row, column], expected)
         for edge in ("black", "wrap"):
-            each = scattered(images, torch.tensor([by, by]), edge)
-            assert torch.equal(each, moved(images, by, edge)[1])
+            each = shift_each(images, torch.tensor([by, by]), edge)
+            assert torch.equal(each, shift_pair(images, by, edge)[1])
         for edge in ("black", "wrap", "crop"):
-            before, after = moved(images, by, edge)
-            at, to = shared((5, 7), by, edge)
+            before, after = shift_pair(images, by, edge)
+            at, to = overlapping_cells((5, 7), by, edge)
             assert torch.equal(before.flatten(2)[:, :, at], after.flatten(2)[:, :, to]) and len(at) >= 12
-    alone = scattered(images, torch.tensor([(1, 2), (-1, 0)]), "wrap")
+    alone = shift_each(images, torch.tensor([(1, 2), (-1, 0)]), "wrap")
     assert torch.equal(alone[1], images[1].roll(-1, 1)) and torch.equal(alone[0], images[0].roll((1, 2), (1, 2)))
 
 
@@ -384,9 +384,9 @@ def test_the_patches_of_a_padded_picture_keep_their_trained_places(size, coordin
     data = few_digits(3)
     shown, pos = seen_by(trained_like("rope"), f"resolution({size=}, protocol='pad'{coordinates})", data)
     assert shown.shape[2:] == size and pos.grid == (size[0] // 4, size[1] // 4)
-    own = split(data.inputs(data.test.images), (4, 4)).unflatten(1, (7, 7))
-    black = data.inputs(torch.zeros(3, 1, 4, 4, dtype=torch.uint8)).flatten(1)
-    patches = split(shown, (4, 4))  # (3, N, 16)
+    own = patchify(data.normalize(data.test.images), (4, 4)).unflatten(1, (7, 7))
+    black = data.normalize(torch.zeros(3, 1, 4, 4, dtype=torch.uint8)).flatten(1)
+    patches = patchify(shown, (4, 4))  # (3, N, 16)
     for patch, (row, column) in zip(patches.unbind(1), pos.coords[0].long().tolist(), strict=True):
         inside = 0 <= row < 7 and 0 <= column < 7
         assert torch.equal(patch, own[:, row, column] if inside else black), (row, column)
@@ -403,7 +403,7 @@ def test_a_padded_picture_can_be_fitted_as_a_whole_and_resized_ones_are_stretche
         seen_by(model, "resolution(size=(56, 40), protocol='pad', coordinates='fit')", data)[1].coords, fitted
     )
     shown, pos = seen_by(trained_like("learned"), "resolution(size=(56, 40))", data)
-    assert torch.equal(shown, data.inputs(stretched(data.test.images, (56, 40)))) and torch.equal(pos.coords, fitted)
+    assert torch.equal(shown, data.normalize(resize(data.test.images, (56, 40)))) and torch.equal(pos.coords, fitted)
 
 
 def test_a_curve_of_sizes_is_made_of_single_sizes_and_its_area_is_a_mean():
@@ -497,7 +497,7 @@ def test_what_is_remembered_belongs_to_the_set_it_was_seen_with():
     with remembering():
         for _ in range(20):  # sets that come and go, which may take each other's place in memory
             for count in (10, 20, 30):
-                few = replace(data, test=data.test.first(count))
+                few = replace(data, test=data.test.head(count))
                 assert len(predict(model, few)) == count
                 del few
 
@@ -509,8 +509,8 @@ LIMITED += ["translations(steps=(1,), limit={})", "corruption(kinds=('contrast',
 @pytest.mark.parametrize("spec", LIMITED)
 def test_so_many_images_are_drawn_from_all_of_them_and_kept_in_order(spec):
     data = few_digits(300)
-    data = replace(data, test=data.test.take(data.test.labels.argsort()))  # class after class, as folders are
-    few = replace(data, test=data.test.take(permutation(300, seed=0)[:40].sort().values))
+    data = replace(data, test=data.test.subset(data.test.labels.argsort()))  # class after class, as folders are
+    few = replace(data, test=data.test.subset(seeded_permutation(300, seed=0)[:40].sort().values))
     assert len(few.test.labels.unique()) > 5, "of all classes"
     model = trained_like("learned")
     every, none_left_out = (EVALUATIONS.build(spec.format(limit), model, few) for limit in (None, 40))
@@ -520,7 +520,7 @@ def test_so_many_images_are_drawn_from_all_of_them_and_kept_in_order(spec):
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-@pytest.mark.parametrize("spec", [*LIMITED, "outliers(against='sides(count=96)', limit={})"])
+@pytest.mark.parametrize("spec", [*LIMITED, "outliers(against='left_right(count=96)', limit={})"])
 def test_a_limit_below_one_is_refused(spec, limit):
     with pytest.raises(UserError, match=f"limit={limit}; take 1 image or more, or limit=None for all"):
         EVALUATIONS.build(spec.format(limit), trained_like("learned"), few_digits(3))
@@ -528,7 +528,10 @@ def test_a_limit_below_one_is_refused(spec, limit):
 
 def test_a_part_of_the_data_is_drawn_once_so_that_answers_on_it_are_remembered():
     data, model = few_digits(60), trained_like("learned")
-    assert data.some(20) is data.some(20) is not data.some(20, seed=1) and data.some(60) is data.some(None) is data
+    assert (
+        data.sample_test(20) is data.sample_test(20) is not data.sample_test(20, seed=1)
+        and data.sample_test(60) is data.sample_test(None) is data
+    )
     passes = []
     model.head.register_forward_hook(lambda *_: passes.append(1))
     with remembering():

@@ -10,7 +10,7 @@ from vitpos.experiment import Experiment, shipped
 
 TEXT = """
 question = "Which?"
-data = "mnist + part(limit=64)"
+data = "mnist + subset(limit=64)"
 model = "attention(dim=8)"
 encoding = ["none", "learned"]
 evaluate = ["accuracy"]
@@ -50,7 +50,7 @@ def test_a_block_overrides_what_is_shared_and_a_setting_overrides_both():
 def test_two_trainings_of_one_model_are_told_apart():
     text = TEXT.replace("lr = [0.01, 0.001]", "") + "[[cells]]\ntrain.batch = 32\n[[cells]]\ntrain.lr = 0.5\n"
     experiment = make(text, ["encoding=none"], seeds=[0, 1])
-    assert experiment.columns == ("train.batch", "train.lr")
+    assert experiment.columns == ("train.batch_size", "train.lr")
     assert len({cell.row for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
 
 
@@ -65,7 +65,7 @@ def test_without_a_word_on_it_accuracy_is_asked():
 
 
 def test_every_cell_is_in_some_table_whatever_is_set():
-    for settings in ([], ["data=mnist + part(limit=300)"], ["model=attention(patch=14)", "evaluate=accuracy"]):
+    for settings in ([], ["data=mnist + subset(limit=300)"], ["model=attention(patch=14)", "evaluate=accuracy"]):
         experiment = Experiment.read("mnist-jigsaw", settings)
         for cell in experiment.cells:
             assert any(table.shows(cell) and table.columns for table in experiment.tables)
@@ -87,10 +87,10 @@ def test_seeds_given_apart_replace_those_of_the_file():
 def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
     key = make().cells[0].key
     assert make(settings=["evaluate=confusion"]).cells[0].key == key
-    assert make(settings=["train.batch=64"]).cells[0].key != key
+    assert make(settings=["train.batch_size=64"]).cells[0].key != key
     assert make(settings=["train.augment=jigsaw"]).cells[0].key != key
-    assert make(settings=["train.start=1e-6"]).cells[0].key != key
-    assert make(settings=["train.start=0.0"]).cells[0].key == key
+    assert make(settings=["train.lr_start=1e-6"]).cells[0].key != key
+    assert make(settings=["train.lr_start=0.0"]).cells[0].key == key
     assert make(TEXT.replace("0.01,", "1e-2,")).cells[0].key == key
 
 
@@ -180,7 +180,9 @@ def _covering(experiment):
 
 def _noise(spec):
     """As many channels, pixels and classes as the named data, without its pictures."""
-    shape, classes = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "fashion": ((1, 28, 28), 10)}[spec]
+    shape, classes = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "fashion_mnist": ((1, 28, 28), 10)}[
+        spec
+    ]
     splits = [Split(torch.randint(256, (64, *shape), dtype=torch.uint8), torch.arange(64) % classes) for _ in range(2)]
     return Dataset(*splits, tuple(map(str, range(classes))), (0.5,) * shape[0], (0.25,) * shape[0], spec)
 
@@ -191,7 +193,7 @@ APART = {"mjp-imagenet", "scorecard-gpu"}  # one has a test file of its own, the
 @pytest.mark.parametrize("name", sorted(set(shipped()) - APART))
 def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, monkeypatch):
     """Data that are fetched are replaced by noise of their shape; everything else is as in the experiment."""
-    fetched = {"cifar10", "cifar100", "fashion"}
+    fetched = {"cifar10", "cifar100", "fashion_mnist"}
     torch.manual_seed(0)
 
     def load_without_fetching(spec):
@@ -209,7 +211,7 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 
 def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     text = """
-    data = "mnist + part(limit=64)"
+    data = "mnist + subset(limit=64)"
     model = "vit(depth=1, dim=8, heads=1)"
     encoding = "none"
     evaluate = ["translation"]
@@ -234,7 +236,7 @@ def test_the_scorecard_has_the_same_columns_at_every_size():
 
 
 def test_data_that_cannot_be_had_are_told_before_anything_is_rehearsed(monkeypatch):
-    text = TEXT.replace('"mnist + part(limit=64)"', '["mnist + part(limit=64)", "folder(path=\'nowhere\')"]')
+    text = TEXT.replace('"mnist + subset(limit=64)"', '["mnist + subset(limit=64)", "image_folder(path=\'nowhere\')"]')
     monkeypatch.setattr(lab, "_rehearse", lambda cell, tables: pytest.fail(f"rehearsed {cell.data}"))
     with pytest.raises(UserError, match="nowhere"):
         lab.check(make(text).cells)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from vitpos import lab
 from vitpos.experiment import Experiment
-from vitpos.masks import Puzzle
+from vitpos.masks import BlockMaskSampler
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +26,17 @@ def pictures(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_whole_recipe_runs(pictures, tmp_path, monkeypatch):
-    settings = [f"data=folder(path={str(pictures)!r})", "train.epochs=1", "train.batch=4", "train.pieces=2"]
+    settings = [
+        f"data=image_folder(path={str(pictures)!r})",
+        "train.epochs=1",
+        "train.batch_size=4",
+        "train.grad_accum=2",
+    ]
     experiment = Experiment.read("mjp-imagenet", settings)
     assert len(experiment.cells) == 6
     played = []
-    draw = Puzzle.mask
-    monkeypatch.setattr(Puzzle, "mask", lambda self, *about: played.append(draw(self, *about)) or played[-1])
+    draw = BlockMaskSampler.mask
+    monkeypatch.setattr(BlockMaskSampler, "mask", lambda self, *about: played.append(draw(self, *about)) or played[-1])
     folder = lab.run(experiment, tmp_path, workers=1)
     asked = 3 * 4 + 1  # three models with the puzzle, two batches of two pieces each; and jigsaw's rehearsal
     assert len(played) == asked and any(mask is not None and mask.any() for mask in played)

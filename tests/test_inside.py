@@ -66,7 +66,7 @@ def build(spec=VITS[0], encoding="none", *, seed=0, grow=1.0):
 
 
 def inputs(data, count=3):
-    return data.inputs(data.test.images[:count])
+    return data.normalize(data.test.images[:count])
 
 
 def blind(model):
@@ -390,10 +390,10 @@ def test_an_axis_of_one_place_does_not_count():
 
 def test_training_on_digits_brings_no_place_into_tokens_without_positions():
     data = load("mnist")
-    few = replace(data, train=data.train.first(600), test=data.test.first(200))
+    few = replace(data, train=data.train.head(600), test=data.test.head(200))
     torch.manual_seed(0)
     model = MODELS.build("vit(patch=(7, 4), dim=16, depth=2, heads=2, init='xavier')", (1, 28, 28), 10)
-    list(fit(model, few, Recipe(epochs=1, batch=50)))
+    list(fit(model, few, Recipe(epochs=1, batch_size=50)))
     numbers = where_position_lives(model, few).numbers()
     assert max(map(abs, numbers["probe_r2"])) < 0.02 and max(map(abs, numbers["position_share"])) < 0.02
     assert max(numbers["position_share_pictures"]) > 0.02, "digits lie in the middle"

@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitpos.cells import Cell
 from vitpos.data.dataset import Dataset, Split, load
-from vitpos.data.image_ops import grey, in_shape
+from vitpos.data.image_ops import to_gray, to_shape
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.confidence import (
@@ -120,7 +120,7 @@ def small(light, labels) -> Dataset:
 
 
 DATA = small([250, 240, 230, 220, 210, 200], [0, 0, 1, 0, 2, 0])
-DIM = "sides(count=96)"  # whose first pixel is black
+DIM = "left_right(count=96)"  # whose first pixel is black
 
 
 def test_dim_outliers_are_found_by_who_is_sure_of_bright_pictures():
@@ -146,7 +146,7 @@ def test_of_some_classes_only_their_logits_and_images_count():
 
 
 def test_a_rehearsal_without_any_image_of_the_classes_ends_well():
-    few = replace(DATA, test=DATA.test.first(2))
+    few = replace(DATA, test=DATA.test.head(2))
     assert EVALUATIONS.build(f"outliers(against={DIM!r}, classes=(1, 2))", Bright(), few).keys()
 
 
@@ -158,24 +158,24 @@ def test_what_is_remembered_of_the_own_images_is_not_taken_for_the_outliers():
 
 def test_pictures_take_another_shape():
     grey = torch.arange(4, dtype=torch.uint8).mul(60).view(1, 1, 2, 2)
-    colour = in_shape(grey, (3, 4, 6))
+    colour = to_shape(grey, (3, 4, 6))
     assert colour.shape == (1, 3, 4, 6) and torch.equal(colour[:, 0], colour[:, 2])
-    assert torch.equal(in_shape(grey, (1, 2, 2)), grey) and torch.equal(
-        in_shape(in_shape(grey, (3, 2, 2)), (1, 2, 2)), grey
+    assert torch.equal(to_shape(grey, (1, 2, 2)), grey) and torch.equal(
+        to_shape(to_shape(grey, (3, 2, 2)), (1, 2, 2)), grey
     )
     red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
-    assert in_shape(red, (1, 4, 4)).unique().tolist() == [76]
+    assert to_shape(red, (1, 4, 4)).unique().tolist() == [76]
     stripes = (torch.arange(16) % 2 * 255).to(torch.uint8).expand(1, 1, 16, 16)
-    assert (in_shape(stripes, (1, 4, 4)).float() - 127.5).abs().max() < 20, "antialiased"
+    assert (to_shape(stripes, (1, 4, 4)).float() - 127.5).abs().max() < 20, "antialiased"
     with pytest.raises(UserError, match="4 channels cannot be shown in 3"):
-        in_shape(torch.zeros(1, 4, 2, 2, dtype=torch.uint8), (3, 2, 2))
+        to_shape(torch.zeros(1, 4, 2, 2, dtype=torch.uint8), (3, 2, 2))
 
 
 def test_colours_are_weighed_as_pillow_weighs_them():
     colours = torch.randint(256, (64, 64, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     pillow = torch.from_numpy(np.array(Image.fromarray(colours.numpy()).convert("L"))).float()
-    ours = grey(colours.permute(2, 0, 1)[None].float())
-    assert (ours - pillow).abs().max() <= 0.501 and torch.equal(grey(ours), ours)
+    ours = to_gray(colours.permute(2, 0, 1)[None].float())
+    assert (ours - pillow).abs().max() <= 0.501 and torch.equal(to_gray(ours), ours)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_colours_are_weighed_as_pillow_weighs_them():
     [
         ("classes=(0, 3)", "from 0 to 2"),
         ("classes=()", "choose different ones"),
-        ("against='fashon'", "did you mean 'fashion'"),
+        ("against='fashon'", "did you mean 'fashion_mnist'"),
         ("against='only'", "a view without a data set"),
     ],
 )
@@ -195,15 +195,15 @@ def test_a_wrong_question_says_what_to_ask(options, message):
 @pytest.mark.parametrize(
     ("own", "against", "same"),
     [
-        ("sides(count=96)", "sides(count=96)", True),
-        ("sides(count=96)", "sides(count=480) + part(limit=9)", True),
-        ("sides(count=96) + held", "sides(count=96) + only(classes=(6, 9))", True),
-        ("sides(count=96) + only(classes=(0, 1, 2))", "sides(count=96) + only(classes=(6, 9))", False),
-        ("sides(count=96) + only(classes=(0, 1, 2))", "dot(count=96)", False),
+        ("left_right(count=96)", "left_right(count=96)", True),
+        ("left_right(count=96)", "left_right(count=480) + subset(limit=9)", True),
+        ("left_right(count=96) + holdout", "left_right(count=96) + classes(keep=(6, 9))", True),
+        ("left_right(count=96) + classes(keep=(0, 1, 2))", "left_right(count=96) + classes(keep=(6, 9))", False),
+        ("left_right(count=96) + classes(keep=(0, 1, 2))", "dot_location(count=96)", False),
     ],
 )
 def test_the_models_own_data_are_no_outliers(own, against, same):
-    data = replace(load(own), test=load(own).test.first(2))  # as a rehearsal has them
+    data = replace(load(own), test=load(own).test.head(2))  # as a rehearsal has them
     if same:
         with pytest.raises(UserError, match="is the model's own data; choose another set"):
             EVALUATIONS.build(f"outliers({against=})", Bright(), data)
@@ -215,5 +215,5 @@ def test_the_other_data_is_fetched_before_anything_is_trained(monkeypatch, tmp_p
     from vitpos import fetching
 
     monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))  # nothing is here but what came with the package
-    evaluations = ("accuracy", "outliers", "outliers(against='cifar10 + part(limit=9)', limit=5)")
-    assert fetching.missing([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)]) == ["fashion", "cifar10"]
+    evaluations = ("accuracy", "outliers", "outliers(against='cifar10 + subset(limit=9)', limit=5)")
+    assert fetching.missing([Cell("mnist", "cnn", "none", 0, Recipe(), evaluations)]) == ["fashion_mnist", "cifar10"]

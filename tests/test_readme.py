@@ -62,7 +62,7 @@ def _shown(heading: str) -> list[list[str]]:
 
 
 FOLLOW, STAY = (f"jigsaw(grid=(7, 7), positions='{positions}')" for positions in ("follow", "stay"))
-FIXED, EACH = "mnist + jigsaw(grid=(7, 7))", "mnist + jigsaw(grid=(7, 7), per='image')"
+FIXED, EACH = "mnist + permute_patches(grid=(7, 7))", "mnist + permute_patches(grid=(7, 7), per='image')"
 MOVED = "translation(by=(0, 1))"
 ROWS = {
     ("cnn", "none"): "CNN",
@@ -81,7 +81,7 @@ TABLES = {
     "trained on normal digits": [("mnist", e, "accuracy") for e in ("accuracy", FOLLOW, STAY)],
     "digit pairs": [
         *[("mnist", f"pairs(classes={pair})", "two_logits") for pair in ("(1, 8)", "(6, 9)")],
-        *[(f"mnist + only(classes={pair})", "accuracy", "accuracy") for pair in ("(1, 8)", "(6, 9)")],
+        *[(f"mnist + classes(keep={pair})", "accuracy", "accuracy") for pair in ("(1, 8)", "(6, 9)")],
     ],
     "trained and tested on rearranged digits": [(data, "accuracy", "accuracy") for data in (FIXED, EACH)],
 }
@@ -177,7 +177,7 @@ def test_its_table_of_families_is_that_of_the_stored_run_and_says_what_the_paper
     for without, with_it, asked in (
         (("vit", "", "learned"), ("vit", "", small), told),
         (("swin", "", "learned"), ("swin", "", small), told),
-        (("resnet", "", "none"), ("resnet", "jigsaw(ratio=0.03)", "none"), PUZZLE.format(grid)),
+        (("resnet", "", "none"), ("resnet", "jigsaw(mask_ratio=0.03)", "none"), PUZZLE.format(grid)),
     ):
         assert found[*with_it, asked, "consistency"] > found[*without, PUZZLE.format(grid), "consistency"]
         assert found[*with_it, "accuracy", "accuracy"] > found[*without, "accuracy", "accuracy"] - 1
@@ -222,7 +222,7 @@ def test_its_table_of_the_puzzle_under_attack_is_that_of_the_stored_run():
     found = [f"{figures[*through, spec, 'psnr']:.1f}" for spec in ("april", "april(setting='b', told=False)")]
     found += [f"{figures[*through, f'april({options})', 'psnr']:.1f}" for options in asked[1:3]]
     assert "({}, and {} *not hidden*; {} hidden, {} with the mask known)".format(*found) in text
-    longer = _private("privacy-defences")
+    longer = _private("privacy-defenses")
     found = [
         f"{longer['learned + mjp', f'projection(images=64{options})', 'psnr']:.1f}"
         for options in ("", ", setting='b', told=False")
@@ -266,14 +266,14 @@ def test_what_it_says_of_networks_from_places_to_vectors_is_that_of_the_stored_r
 
 
 def test_its_table_of_defences_is_that_of_the_stored_run():
-    figures = _private("privacy-defences", "train.defence")
+    figures = _private("privacy-defenses", "train.defense")
     descent = "steps=500, tv=0.1, start='projection'"
     rows = _shown("what is shared | accuracy")
     for what, accuracy, *found, alike in rows:
-        encoding, *defence = re.findall("`(.*?)`", what)
+        encoding, *defense = re.findall("`(.*?)`", what)
         ratio = "ratio=0.9, " if ".9 hidden" in what else ""
         hidden = f"setting='c', {ratio}attacker='residual', " if "hidden" in what else ""
-        key = (defence[0] if defence else "", encoding)
+        key = (defense[0] if defense else "", encoding)
         assert float(accuracy) == pytest.approx(100 * figures[*key, "accuracy", "accuracy"], abs=0.0501)
         equations = f"projection(images=64, {hidden}".removesuffix(", ") + ")"
         down = f"matching(images=8, {hidden}{descent})"
@@ -286,7 +286,7 @@ def test_its_table_of_defences_is_that_of_the_stored_run():
     specs = "projection(images=64)", f"matching(images=8, {descent})"
     grey = [figures["", "learned", spec, "psnr_grey"] for spec in specs]
     digits = load("mnist")
-    pictures = digits.test.first(64).images[:] / 255
+    pictures = digits.test.head(64).images[:] / 255
     best = psnr(torch.full_like(pictures, digits.mean[0]), pictures).max().item()
     text = README.replace("\n", " ")
     assert f"(a flat grey picture has {grey[0]:.1f}, {best:.1f} and {grey[1]:.1f}; one seed;" in text
@@ -356,7 +356,7 @@ def test_the_stored_runs_keep_what_was_promised():
     assert six_nine[1] >= 98 and six_nine[1] - six_nine[0] >= 15
     one_eight = [figures["mnist", *m, "pairs(classes=(1, 8))", "two_logits"] for m in (none, learned)]
     assert abs(one_eight[0] - one_eight[1]) <= 3
-    pair = [figures["mnist + only(classes=(6, 9))", *m, "accuracy", "accuracy"] for m in (none, learned)]
+    pair = [figures["mnist + classes(keep=(6, 9))", *m, "accuracy", "accuracy"] for m in (none, learned)]
     assert pair[1] >= 98 and pair[1] - pair[0] >= 8
 
 

@@ -203,13 +203,13 @@ def test_a_curve_is_drawn_against_what_its_numbers_are(tmp_path, title, label, s
 
 
 def test_ways_of_asking_are_told_apart_by_what_differs(tmp_path):
-    moved = {"translations(edge='wrap')": {f"accuracy_{step}": 0.4 for step in (1, 2, 3, 4, 6, 8)}}
+    moved = {"translations(border='wrap')": {f"accuracy_{step}": 0.4 for step in (1, 2, 3, 4, 6, 8)}}
     cut = {spec.replace(")", ", grid=(2, 2))"): numbers for spec, numbers in SWEPT.items()}
     found = drawn(stored(tmp_path / "out", lambda cell: SERIES | moved | SWEPT | cut))
     one, other = found["Accuracy by pixels moved (translations)"]
     assert (one.get_title(), other.get_title()) == (
-        "edge='black'",
-        "edge='wrap'",
+        "border='zeros'",
+        "border='wrap'",
     ) and one.get_ylim() == other.get_ylim()
     assert [axes.get_title() for axes in found["Accuracy by ratio (shuffle)"]] == ["as usual", "grid=(2, 2)"]
 
@@ -361,14 +361,14 @@ def test_what_is_unfinished_changes_no_name_and_no_colour(tmp_path):
 
 def test_a_page_shows_what_it_can_where_some_data_is_gone(tmp_path, monkeypatch):
     monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))  # nothing is here but what came with the package
-    text = TEXT.replace('data = "stripes(count=40)"', 'data = ["fashion", "stripes(count=40)"]')
-    folder = stored(tmp_path / "out", lambda cell: None if cell.data == "fashion" else of_two_sets(cell), text)
+    text = TEXT.replace('data = "stripes(count=40)"', 'data = ["fashion_mnist", "stripes(count=40)"]')
+    folder = stored(tmp_path / "out", lambda cell: None if cell.data == "fashion_mnist" else of_two_sets(cell), text)
     model = lab.restore(folder.runs[-1][1])
     for cell in folder.experiment.cells:
-        if cell.data == "fashion":
+        if cell.data == "fashion_mnist":
             Run.create(folder.path / "cells" / cell.key, cell).finish(model, LOG)
     page = page_of(folder)
-    assert "fashion is not here; fetch it with" in page and page.count('alt="Position similarity"') == 1
+    assert "fashion_mnist is not here; fetch it with" in page and page.count('alt="Position similarity"') == 1
 
 
 def test_the_names_of_points_in_a_plane_stand_beside_it_and_do_not_overlap():

@@ -18,7 +18,7 @@ from vitpos.analysis.regression import baselines
 from vitpos.analysis.similarity import cosine_similarity
 from vitpos.analysis.structure import BEYOND, STATEMENTS, _shuffled, structure
 from vitpos.errors import UserError
-from vitpos.patches import permutations
+from vitpos.patches import seeded_permutations
 
 FEW = {"shuffles": 400, "tables": 400}
 
@@ -205,7 +205,7 @@ def test_effects_are_the_differences_that_they_say():
 def test_shuffling_moves_vectors_over_the_grid():
     grid = (3, 5)
     cosines = cosine_similarity(vectors(noise(grid, 4)))
-    orders = permutations(20, 15, seed=0)
+    orders = seeded_permutations(20, 15, seed=0)
     for name, weight in contrasts(grid).items():
         expected = torch.stack([(weight * cosines[order][:, order]).sum() for order in orders])
         assert torch.allclose(_shuffled(cosines, weight, orders), expected), name

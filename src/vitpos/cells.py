@@ -11,7 +11,15 @@ from typing import Any, Literal
 
 from vitpos.training.recipe import Recipe
 
-ALWAYS = ("epochs", "batch", "lr", "warmup", "decay", "smoothing", "clip")  # what every key has told of a recipe
+ALWAYS = (
+    "epochs",
+    "batch_size",
+    "lr",
+    "warmup_fraction",
+    "weight_decay",
+    "label_smoothing",
+    "grad_clip",
+)  # what every key has told of a recipe
 
 
 @dataclass(frozen=True)

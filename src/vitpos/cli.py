@@ -28,7 +28,9 @@ app = typer.Typer(
 def list_(
     kind: Annotated[
         str,
-        Argument(help="encodings, models, data, augments, evaluations, attacks, defences, scenes, experiments; or all"),
+        Argument(
+            help="encodings, models, data, augmentations, evaluations, attacks, defenses, segmentation, experiments; or all"
+        ),
     ] = "all",
     name: Annotated[str | None, Argument(help="one of them, with its whole definition")] = None,
     as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
@@ -229,19 +231,19 @@ def data(
 ) -> None:
     """Data sets that are kept in files: list them, fetch them, verify them."""
     from vitpos.catalog import suggest
-    from vitpos.data import STORED
+    from vitpos.data import DOWNLOADS
 
     actions = ("list", "get", "verify")
     if action not in actions:
         raise UserError(f"there is no 'data {action}'; {suggest(action, actions)}")
     for name in names or ():
-        if name not in STORED:
-            raise UserError(f"no data set {name!r} is kept in files; {suggest(name, STORED)}")
+        if name not in DOWNLOADS:
+            raise UserError(f"no data set {name!r} is kept in files; {suggest(name, DOWNLOADS)}")
     if action == "get" and not names:
-        raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(STORED))}'")
+        raise UserError(f"say what to get, as in 'vitpos data get {next(reversed(DOWNLOADS))}'")
     from vitpos import fetching
 
-    wanted = names or list(STORED)
+    wanted = names or list(DOWNLOADS)
     if action == "list":
         fetching.show(wanted, as_json)
     elif action == "get":

@@ -10,8 +10,7 @@ from typing import Any
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from vitpos.cells import Cell
-from vitpos.data import DATASETS, STORED
-from vitpos.data.download import told
+from vitpos.data import DATASETS, DOWNLOADS
 from vitpos.errors import WorkError
 from vitpos.progress import errors
 from vitpos.questions import QUESTIONS
@@ -39,9 +38,9 @@ def fetch(names: Iterable[str]) -> None:
                 errors.print(what, soft_wrap=True)
         bar.update(tasks[what], completed=done, total=total or None)
 
-    with bar, told(hear):
+    with bar:
         for name in names:
-            STORED.load(name).read()
+            DOWNLOADS.load(name).read(hear)
 
 
 def fetch_for(cells: Iterable[Cell]) -> None:
@@ -53,7 +52,7 @@ def missing(cells: Iterable[Cell]) -> list[str]:
     """The data sets, not here or not as published, that cells are trained on or evaluations set against them."""
     specs = dict.fromkeys(spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluate))))
     named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
-    files = {name: STORED.load(name) for name in named if name in STORED}
+    files = {name: DOWNLOADS.load(name) for name in named if name in DOWNLOADS}
     return [name for name, kept in files.items() if kept.sources and kept.problems()]
 
 
@@ -68,15 +67,15 @@ def get(names: Sequence[str]) -> None:
     """Fetches data sets and says where they are."""
     for name in names:
         fetch([name])
-        print(f"{name}: in {STORED.load(name).folder}")
+        print(f"{name}: in {DOWNLOADS.load(name).folder}")
 
 
 def verify(names: Sequence[str]) -> None:
     """Says of each data set whether its files are what they should be; fails if one is damaged."""
     bad = []
     for name in names:
-        problems = STORED.load(name).problems()
-        if problems and not STORED.load(name).present and len(names) > 1:
+        problems = DOWNLOADS.load(name).problems()
+        if problems and not DOWNLOADS.load(name).present and len(names) > 1:
             print(f"{name}: not here")
         elif problems:
             bad.append(name)
@@ -91,7 +90,7 @@ def show(names: Sequence[str], as_json: bool) -> None:
     """Prints what there is: whether it is here, where, and where it comes from."""
     found: list[dict[str, Any]] = []
     for name in names:
-        files = STORED.load(name)
+        files = DOWNLOADS.load(name)
         here = files.present
         size = sum((Path(files.folder) / file).stat().st_size for file in files.md5) if here else 0
         found.append(

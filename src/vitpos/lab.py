@@ -21,8 +21,8 @@ from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.questions import QUESTIONS
 from vitpos.store import Folder, Run
-from vitpos.training.augment.base import augmenting
-from vitpos.training.defenses import defending
+from vitpos.training.augment.base import build_augment
+from vitpos.training.defenses import build_defense
 from vitpos.training.fit import fit, refuse
 from vitpos.workers import Event, alone, cores, spread
 
@@ -121,7 +121,7 @@ def build(cell: Cell, data: Dataset) -> Classifier:
     """The untrained model of a cell; its weights depend on the cell's seed alone."""
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
-    model.defence = cell.train.defence
+    model.defense = cell.train.defense
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -170,7 +170,7 @@ def check(
 def _kind(cell: Cell) -> tuple[object, ...]:
     """What a rehearsal of a cell depends on: not its seed, nor how long it trains."""
     train = cell.train
-    return cell.data, cell.model, cell.encoding, cell.evaluate, train.batch, train.augment, train.defence
+    return cell.data, cell.model, cell.encoding, cell.evaluate, train.batch_size, train.augment, train.defense
 
 
 def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
@@ -178,10 +178,10 @@ def _rehearse(cell: Cell, tables: Sequence[Table]) -> None:
     try:
         data = load(cell.data)
         model = build(cell, data)
-        few = replace(data, train=data.train.first(2), test=data.test.first(2))
+        few = replace(data, train=data.train.head(2), test=data.test.head(2))
         refuse(model, cell.train)
-        defending(cell.train.defence)
-        augmenting(cell.train.augment).batch(few, few.train.images[:], few.train.labels)
+        build_defense(cell.train.defense)
+        build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)
         gives = {spec: ask(_brief(spec), model, few).numbers for spec in cell.evaluate}
     except UserError as error:
         raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None

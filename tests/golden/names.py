@@ -33,17 +33,57 @@ Patterns = list[tuple[str, str]]
 SPECS: dict[str, Patterns] = {
     "encoding": [],
     "model": [],
-    "data": [],
-    "evaluation": [],  # attacks too
-    "augment": [],
-    "defence": [],
+    "data": [
+        (r"\bfashion\b", "fashion_mnist"),
+        (r"\bfolder\(", "image_folder("),
+        (r"\+ only\(classes=", "+ classes(keep="),
+        (r"\+ only\b", "+ classes"),
+        (r"\+ part\b", "+ subset"),
+        (r"\+ held\b", "+ holdout"),
+        (r"\+ jigsaw\b", "+ permute_patches"),
+        (r"^dot\b", "dot_location"),
+        (r"^order\b", "patch_order"),
+        (r"^sides\b", "left_right"),
+        (r"per='set'", "per='dataset'"),
+    ],
+    "evaluation": [  # attacks too
+        (r"\bedge='black'", "border='zeros'"),
+        (r"\bedge=", "border="),
+        (r"per='set'", "per='dataset'"),
+        (r"\bfashion\b", "fashion_mnist"),
+        (r"\bdefence=", "defense="),
+        (r"\bnoise\(scale=", "noise(std="),
+        (r"'sides\b", "'left_right"),
+    ],
+    "augment": [
+        (r"\bprobability=", "prob="),
+        (r"\bswitch=", "switch_prob="),
+        (r"\bdeviation=", "magnitude_std="),
+        (r"\boperations=", "num_ops="),
+        (r"(jigsaw\(.*?)\bratio=", r"\1mask_ratio="),
+        (r"(jigsaw\(.*?)\bper=", r"\1mask_per="),
+        (r"\bjitter\b", "color_jitter"),
+        (r"\bspp\b", "patch_pixel_shuffle"),
+    ],
+    "defence": [(r"\bnorm=", "max_norm="), (r"\bscale=", "std="), (r"\bshare=", "fraction=")],
 }
 MODEL_OPTIONS: Patterns = []  # pattern of the old encoding spec -> an option that its model gets today
 PARAMETERS: Patterns = []  # names in state dicts
 METRICS: list[tuple[str, str, str, str]] = []  # old evaluation spec, old metric -> metric, x; the first match counts
 INSPECT_KEYS: Patterns = []  # paths in inspect.json, joined by "/": "table/structure/nearby/p"
 INSPECT_VALUES: Patterns = []  # words in inspect.json
-EXPERIMENT_KEYS: Patterns = []  # keys of an experiment's TOML, "train.batch"; training options too
+EXPERIMENT_KEYS: Patterns = [  # keys of an experiment's TOML, "train.batch"; training options too
+    (r"^train\.batch$", "train.batch_size"),
+    (r"^train\.decay$", "train.weight_decay"),
+    (r"^train\.smoothing$", "train.label_smoothing"),
+    (r"^train\.clip$", "train.grad_clip"),
+    (r"^train\.start$", "train.lr_start"),
+    (r"^train\.end$", "train.lr_end"),
+    (r"^train\.warmup$", "train.warmup_fraction"),
+    (r"^train\.pieces$", "train.grad_accum"),
+    (r"^train\.repeats$", "train.repeated_aug"),
+    (r"^train\.defence$", "train.defense"),
+]
 
 
 def renamed(old: str, patterns: Patterns) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitpos.analysis.mirrors import Mirrors
 from vitpos.analysis.places import ROUNDING, coordinates
-from vitpos.patches import generator_of
+from vitpos.patches import make_generator
 
 NEAR = 1.0  # patches: how far apart distances speak for each other
 WIDEST = 192  # columns of a random table; fewer than the table's own make a test more careful, never less
@@ -63,7 +63,7 @@ class Law:
         scatter = (own - factor @ factor.mT).square().sum()
         alone = values.sum().square() + values.square().sum()  # the scatter of a single column
         width = max(1, int(min(float(alone / scatter), x.shape[1], WIDEST)))
-        generator = generator_of(seed)
+        generator = make_generator(seed)
         batch = max(1, LARGEST // (len(x) * max(len(x), width)))
         for start in range(0, draws, batch):
             size = min(batch, draws - start)

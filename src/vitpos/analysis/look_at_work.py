@@ -49,7 +49,7 @@ def look_at_work(
             _reach(where.reach, where.uniform), "Mean distance of what is looked at, by head (grey) and on average."
         ),
         **_tiles(where, grid_seen(model, data)),
-        **_pictures(model, data.some(SHOWN, seed=seed) if shown is None else shown),
+        **_pictures(model, data.sample_test(SHOWN, seed=seed) if shown is None else shown),
     }
     if counts_by_content(model.encoding) is not None:
         told = bias_by_content(model, data, limit=images, seed=seed)
@@ -117,7 +117,7 @@ def _pictures(model: PatchClassifier, data: Dataset) -> dict[str, Drawn]:
     """What the test images of a small set are looked at by, and counted, in the last layer."""
     images = data.test.images[: len(data.test)]
     shown = images.permute(0, 2, 3, 1).numpy()
-    inputs = data.inputs(images.to(model.project.weight.device))
+    inputs = data.normalize(images.to(model.project.weight.device))
     last = attention_maps(model, inputs)[:, 0]  # (B, H, R, C)
     rolled = attention_rollout(model, inputs)[:, None]
     heads = [f"head {head}" for head in range(1, last.shape[1] + 1)]

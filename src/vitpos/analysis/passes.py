@@ -10,7 +10,7 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import PatchClassifier
-from vitpos.patches import grid_of, permutations, rearrange
+from vitpos.patches import patch_grid, permute_patches, seeded_permutations
 
 PAIRS = 2**23  # pairs of tokens, over heads and images, of which a batch has no more: 64 MB in float64
 BATCH = 128
@@ -18,7 +18,7 @@ BATCH = 128
 
 def grid_seen(model: PatchClassifier, data: Dataset) -> tuple[int, int]:
     """Rows and columns of patches that the model cuts the pictures of this data set into."""
-    return grid_of(data.shape[1:], model.patch)
+    return patch_grid(data.shape[1:], model.patch)
 
 
 def pictures(
@@ -37,12 +37,12 @@ def pictures(
     as large as attention leaves memory for.
     """
     model.eval()
-    few, grid = data.some(limit, seed=seed).test, grid_seen(model, data)
+    few, grid = data.sample_test(limit, seed=seed).test, grid_seen(model, data)
     cells, device = grid[0] * grid[1], model.project.weight.device
     if not len(few):
         raise UserError("data without test images shows nothing of a model; give a data set that has some")
-    orders = permutations(len(few), cells, seed=seed) if shuffled else None
+    orders = seeded_permutations(len(few), cells, seed=seed) if shuffled else None
     batch = max(1, min(BATCH, PAIRS // (model.geometry.heads * (model.geometry.prefix + cells) ** 2)))
     for index in (torch.arange(len(few)) if which is None else which).split(batch):
         images = few.images[index].to(device)
-        yield data.inputs(images if orders is None else rearrange(images, grid, orders[index].to(device)))
+        yield data.normalize(images if orders is None else permute_patches(images, grid, orders[index].to(device)))

@@ -49,7 +49,7 @@ def probe_places(
     """
     seen = on_one_grid(model, "a probe of places")
     grid = grid_seen(seen, data)
-    count = len(data.some(limit, seed=seed).test)
+    count = len(data.sample_test(limit, seed=seed).test)
     if grid == (1, 1) or count < PARTS:
         raise UserError(
             f"a probe of places got {count} images of {grid[0]}x{grid[1]} patches; "

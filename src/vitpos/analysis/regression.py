@@ -19,7 +19,7 @@ from vitpos.analysis.ridge import nested_ridge
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.sinusoidal import Sinusoidal
 from vitpos.errors import UserError
-from vitpos.patches import generator_of, permutations
+from vitpos.patches import make_generator, seeded_permutations
 from vitpos.positions import Positions
 
 LINEAR, SLOW = ("ridge", "minimum_norm"), ("svm", "mlp")
@@ -71,7 +71,7 @@ def regression(
         return Regression({}, f"{len(x)} places are too few to hold some of them out twice")
     places = coordinates(grid) * torch.tensor(steps)
     targets = {"index": places @ torch.tensor([[table.shape[1]], [1]], dtype=places.dtype), "grid": places}
-    orders, folds = permutations(shuffles, len(x), seed=seed), min(folds, len(x))
+    orders, folds = seeded_permutations(shuffles, len(x), seed=seed), min(folds, len(x))
     held, turned = _held(orders, folds), spanned(x)
     found = {}
     for method in methods:
@@ -92,7 +92,7 @@ def baselines(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
     The waves have the table's width, or the next that 4 divides.
     """
     rows, columns, width = table.shape
-    noise = torch.randn(table.shape, generator=generator_of(seed), dtype=torch.float64)
+    noise = torch.randn(table.shape, generator=make_generator(seed), dtype=torch.float64)
     width += -width % 4
     waves = Sinusoidal(Geometry(dim=width, heads=1, depth=1, grid=(rows, columns)))
     zeros = torch.zeros(1, rows * columns, width, dtype=torch.float64)

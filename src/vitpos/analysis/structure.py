@@ -20,7 +20,7 @@ from vitpos.analysis.isotropy import DistanceLaw, Law, OffsetLaw
 from vitpos.analysis.places import MANY, centred, taken, thinned, vectors
 from vitpos.analysis.similarity import cosine_similarity
 from vitpos.errors import UserError
-from vitpos.patches import permutations
+from vitpos.patches import seeded_permutations
 
 FEWEST = 7  # places; of fewer, chance finds any arrangement too often
 LARGEST = 2**22  # cosines looked up at a time
@@ -85,7 +85,7 @@ def structure(
             "take a level between 0 and 1, and draw at least once"
         )
     as_they_are = torch.arange(len(x))[None]
-    orders = torch.cat([as_they_are, permutations(shuffles, len(x), seed=seed)])
+    orders = torch.cat([as_they_are, seeded_permutations(shuffles, len(x), seed=seed)])
     found = _findings(x, grid, orders, tables, seed)
     lacking = f"a grid of {grid[0]}×{grid[1]} has no such places to compare"
     judged = {

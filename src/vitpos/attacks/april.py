@@ -15,7 +15,7 @@ from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.dataset import Dataset
 from vitpos.models.base import Classifier
 from vitpos.models.vit import Bare, ViT
-from vitpos.patches import join, split
+from vitpos.patches import patchify, unpatchify
 
 
 def april(
@@ -28,7 +28,7 @@ def april(
     told: bool = True,
     attacker: Literal["naive", "unknown", "mask"] = "naive",
     precision: Literal["float64", "float32"] = "float64",
-    defence: str | None = None,
+    defense: str | None = None,
     seed: int = 0,
 ) -> Recovery:
     """Pixels from the gradients of the first attention and of what is added to tokens (Lu et al., CVPR 2022).
@@ -41,7 +41,7 @@ def april(
     tokens of the picture found over that of the true ones. lost: share of the squared length of the pixels that the
     projection of patches does not keep, so that even true tokens do not give it.
     """
-    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
+    client = Client(model, data, images, setting, ratio, told, precision, defense, seed)
     double = exact(model)
     return recover(client, lambda case: compared(double, case, invert(double, case, attacker)))
 
@@ -65,15 +65,15 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         patches = tokens[model.geometry.prefix :] - what_is_added(model, pos)[0] - model.project.bias
         pixels = _smallest(model, patches)
     about = told.judged(rank, condition, prefix=model.geometry.prefix)
-    return Found(join(pixels[None], pos.grid, model.patch), about)
+    return Found(unpatchify(pixels[None], pos.grid, model.patch), about)
 
 
 def compared(model: Classifier, case: Case, found: Found) -> Found:
     """With what only the client can say of an answer: how wrong its tokens are, and what no tokens give."""
     assert isinstance(model, ViT)
     with torch.no_grad():
-        true, seen = (model.project(split(x.double(), model.patch)[0]) for x in (case.inputs, found.inputs))
-        whole = split(case.inputs.double(), model.patch)[0]
+        true, seen = (model.project(patchify(x.double(), model.patch)[0]) for x in (case.inputs, found.inputs))
+        whole = patchify(case.inputs.double(), model.patch)[0]
         kept = _smallest(model, true - model.project.bias)
         error = (seen - true).norm() / (true - model.project.bias).norm()
         lost = (whole - kept).square().sum() / whole.square().sum()

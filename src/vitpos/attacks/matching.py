@@ -18,7 +18,7 @@ from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.attend import twice_differentiable
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import generator_of
+from vitpos.patches import make_generator
 from vitpos.positions import Positions
 from vitpos.training.defenses import Gradients
 
@@ -36,7 +36,7 @@ def matching(
     told: bool = True,
     attacker: Literal["naive", "unknown", "mask", "residual"] = "naive",
     precision: Literal["float64", "float32"] = "float32",
-    defence: str | None = None,
+    defense: str | None = None,
     seed: int = 0,
     steps: int = 1000,
     rate: float = 0.1,
@@ -75,10 +75,10 @@ def matching(
         raise UserError(
             f"attack 'matching' got rate={rate}, alpha={alpha}, tv={tv}, seam={seam}; take a rate above 0, the rest from 0"
         )
-    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
+    client = Client(model, data, images, setting, ratio, told, precision, defense, seed)
     own, double = exact(model, precision), exact(model)
     like = next(own.parameters())
-    ends = data.inputs(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1))
+    ends = data.normalize(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1))
     low, high = ends.to(like)
 
     def attack(case: Case) -> Found:
@@ -86,7 +86,7 @@ def matching(
         goal = {name: g.to(like) for name, g in case.gradients.items()}
         answer = case.label if label == "known" else inferred(goal)
         descent = Descent(own, goal, answer, pos, loss, alpha, tv, seam, case.floor)
-        generator = generator_of(seed)
+        generator = make_generator(seed)
         answers = _closed(double, case, attacker) if start == "projection" else []
         firsts = answers or [torch.randn(case.inputs.shape, generator=generator) for _ in range(restarts)]
         tries = [descent.run(first.to(like), (low, high), steps, rate, patience) for first in firsts]

@@ -40,7 +40,7 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
         pictures.append(torch.from_numpy(pixels).permute(2, 0, 1))
     images = torch.stack(pictures)
     with torch.inference_mode():
-        labels = model(data.inputs(images.to(next(model.parameters()).device))).argmax(1).cpu()
+        labels = model(data.normalize(images.to(next(model.parameters()).device))).argmax(1).cpu()
     return replace(data, test=Split(images, labels.clone()))
 
 

@@ -15,7 +15,7 @@ from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import join
+from vitpos.patches import unpatchify
 from vitpos.positions import Positions
 from vitpos.training.defenses import Gradients
 
@@ -32,7 +32,7 @@ def projection(
     told: bool = True,
     attacker: Literal["naive", "unknown", "mask", "residual"] = "naive",
     precision: Literal["float64", "float32"] = "float64",
-    defence: str | None = None,
+    defense: str | None = None,
     seed: int = 0,
 ) -> Recovery:
     """Pixels from the gradients of the patch projection and of what is added to tokens, by linear equations alone.
@@ -49,7 +49,7 @@ def projection(
     attacker ``residual``, share of the directions of a patch's pixels in which the answer is exact all the same.
     ``setting`` is that of MJP's Table 5: a, the picture as it is; b, patches under a mask of ``ratio`` are shuffled, and
     the shuffled picture is to be found; c, the same, and the picture as it was is to be found. ``told``: the model is told
-    which places are unknown, if it has a vector for that. ``defence``: what is done to the gradient before it is shared; if
+    which places are unknown, if it has a vector for that. ``defense``: what is done to the gradient before it is shared; if
     none is named, what was done in training. ``attacker``: ``naive`` takes all places for known; ``unknown`` sees which are
     not, from places without any gradient, if equations are enough to tell these, and uses the gradient of the unknown
     vector as one more equation; ``mask`` is told the mask; ``residual`` sees what ``unknown`` sees, and besides, from what
@@ -57,7 +57,7 @@ def projection(
     its answer is exact, as far as noise goes, inside smooth, in setting c across the borders of hidden patches too. All
     know of the noise that a client adds, and that what it leaves out (``prune``) is below the least that it shares.
     """
-    client = Client(model, data, images, setting, ratio, told, precision, defence, seed)
+    client = Client(model, data, images, setting, ratio, told, precision, defense, seed)
     double = exact(model)
     return recover(client, lambda case: invert(double, case, attacker))
 
@@ -81,7 +81,7 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         # where patches were before they were hidden and moved, all of them fit their neighbours
         pixels = smooth_inside(pixels, basis, pos.shown() if case.setting == "c" else pos, model.patch)
         about["outside"] = 1 - len(basis) / product.shape[1]
-    return Found(join(pixels[None], pos.grid, model.patch), about)
+    return Found(unpatchify(pixels[None], pos.grid, model.patch), about)
 
 
 def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:

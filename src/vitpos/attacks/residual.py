@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.attacks.equations import Equations
-from vitpos.patches import join, split
+from vitpos.patches import patchify, unpatchify
 from vitpos.positions import Positions
 
 PULL = 0.1  # towards the smallest answer, against one for smoothness; this and LARGEST chosen on eight training images
@@ -48,14 +48,14 @@ def smooth_inside(pixels: Tensor, basis: Tensor, pos: Positions, patch: tuple[in
     outside, inside = pixels - pixels @ basis.mT @ basis, pixels.clamp(-LARGEST, LARGEST) @ basis.mT
     places = torch.arange(len(pixels), device=pixels.device)
     region = torch.where(pos.known[0], -1, places)[None, :, None].expand(1, -1, patch[0] * patch[1])
-    map = join(region, pos.grid, patch)  # (1, 1, height, width): steps count between pixels of one region
+    map = unpatchify(region, pos.grid, patch)  # (1, 1, height, width): steps count between pixels of one region
     down, right = (map.diff(dim=axis) == 0 for axis in (2, 3))
 
     def rough(x: Tensor) -> Tensor:
-        picture = join(x[None], pos.grid, patch)
+        picture = unpatchify(x[None], pos.grid, patch)
         steps = picture.diff(dim=2) * down, picture.diff(dim=3) * right
         sums = -F.pad(steps[0], (0, 0, 1, 1)).diff(dim=2) - F.pad(steps[1], (1, 1)).diff(dim=3)
-        return split(sums, patch)[0] @ basis.mT
+        return patchify(sums, patch)[0] @ basis.mT
 
     return outside + _conjugate(lambda c: rough(c @ basis) + PULL * c, PULL * inside - rough(outside), inside) @ basis
 

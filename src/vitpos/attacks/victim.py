@@ -13,10 +13,11 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
+from vitpos.masks import block_mask, permute_masked
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import block_mask, generator_of, rearrange, scramble
+from vitpos.patches import make_generator, permute_patches
 from vitpos.positions import Positions
-from vitpos.training.defenses import Gradients, defending, gradients_of
+from vitpos.training.defenses import Gradients, build_defense, compute_gradients
 
 Setting = Literal["a", "b", "c"]
 Precision = Literal["float64", "float32"]
@@ -49,7 +50,7 @@ class Client:
     ``setting`` is that of MJP's Table 5. a: the picture as it is. b: patches under a mask of ``ratio`` are shuffled, and
     the shuffled picture is to be found. c: the same, and the picture as it was is to be found. ``told``: the model is told
     that places under the mask are unknown, if it has a vector for that. The loss is cross-entropy with the true label, plus
-    the encoding's penalty; the model is in evaluation mode. ``defence`` is done to the gradient before it is shared; if
+    the encoding's penalty; the model is in evaluation mode. ``defense`` is done to the gradient before it is shared; if
     none is named, what was done in training.
     """
 
@@ -60,7 +61,7 @@ class Client:
     ratio: float = 0.27
     told: bool = True
     precision: Precision = "float64"
-    defence: str | None = None
+    defense: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,12 +76,12 @@ class Client:
         """The pictures one after the other."""
         model = exact(self.model, self.precision)
         like = next(model.parameters())
-        few = self.data.test.first(self.images)
+        few = self.data.test.head(self.images)
         pictures = few.images[:].to(like.device)
-        whole = self.data.inputs(pictures).to(like)
+        whole = self.data.normalize(pictures).to(like)
         seen, mask = (whole, None) if self.setting == "a" else self._shuffled(whole)
-        defend = defending(self.model.defence if self.defence is None else self.defence)
-        generator = generator_of(self.seed)
+        defend = build_defense(self.model.defense if self.defense is None else self.defense)
+        generator = make_generator(self.seed)
         for i, label in enumerate(few.labels.to(like.device)):
             one = slice(i, i + 1)
             places = self._places(seen[one], mask[one]) if mask is not None else None
@@ -101,9 +102,11 @@ class Client:
     def _shuffled(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """The pictures with patches under a mask (B, N) shuffled; both depend on the seed alone."""
         assert isinstance(self.model, PatchClassifier)
-        grid, generator = self.model.positions(images).grid, generator_of(self.seed)
-        mask = block_mask(grid, self.ratio, images=len(images), generator=generator)
-        return rearrange(images, grid, scramble(mask, generator=generator).to(images.device)), mask.to(images.device)
+        grid, generator = self.model.positions(images).grid, make_generator(self.seed)
+        mask = block_mask(grid, self.ratio, batch=len(images), generator=generator)
+        return permute_patches(images, grid, permute_masked(mask, generator=generator).to(images.device)), mask.to(
+            images.device
+        )
 
     def _places(self, images: Tensor, mask: Tensor) -> Positions | None:
         assert isinstance(self.model, PatchClassifier)
@@ -127,4 +130,6 @@ def share(
     """The gradient of the loss of one picture, as :func:`~vitpos.training.defenses.gradients_of` has it."""
     with torch.enable_grad():
         logits, penalty = model.step(inputs, positions)
-        return gradients_of(F.cross_entropy(logits, label) + penalty, model, again=again, but=but)
+        return compute_gradients(
+            F.cross_entropy(logits, label) + penalty, model, create_graph=again, exclude_prefix=but
+        )

@@ -1,6 +1,7 @@
-"""Data sets and views of them: ``"mnist"``, ``"mnist + jigsaw(grid=(7, 7))"``, ``"mnist + only(classes=(6, 9))"``.
+"""Data sets and views of them: ``"mnist"``, ``"mnist + permute_patches(grid=(7, 7))"``, ``"mnist + classes(keep=(6, 9))"``.
 
-A data set is a function that gives a Dataset; a view is one that gives a View, which makes a Dataset of another.
+A data set is a function that returns a :class:`~vitpos.data.dataset.Dataset`. A view is a function that returns a
+:class:`~vitpos.data.dataset.View`, which changes the data set that it is added to.
 """
 
 from vitpos.catalog import Catalog
@@ -9,31 +10,34 @@ DATASETS = Catalog(
     "data",
     {
         "mnist": "vitpos.data.mnist:mnist",
-        "fashion": "vitpos.data.fashion_mnist:fashion",
+        "fashion_mnist": "vitpos.data.fashion_mnist:fashion_mnist",
         "cifar10": "vitpos.data.cifar:cifar10",
         "cifar100": "vitpos.data.cifar:cifar100",
-        "folder": "vitpos.data.image_folder:folder",
-        "photographs": "vitpos.data.photographs:photographs",
-        "dot": "vitpos.data.synthetic:dot",
-        "order": "vitpos.data.synthetic:order",
-        "sides": "vitpos.data.synthetic:sides",
-        "only": "vitpos.data.views:only",
-        "part": "vitpos.data.views:part",
-        "held": "vitpos.data.views:held",
-        "jigsaw": "vitpos.data.views:jigsaw",
+        "image_folder": "vitpos.data.image_folder:image_folder",
+        "photographs": "vitpos.data.image_folder:photographs",
+        "dot_location": "vitpos.data.synthetic:dot_location",
+        "patch_order": "vitpos.data.synthetic:patch_order",
+        "left_right": "vitpos.data.synthetic:left_right",
+        "classes": "vitpos.data.views:classes",
+        "subset": "vitpos.data.views:subset",
+        "holdout": "vitpos.data.views:holdout",
+        "permute_patches": "vitpos.data.views:permute_patches",
     },
     sums=True,
 )
-SCENES = Catalog(  # what the evaluation ``dense`` is asked on: functions of a model's picture shape
-    "scenes",
-    {"digits": "vitpos.data.segmentation_sets:digits", "pairs": "vitpos.data.pairs:pairs"},
+SEGMENTATION = Catalog(  # image-mask sets; each is a function of the (channels, height, width) that a model takes
+    "segmentation",
+    {
+        "digit_scenes": "vitpos.data.segmentation_sets:digit_scenes",
+        "mask_folder": "vitpos.data.segmentation_sets:mask_folder",
+    },
 )
-STORED = Catalog(  # what can be fetched and verified, by the name of its data set
+DOWNLOADS = Catalog(  # the files of data sets, which ``vitpos data`` downloads and verifies
     "stored data",
     {
         "mnist": "vitpos.data.mnist:FILES",
-        "fashion": "vitpos.data.fashion_mnist:FILES",
-        "cifar10": "vitpos.data.cifar:TEN_FILES",
-        "cifar100": "vitpos.data.cifar:HUNDRED_FILES",
+        "fashion_mnist": "vitpos.data.fashion_mnist:FILES",
+        "cifar10": "vitpos.data.cifar:CIFAR10_FILES",
+        "cifar100": "vitpos.data.cifar:CIFAR100_FILES",
     },
 )

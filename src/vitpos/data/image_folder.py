@@ -1,22 +1,24 @@
-"""Any tree of class folders with pictures, such as ImageNet's."""
+"""``image_folder``: a tree of class folders, such as ImageNet's; ``photographs``: six photographs of scikit-image."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
-from vitpos.data.dataset import Dataset, Split, shortened
-from vitpos.data.image_files import Pictures
+from vitpos.data.dataset import Dataset, Split, subset_train
+from vitpos.data.image_files import ImageFiles
 from vitpos.errors import UserError
-from vitpos.patches import pair
+from vitpos.patches import to_2tuple
 
-KINDS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+EXTENSIONS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
-TESTS = ("val", "valid", "validation", "test")
+TEST_NAMES = ("val", "valid", "validation", "test")
+PHOTOGRAPHS = ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png", "retina.jpg")
 
 
-def folder(
+def image_folder(
     *,
     path: str = "",
     size: int | tuple[int, int] = 224,
@@ -25,79 +27,106 @@ def folder(
     fraction: float = 1.0,
     limit: int | None = None,
 ) -> Dataset:
-    """Pictures of any kind in a tree of class folders, read when they are needed: ``folder(path='…')``.
+    """RGB images in a tree of class folders, decoded on demand: ``image_folder(path='…')``.
 
-    ``path`` has folders ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each with a folder for each
-    class; or it has the classes' folders itself, and then every fifth picture of a class is for the test. Classes
-    go by name. Pictures are brought to ``size`` (height, width) in colour; in training a random part of at least
-    ``crop`` of a picture's area is read (``crop=1.0``: as in the test), mirrored half of the time if ``mirror``.
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    ``path`` contains ``train`` and ``val`` (or ``valid``, ``validation``, ``test``), each with one folder per class. Or
+    it contains the class folders directly; then every fifth image of a class is a test image. Classes are sorted by name.
+
+    Args:
+        path: The folder.
+        size: Height and width that images are resized to.
+        crop: Minimum fraction of the area in the random crops of training; 1.0 takes the center crop, as in the test.
+        mirror: Mirrors training images with probability 1/2.
+        fraction: Fraction of the training images, sampled once.
+        limit: Maximum number of training images.
     """
     root = Path(path).expanduser()
     if not path or not root.is_dir():
         raise UserError(
-            f"data 'folder' got path={path!r}, which is no folder; give one that has a folder for each class"
+            f"data 'image_folder' got path={path!r}, which is not a folder; give one that has a folder for each class"
         )
-    if not 0 < crop <= 1 or min(pair(size)) < 1:
-        raise UserError(f"data 'folder' got size={size}, crop={crop}; take a size from 1 and a share above 0 up to 1")
-    test = next((root / name for name in TESTS if (root / name).is_dir()), None)
-    halves = (root / "train").is_dir(), test is not None
-    if any(halves) and not all(halves):
-        has, lacks = ("train", " or ".join(TESTS)) if halves[0] else (test.name if test else "", "train")
-        raise UserError(f"data 'folder': {root} has a folder {has} but none named {lacks}; make it, or rename {has}")
+    if not 0 < crop <= 1 or min(to_2tuple(size)) < 1:
+        raise UserError(
+            f"data 'image_folder' got size={size}, crop={crop}; take a size from 1 and a fraction above 0 up to 1"
+        )
+    test = next((root / name for name in TEST_NAMES if (root / name).is_dir()), None)
+    has_train, has_test = (root / "train").is_dir(), test is not None
+    if has_train != has_test:
+        has, lacks = ("train", " or ".join(TEST_NAMES)) if has_train else (test.name if test else "", "train")
+        raise UserError(
+            f"data 'image_folder': {root} has a folder {has} but none named {lacks}; make it, or rename {has}"
+        )
     if test:
-        classes = _classes(root / "train")
-        strangers = sorted(set(_classes(test)) - set(classes))
-        if strangers:
+        classes = _class_names(root / "train")
+        unknown = sorted(set(_class_names(test)) - set(classes))
+        if unknown:
             raise UserError(
-                f"data 'folder': {test} has {strangers[0]!r}, which {root / 'train'} has not; add or remove it"
+                f"data 'image_folder': {test} has {unknown[0]!r}, which {root / 'train'} lacks; add or remove it"
             )
-        train_files, test_files = ({name: _files(half / name) for name in classes} for half in (root / "train", test))
+        train_files, test_files = (
+            {name: _image_files(half / name) for name in classes} for half in (root / "train", test)
+        )
     else:
-        classes = _classes(root)
-        every = {name: _files(root / name) for name in classes}
+        classes = _class_names(root)
+        every = {name: _image_files(root / name) for name in classes}
         train_files = {name: [f for n, f in enumerate(files) if n % 5 != 4] for name, files in every.items()}
         test_files = {name: files[4::5] for name, files in every.items()}
     data = Dataset(
-        train=_split(train_files, "training", pair(size), crop, mirror),
-        test=_split(test_files, "test", pair(size), crop, mirror),
+        train=_split(train_files, "training", to_2tuple(size), crop, mirror),
+        test=_split(test_files, "test", to_2tuple(size), crop, mirror),
         classes=tuple(classes),
         mean=MEAN,
         std=STD,
     )
-    return shortened(data, fraction, limit)
+    return subset_train(data, fraction, limit)
 
 
-def _split(found: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float, mirror: bool) -> Split:
-    """The pictures of all classes, one class after the other."""
-    files = tuple(file for some in found.values() for file in some)
+def photographs(*, size: int | tuple[int, int] = 224) -> Dataset:
+    """Six photographs that come with scikit-image, one class each, resized to ``size`` (height, width).
+
+    They are both the training and the test images. Use them to look at reconstructions, not to train.
+    """
+    if min(to_2tuple(size)) < 1:
+        raise UserError(f"data 'photographs' got size={size}; take 1 or more")
+    package = find_spec("skimage")
+    if package is None or package.origin is None:
+        raise UserError("data 'photographs' needs scikit-image, which is not installed; pip install scikit-image")
+    files = tuple(Path(package.origin).parent / "data" / name for name in PHOTOGRAPHS)
+    images = ImageFiles(files, to_2tuple(size), crop=1.0, mirror=False)[:]
+    both = Split(images, torch.arange(len(files)))
+    return Dataset(both, both, tuple(Path(name).stem for name in PHOTOGRAPHS), MEAN, STD)
+
+
+def _split(by_class: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float, mirror: bool) -> Split:
+    """Makes a split of the image files of all classes, class by class."""
+    files = tuple(file for some in by_class.values() for file in some)
     if not files:
         raise UserError(
-            f"data 'folder' found no pictures for the {purpose}; it looks for {' '.join(sorted(KINDS))}, "
-            "and without folders train and val takes every fifth of a class for the test"
+            f"data 'image_folder' found no {purpose} images; it looks for {' '.join(sorted(EXTENSIONS))}, "
+            "and without folders train and val takes every fifth image of a class for the test"
         )
-    labels = torch.repeat_interleave(torch.tensor([len(some) for some in found.values()]))
-    return Split(Pictures(files, size, crop, mirror), labels)
+    labels = torch.repeat_interleave(torch.tensor([len(some) for some in by_class.values()]))
+    return Split(ImageFiles(files, size, crop, mirror), labels)
 
 
-def _classes(path: Path) -> list[str]:
-    """The names of the class folders."""
+def _class_names(path: Path) -> list[str]:
+    """Returns the sorted names of the class folders in ``path``."""
     found = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not found:
-        raise UserError(f"data 'folder': {path} has no folders; make one for each class")
+        raise UserError(f"data 'image_folder': {path} has no folders; make one for each class")
     if len(found) == 1:
         raise UserError(
-            f"data 'folder': {path} has one folder, {found[0]}, and so one class; give the folder of two or more"
+            f"data 'image_folder': {path} has one folder, {found[0]}, and so one class; give the folder of two or more"
         )
-    inside = [entry for name in found for entry in (path / name).iterdir()]
-    if any(entry.is_dir() for entry in inside) and not any(entry.suffix.lower() in KINDS for entry in inside):
+    entries = [entry for name in found for entry in (path / name).iterdir()]
+    if any(entry.is_dir() for entry in entries) and not any(entry.suffix.lower() in EXTENSIONS for entry in entries):
         raise UserError(
-            f"data 'folder': {found[0]} and the others in {path} hold only folders, no pictures; "
-            "give a folder of classes, or name its halves train and val"
+            f"data 'image_folder': {found[0]} and the others in {path} contain only folders, no images; "
+            "give a folder of classes, or name its splits train and val"
         )
     return found
 
 
-def _files(path: Path) -> list[Path]:
-    """The pictures below a class folder, in the order of their names."""
-    return sorted(file for file in path.rglob("*") if file.suffix.lower() in KINDS) if path.is_dir() else []
+def _image_files(path: Path) -> list[Path]:
+    """Returns the sorted image files below a class folder."""
+    return sorted(file for file in path.rglob("*") if file.suffix.lower() in EXTENSIONS) if path.is_dir() else []

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitpos.data.dataset import Dataset, Split, shortened
+from vitpos.data.dataset import Dataset, Split, subset_train
 from vitpos.errors import WorkError
 
 ARCHIVE = Path(__file__).with_name("mnist.xz")
-PARTS = {  # name of the part: bytes of IDX header, shape, md5 of the IDX file as published
+PARTS = {  # name: bytes of the IDX header, shape, md5 of the published IDX file
     "train-images": (16, (60000, 1, 28, 28), "6bbc9ace898e44ae57da46a324031adb"),
     "train-labels": (8, (60000,), "a25bea736e30d166cdddb491f175f624"),
     "t10k-images": (16, (10000, 1, 28, 28), "2646ac647ad5339dbf082846283269ea"),
@@ -23,15 +23,17 @@ PARTS = {  # name of the part: bytes of IDX header, shape, md5 of the IDX file a
 
 
 def mnist(*, fraction: float = 1.0, limit: int | None = None) -> Dataset:
-    """Handwritten digits 0–9, 28×28 grey: 60,000 to train and 10,000 to test, inside the package.
+    """Handwritten digits 0–9, 28×28 grayscale: 60,000 training and 10,000 test images, inside the package.
 
-    ``fraction`` of the training images, or so many at most (``limit``), drawn once.
+    Args:
+        fraction: Fraction of the training images, sampled once.
+        limit: Maximum number of training images.
     """
-    return shortened(_whole(), fraction, limit)
+    return subset_train(_full(), fraction, limit)
 
 
 @cache
-def _whole() -> Dataset:
+def _full() -> Dataset:
     parts = {name: torch.from_numpy(array) for name, array in read(ARCHIVE).items()}
     return Dataset(
         train=Split(parts["train-images"], parts["train-labels"].long()),
@@ -43,7 +45,7 @@ def _whole() -> Dataset:
 
 
 def read(archive: Path) -> dict[str, np.ndarray]:
-    """The four parts of the archive as arrays of bytes, each checked against its published hash."""
+    """Unpacks the archive into four uint8 arrays and checks each against its published hash."""
     remedy = "reinstall vitpos (pip install --force-reinstall)"
     try:
         raw = bytearray(lzma.decompress(archive.read_bytes()))
@@ -63,25 +65,25 @@ def read(archive: Path) -> dict[str, np.ndarray]:
     return parts
 
 
-class Inside:
-    """The files that came with the package: nothing is fetched."""
+class BundledFiles:
+    """The files of MNIST in the interface of :class:`~vitpos.data.download.CachedFiles`; nothing is downloaded."""
 
     folder = ARCHIVE.parent
-    md5 = (ARCHIVE.name,)  # of its parts, above
+    md5 = (ARCHIVE.name,)  # the hashes of its parts are in PARTS
     sources = ()
     present = True
 
     def problems(self) -> list[str]:
-        """What is wrong with them, one line each; empty if all is well."""
+        """Returns one line per damaged file; an empty list if there is none."""
         try:
             read(ARCHIVE)
         except WorkError as error:
             return [str(error)]
         return []
 
-    def read(self) -> dict[str, np.ndarray]:
-        """The four parts."""
+    def read(self, on_progress: object = None) -> dict[str, np.ndarray]:
+        """Returns the four arrays of the archive; there is no download to report."""
         return read(ARCHIVE)
 
 
-FILES = Inside()
+FILES = BundledFiles()

@@ -1,4 +1,4 @@
-"""Views: what can be done to any data set before a model is trained and tested on it."""
+"""Views: changes of any data set before a model is trained and tested on it, as in ``"mnist + subset(limit=1000)"``."""
 
 from __future__ import annotations
 
@@ -8,74 +8,87 @@ from typing import Literal
 
 import torch
 
-from vitpos.data.dataset import Dataset, Split, View, shortened
-from vitpos.data.image_files import Pictures
+from vitpos import patches
+from vitpos.data.dataset import Dataset, Split, View, subset_train
+from vitpos.data.image_files import ImageFiles
 from vitpos.errors import UserError
-from vitpos.patches import permutation, permutations, rearrange
+from vitpos.patches import seeded_permutation, seeded_permutations
 
 
-def only(*, classes: tuple[int, ...] = (6, 9)) -> View:
-    """The images of some classes alone, in training and test, labelled 0, 1, … in the order given."""
+def classes(*, keep: tuple[int, ...] = (6, 9)) -> View:
+    """Keeps the images of some classes in both splits and relabels them 0, 1, … in the order of ``keep``."""
 
     def apply(data: Dataset) -> Dataset:
-        if not classes or not set(classes) <= set(range(len(data.classes))) or len(set(classes)) < len(classes):
+        if not keep or not set(keep) <= set(range(len(data.classes))) or len(set(keep)) < len(keep):
             raise UserError(
-                f"view 'only' got classes {classes}; choose different ones from 0 to {len(data.classes) - 1}"
+                f"view 'classes' got keep={keep}; choose different classes from 0 to {len(data.classes) - 1}"
             )
-        wanted = torch.tensor(classes)
+        kept_classes = torch.tensor(keep)
 
-        def pick(split: Split) -> Split:
-            is_class = split.labels[:, None] == wanted  # (n, chosen)
+        def select(split: Split) -> Split:
+            is_class = split.labels[:, None] == kept_classes  # (n, kept classes)
             kept = is_class.any(1)
-            return replace(split.take(kept.nonzero()[:, 0]), labels=is_class[kept].long().argmax(1))
+            return replace(split.subset(kept.nonzero()[:, 0]), labels=is_class[kept].long().argmax(1))
 
-        return replace(_each(data, pick), classes=tuple(data.classes[c] for c in classes))
+        return replace(_both_splits(data, select), classes=tuple(data.classes[c] for c in keep))
 
     return View(apply)
 
 
-def part(*, fraction: float = 1.0, limit: int | None = None, seed: int = 0) -> View:
-    """A share of the training images, or so many at most, drawn once from a seed; the test images stay."""
-    return View(lambda data: shortened(data, fraction, limit, seed=seed))
+def subset(*, fraction: float = 1.0, limit: int | None = None, seed: int = 0) -> View:
+    """Keeps a random ``fraction`` of the training images, at most ``limit``; the test images stay."""
+    return View(lambda data: subset_train(data, fraction, limit, seed=seed))
 
 
-def held(*, fraction: float = 0.1, seed: int = 0) -> View:
-    """Tested on a share of the training images, which are kept out of training, in place of the test images.
+def holdout(*, fraction: float = 0.1, seed: int = 0) -> View:
+    """Replaces the test split by a random ``fraction`` of the training images, which are removed from training.
 
-    For choosing settings: what is chosen by the test images is not measured by them.
+    Use it to choose hyperparameters without the test images.
     """
 
     def apply(data: Dataset) -> Dataset:
         count = round(fraction * len(data.train))
         if not 0 < count < len(data.train):
-            raise UserError(f"view 'held' got fraction={fraction} of {len(data.train)} images; keep some for both")
-        order = permutation(len(data.train), seed=seed)
-        return replace(data, train=data.train.take(order[count:]), test=data.train.take(order[:count]))
+            raise UserError(
+                f"view 'holdout' got fraction={fraction} of {len(data.train)} images; leave images for both splits"
+            )
+        order = seeded_permutation(len(data.train), seed=seed)
+        return replace(data, train=data.train.subset(order[count:]), test=data.train.subset(order[:count]))
 
     return View(apply)
 
 
-def jigsaw(*, grid: tuple[int, int] = (7, 7), per: Literal["set", "image"] = "set", seed: int = 0) -> View:
-    """Pictures cut along a grid and rearranged, in training and test, by one permutation or by one for each image.
+def permute_patches(
+    *, grid: tuple[int, int] = (7, 7), per: Literal["dataset", "image"] = "dataset", seed: int = 0
+) -> View:
+    """Permutes the patches of all images in both splits.
 
-    ``per="set"``: the one permutation that ``seed`` stands for, which the evaluation ``jigsaw`` uses too.
-    ``per="image"``: every image has a permutation of its own, drawn once from ``seed``, so that slots tell nothing.
+    Args:
+        grid: Rows and columns of the patches.
+        per: ``"dataset"`` uses one permutation, the one that the evaluation ``jigsaw`` uses with the same seed;
+            ``"image"`` samples one permutation for each image, so that a slot of the grid carries no information.
+        seed: Seed of the permutations.
     """
-    cells = grid[0] * grid[1]
+    count = grid[0] * grid[1]
 
-    def shuffle(split: Split, seed: int) -> Split:
-        if isinstance(split.images, Pictures):
-            raise UserError("view 'jigsaw' needs pictures in memory; for files set train.augment to 'jigsaw(…)'")
-        each = permutations(len(split), cells, seed=seed) if per == "image" else permutation(cells, seed=seed)
-        return Split(rearrange(split.images, grid, each), split.labels)
+    def permute(split: Split, seed: int) -> Split:
+        if isinstance(split.images, ImageFiles):
+            raise UserError(
+                "view 'permute_patches' needs images in memory; for image files set train.augment to 'jigsaw(…)'"
+            )
+        if per == "image":
+            order = seeded_permutations(len(split), count, seed=seed)
+        else:
+            order = seeded_permutation(count, seed=seed)
+        return Split(patches.permute_patches(split.images, grid, order), split.labels)
 
     def apply(data: Dataset) -> Dataset:
-        if per == "image":  # test images must not repeat the training images' permutations
-            return replace(data, train=shuffle(data.train, seed), test=shuffle(data.test, seed + 1))
-        return _each(data, lambda split: shuffle(split, seed))
+        if per == "image":  # another seed, so that test images do not repeat the permutations of training images
+            return replace(data, train=permute(data.train, seed), test=permute(data.test, seed + 1))
+        return _both_splits(data, lambda split: permute(split, seed))
 
     return View(apply)
 
 
-def _each(data: Dataset, change: Callable[[Split], Split]) -> Dataset:
+def _both_splits(data: Dataset, change: Callable[[Split], Split]) -> Dataset:
     return replace(data, train=change(data.train), test=change(data.test))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitpos.encodings.base import Geometry, PositionEncoding, parts
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
-from vitpos.masks import Puzzle
+from vitpos.masks import BlockMaskSampler
 from vitpos.positions import Positions
 
 
@@ -67,7 +67,7 @@ class MJP(PositionEncoding):
                 f"encoding 'mjp' got layers={layers}, weight={weight}, std={std}, fade={fade}; "
                 "take layers from 1, a weight and a std from 0 and a fade from 0 to 1"
             )
-        self.puzzle = Puzzle("encoding 'mjp'", ratio, per, probability, warmup, blocks, derange)
+        self.puzzle = BlockMaskSampler("encoding 'mjp'", ratio, per, probability, warmup, blocks, derange)
         self.puzzle.check(geometry.grid)
         self.jigsaw, self.weight, self.fade, self.decays = jigsaw, weight, fade, decay
         self.progress = 1.0
@@ -90,14 +90,14 @@ class MJP(PositionEncoding):
 
     def arrange(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """Shuffles and hides, in training."""
-        mask = self.puzzle.mask(pos.grid, len(x), self.progress, x.device) if self.training else None
+        mask = self.puzzle.sample_mask(pos.grid, len(x), self.progress, x.device) if self.training else None
         if mask is None:
             return x, pos
         if not pos.raster:
             batch = max(len(mask), len(pos.cells))
             mask = mask.expand(batch, -1).gather(1, pos.cells.expand(batch, -1))
         if self.jigsaw:
-            order = self.puzzle.order(mask)
+            order = self.puzzle.sample_order(mask)
             x = x[:, order[0]] if len(order) == 1 else x.gather(1, order[..., None].expand_as(x))
         return x, pos if self.unknown is None else pos.hide(mask)
 
@@ -125,9 +125,9 @@ class MJP(PositionEncoding):
     def _weight(self) -> float:
         if not self.fade:
             return self.weight
-        if self.progress < self.puzzle.warmup:
-            return self.weight * self.progress / self.puzzle.warmup
-        past = (self.progress - self.puzzle.warmup) / max(1 - self.puzzle.warmup, 1e-9)
+        if self.progress < self.puzzle.mask_warmup:
+            return self.weight * self.progress / self.puzzle.mask_warmup
+        past = (self.progress - self.puzzle.mask_warmup) / max(1 - self.puzzle.mask_warmup, 1e-9)
         return self.weight * (1 - self.fade * (1 - math.cos(math.pi * past)) / 2)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> MJP:

@@ -63,7 +63,7 @@ def corruption(
     """
     kinds = tuple(CORRUPTIONS) if kinds is None else kinds
     _check(kinds, severities)
-    few = data.some(limit, seed=seed)
+    few = data.sample_test(limit, seed=seed)
 
     def under(kind: str, severity: int) -> Change:
         def change(images: Tensor, start: int) -> tuple[Tensor, None]:

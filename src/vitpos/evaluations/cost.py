@@ -41,7 +41,7 @@ def cost(model: Classifier, data: Dataset, *, batch: int = 64, steps: int = 9) -
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     places = {parameter for encoding in encodings for parameter in encoding.parameters()}
     device = next(model.parameters()).device
-    images = data.inputs(data.train.images[:batch].to(device))
+    images = data.normalize(data.train.images[:batch].to(device))
     labels = data.train.labels[:batch].to(device)
     rivals = [model]
     if isinstance(model, PatchClassifier):

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.data import SCENES
+from vitpos.data import SEGMENTATION
 from vitpos.data.dataset import Dataset
-from vitpos.data.segmentation_sets import IGNORED, SceneSet
+from vitpos.data.segmentation_sets import IGNORE_INDEX, SegmentationSet
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import generator_of, split
-from vitpos.training.schedule import warmup_cosine
+from vitpos.patches import make_generator, patchify
+from vitpos.training.recipe import warmup_cosine
 
 BATCH = 50  # scenes in a step
 HEAD_RATE, TUNED_RATE, WARMUP = 0.1, 0.001, 0.1  # the highest learning rates, and the share of training until they are
@@ -25,7 +25,7 @@ def dense(
     model: Classifier,
     data: Dataset,
     *,
-    scenes: str = "digits",
+    scenes: str = "digit_scenes",
     tuned: bool = False,
     epochs: int = 10,
     seed: int = 0,
@@ -37,8 +37,8 @@ def dense(
     patches, 0 to 1, told rightly. accuracy: the share of all patches told rightly; commonest: what it is for always
     answering the most frequent class.
     A patch has the class of most of its pixels, of several the first, not counting pixels without a class (255); a patch
-    of only such pixels does not count. ``scenes``: ``digits``, or your own with ``pairs(path='…')``, in the shape of the
-    model's pictures, and never more than the data has images. The model stays as it is while the head learns, from zero,
+    of only such pixels does not count. ``scenes``: ``digit_scenes``, or your own ``mask_folder(path='…')``, in the shape of
+    the model's images, and never more than the data has images. The model stays as it is while the head learns, from zero,
     by Adam on the cross-entropy for ``epochs``, from tokens shifted and scaled by their mean and deviation; ``seed``
     orders the scenes. With ``tuned`` the head and a copy of the model then learn together for as many epochs, at a
     hundredth of the rate, the model's drop-path and puzzle off.
@@ -47,14 +47,14 @@ def dense(
         raise UserError("evaluation 'dense' is for models with patches; leave it out for this one")
     if epochs < 1:
         raise UserError(f"evaluation 'dense' got epochs={epochs}; train for 1 or more")
-    made: SceneSet = SCENES.build(scenes, data.shape)
-    train, test = made.train.first(len(data.train)), made.test.first(len(data.test))
+    made: SegmentationSet = SEGMENTATION.build(scenes, data.shape)
+    train, test = made.train.head(len(data.train)), made.test.head(len(data.test))
     body = deepcopy(model).eval()
     device = body.project.weight.device
 
     def tokens(images: Tensor) -> Tensor:
         """(B, N, D), of patches alone."""
-        x, pos = body.tokens(data.inputs(images.to(device)))
+        x, pos = body.tokens(data.normalize(images.to(device)))
         x = x[:, body.geometry.prefix :]
         if x.shape[1] != pos.cells.shape[1]:
             raise UserError(
@@ -73,7 +73,7 @@ def dense(
     with torch.no_grad():
         answers = torch.cat([head(tokens(images)).argmax(2).cpu() for images in test.images.split(BATCH)])
     truth = patch_classes(test.masks, body.patch, made.classes)
-    known = truth != IGNORED
+    known = truth != IGNORE_INDEX
     cells = truth[known] * made.classes + answers[known]
     return measured(cells.bincount(minlength=made.classes**2).view(made.classes, made.classes))
 
@@ -95,9 +95,9 @@ class Head(nn.Module):
 
 def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor:
     """(n, height, width) → (n, N): the class of most pixels of each patch, or IGNORED where no pixel has one."""
-    cells = split(masks[:, None], patch)  # (n, N, p·q)
+    cells = patchify(masks[:, None], patch)  # (n, N, p·q)
     counts = torch.stack([(cells == number).sum(2) for number in range(classes)], 2)
-    return counts.argmax(2).masked_fill(counts.sum(2) == 0, IGNORED)
+    return counts.argmax(2).masked_fill(counts.sum(2) == 0, IGNORE_INDEX)
 
 
 def measured(table: Tensor) -> dict[str, float]:
@@ -124,12 +124,12 @@ def _learn(
 ) -> None:
     """Trains parameters so that the head tells the classes (n, N) of what is ``read`` of the scenes at an index."""
     optimizer = torch.optim.Adam(parameters)
-    draw = generator_of(seed)
+    draw = make_generator(seed)
     batches = [index for _ in range(epochs) for index in torch.randperm(len(labels), generator=draw).split(BATCH)]
     for step, index in enumerate(batches):
         optimizer.param_groups[0]["lr"] = warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=rate)
         truth = labels[index].flatten()
-        loss = F.cross_entropy(head(read(index)).flatten(0, 1), truth, ignore_index=IGNORED, reduction="sum")
+        loss = F.cross_entropy(head(read(index)).flatten(0, 1), truth, ignore_index=IGNORE_INDEX, reduction="sum")
         optimizer.zero_grad()
-        (loss / (truth != IGNORED).sum().clamp_min(1)).backward()
+        (loss / (truth != IGNORE_INDEX).sum().clamp_min(1)).backward()
         optimizer.step()

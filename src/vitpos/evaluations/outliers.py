@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitpos.data import DATASETS
 from vitpos.data.dataset import Dataset, load
-from vitpos.data.image_ops import in_shape
+from vitpos.data.image_ops import to_shape
 from vitpos.errors import UserError
 from vitpos.evaluations.confidence import (
     area_under_roc,
@@ -26,7 +26,7 @@ def outliers(
     model: Classifier,
     data: Dataset,
     *,
-    against: str = "fashion",
+    against: str = "fashion_mnist",
     classes: tuple[int, ...] | None = None,
     limit: int | None = None,
 ) -> dict[str, float]:
@@ -56,12 +56,12 @@ def outliers(
     if _alike(data, other):
         raise UserError(
             f"evaluation 'outliers' got against={against!r}, which is the model's own data; choose another set, "
-            "or classes of it that the model does not know, as in 'mnist + only(classes=(6, 9))'"
+            "or classes of it that the model does not know, as in 'mnist + classes(keep=(6, 9))'"
         )
-    strange = other.some(most if limit is None else min(limit, most)).test
+    strange = other.sample_test(most if limit is None else min(limit, most)).test
 
     def show(images: Tensor, start: int) -> tuple[Tensor, None]:
-        return in_shape(images, data.shape), None
+        return to_shape(images, data.shape), None
 
     doubted = _confidence(predict(model, replace(data, test=strange), show), chosen)[0]
     own = torch.isin(data.test.labels, chosen)

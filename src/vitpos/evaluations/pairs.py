@@ -15,7 +15,7 @@ def pairs(model: Classifier, data: Dataset, *, classes: tuple[int, int] = (6, 9)
 
     all_classes: share, 0 to 1, of these images whose largest logit, among all classes, is their label's.
     two_logits: share whose logit for their label is above that for the other of the two (chance: one half).
-    The third reading, a model trained on the two classes alone, is ``accuracy`` on ``data + only(classes=…)``.
+    The third reading, a model trained on the two classes alone, is ``accuracy`` on ``data + classes(keep=…)``.
     """
     first, second = classes
     if not 0 <= min(classes) < max(classes) < len(data.classes):

@@ -62,7 +62,7 @@ def _asked(
 ) -> tuple[Tensor, Tensor]:
     """What the head reads (B, D) of one batch, passed through ``change``, and what it says (B, classes)."""
     changed, positions = change(images, start) if change else (images, None)
-    features = model.features(data.inputs(changed), positions.to(images.device) if positions else None)
+    features = model.features(data.normalize(changed), positions.to(images.device) if positions else None)
     return features.cpu(), model.head(features).cpu()
 
 

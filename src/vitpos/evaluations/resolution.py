@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.data.image_ops import stretched
+from vitpos.data.image_ops import resize
 from vitpos.encodings.tables import parse_how
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import generator_of, grid_of
+from vitpos.patches import make_generator, patch_grid
 from vitpos.positions import Positions
 
 Size = tuple[int, int]
@@ -57,7 +57,7 @@ def resolution(
     """
     model = _with_patches("resolution", model)
     try:
-        grid = grid_of(size, model.patch)
+        grid = patch_grid(size, model.patch)
     except UserError:
         high, wide = model.patch
         raise UserError(
@@ -71,7 +71,7 @@ def resolution(
         )
     if tune < 0 or rate <= 0:
         raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
-    few = data.some(limit)
+    few = data.sample_test(limit)
     if tables is not None:
         parse_how(tables)  # also where there is no table that would be resampled by it
         model = model.resized(grid, how=tables)
@@ -108,7 +108,7 @@ def resolutions(
             f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
             f"{model.span[0]}x{model.span[1]}; give some further apart"
         )
-    few = data.some(limit)
+    few = data.sample_test(limit)
     found = {
         factor: _accuracy(few, *_prepared(model, data, grid, protocol, coordinates)) for factor, grid in grids.items()
     }
@@ -135,14 +135,14 @@ def _prepared(
     model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coordinates: Coordinates | None
 ) -> tuple[PatchClassifier, Show, Positions]:
     """The model, what brings pictures to another grid, and the places that the model is told there."""
-    own, size = grid_of(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
+    own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coordinates = coordinates or ("fit" if protocol == "resize" else "beyond")
     positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
         model.encoding = model.encoding.slowed(max(new / old for new, old in zip(grid, model.span, strict=True)))
     if protocol == "resize":
-        return model, partial(stretched, size=size), positions
+        return model, partial(resize, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # patches before; below 0: cut off
     if coordinates != "fit" and (top or left):
         positions = positions.moved((-top, -left))
@@ -170,11 +170,11 @@ def _tuned(
     others = [parameter for parameter in model.parameters() if parameter not in places]
     groups: list[dict[str, Any]] = [{"params": others}, {"params": list(places), "lr": rate / 10}]
     optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
-    index = torch.randint(len(data.train), (steps, 64), generator=generator_of(0))
+    index = torch.randint(len(data.train), (steps, 64), generator=make_generator(0))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for images, labels in data.train.batches(list(index)):
-            inputs = data.inputs(show(images.to(device)))
+            inputs = data.normalize(show(images.to(device)))
             logits, penalty = model.step(inputs, positions.to(device))
             optimizer.zero_grad()
             (F.cross_entropy(logits, labels.to(device)) + penalty).backward()

@@ -10,8 +10,9 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import respond, share
+from vitpos.masks import block_mask, permute_masked, upsample_mask
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import block_mask, enlarge, generator_of, permutation, rearrange, refine, scramble, stir
+from vitpos.patches import make_generator, permute_patches, permute_pixels, seeded_permutation, upsample_order
 from vitpos.positions import Positions
 
 
@@ -53,22 +54,22 @@ def shuffle(
     can_be_told = isinstance(model, PatchClassifier) and model.encoding.can_be_told
     if (positions == "told" and not can_be_told) or (positions == "follow" and not own):
         return {}
-    generator = generator_of(seed)
-    mask = block_mask(grid, ratio, images=len(data.test), exact=exact, generator=generator)
-    order = scramble(mask, generator=generator)
+    generator = make_generator(seed)
+    mask = block_mask(grid, ratio, batch=len(data.test), exact_count=exact, generator=generator)
+    order = permute_masked(mask, generator=generator)
 
     def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         rows = slice(start, start + len(images))
         origin, hidden = order[rows].to(images.device), mask[rows].to(images.device)
-        moved = rearrange(images, grid, origin)
+        moved = permute_patches(images, grid, origin)
         if pixels:
-            inside = permutation(moved.shape[2] * moved.shape[3] // mask.shape[1], seed=seed)
-            moved = stir(moved, grid, inside.to(images.device))
+            inside = seeded_permutation(moved.shape[2] * moved.shape[3] // mask.shape[1], seed=seed)
+            moved = permute_pixels(moved, grid, inside.to(images.device))
         if not isinstance(model, PatchClassifier) or not own or positions == "stay":
             return moved, None
         if positions == "follow":
-            return moved, model.positions(images).permute(refine(origin, grid, own))
-        return moved, model.positions(images).hide(enlarge(hidden, grid, own))
+            return moved, model.positions(images).permute(upsample_order(origin, grid, own))
+        return moved, model.positions(images).hide(upsample_mask(hidden, grid, own))
 
     whole, usual = respond(model, data)
     read, logits = respond(model, data, change)

@@ -8,7 +8,7 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import split
+from vitpos.patches import patchify
 
 
 def tokens(model: Classifier, data: Dataset) -> dict[str, float]:
@@ -26,8 +26,8 @@ def tokens(model: Classifier, data: Dataset) -> dict[str, float]:
     with torch.inference_mode():
         for start in range(0, len(data.test), 500):
             images = data.test.images[start : start + 500].to(model.project.weight.device)
-            pixels = split(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
-            x = model.patch_tokens(data.inputs(images))
+            pixels = patchify(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
+            x = model.patch_tokens(data.normalize(images))
             placed = model.encoding.embed(x, model.positions(images))
             blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
             sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)]).cpu()

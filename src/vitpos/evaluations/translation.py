@@ -12,8 +12,8 @@ from vitpos.errors import UserError
 from vitpos.evaluations.layers import layers, relative_error
 from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.patches import generator_of
-from vitpos.shifts import moved, scattered, shared
+from vitpos.patches import make_generator
+from vitpos.shifts import Border, overlapping_cells, shift_each, shift_pair
 
 
 def translation(
@@ -22,7 +22,7 @@ def translation(
     *,
     by: tuple[int, int] = (0, 1),
     unit: Literal["patches", "pixels"] = "patches",
-    edge: Literal["black", "wrap", "crop"] = "black",
+    border: Literal["zeros", "wrap", "crop"] = "zeros",
     limit: int | None = 200,
 ) -> dict[str, float]:
     """What a model makes of test images moved down and right by so many patches or pixels.
@@ -35,7 +35,7 @@ def translation(
     knows only how patches lie to each other. A pair of patches that a head sees (a logit above −∞) only before or only
     after the move counts as different by the logits' root mean square, one it never sees as alike. Both numbers only
     for whole patches, in models whose tokens stay on one grid.
-    ``edge="black"``: what leaves is lost, what comes in is black; ``"wrap"``: it comes in on the other side, which only
+    ``border="zeros"``: what leaves is lost, what comes in is black; ``"wrap"``: it comes in on the other side, which only
     a model without positions takes for the same; ``"crop"``: two crops of the enlarged picture, the fair test
     for relative encodings, whose ``agreement`` is between the two. ``by``: rows and columns, negative for up and left.
     """
@@ -48,15 +48,15 @@ def translation(
         raise UserError(
             f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; move less"
         )
-    few = data.some(limit)
-    after = predict(model, data, lambda images, start: (moved(images, pixels, edge)[1], None)).argmax(1)
-    same_place = (lambda images, start: (moved(images, pixels, edge)[0], None)) if edge == "crop" else None
+    few = data.sample_test(limit)
+    after = predict(model, data, lambda images, start: (shift_pair(images, pixels, border)[1], None)).argmax(1)
+    same_place = (lambda images, start: (shift_pair(images, pixels, border)[0], None)) if border == "crop" else None
     before = predict(model, data, same_place).argmax(1)
     right, same = after == data.test.labels, after == before
     found = {"accuracy": share(right), "agreement": share(same), "agreement_and_right": share(right & same)}
     if not isinstance(model, PatchClassifier) or unit == "pixels":
         return found
-    return found | _errors(model, few, by, pixels, edge)
+    return found | _errors(model, few, by, pixels, border)
 
 
 def _errors(
@@ -64,19 +64,19 @@ def _errors(
     data: Dataset,
     by: tuple[int, int],
     pixels: tuple[int, int],
-    edge: Literal["black", "wrap", "crop"],
+    border: Border,
 ) -> dict[str, float]:
     """How far tokens and logits are from those before the move."""
     device = model.project.weight.device
     errors: list[Tensor] = []
     for start in range(0, len(data.test), 100):
         images = data.test.images[start : start + 100].to(device)
-        pair = [data.inputs(part) for part in moved(images, pixels, edge)]
+        pair = [data.normalize(part) for part in shift_pair(images, pixels, border)]
         with torch.inference_mode():
             (tokens, logits), (tokens_moved, logits_moved) = (layers(model, part) for part in pair)
         if not tokens:
             return {}
-        at, to = (x.to(device) for x in shared(model.positions(pair[0]).grid, by, edge))
+        at, to = (x.to(device) for x in overlapping_cells(model.positions(pair[0]).grid, by, border))
         each = [relative_error(b[:, to], a[:, at]) for a, b in zip(tokens, tokens_moved, strict=True)]
         first = relative_error(logits_moved[0][:, :, to][..., to], logits[0][:, :, at][..., at])
         errors.append(torch.stack([*each, first]))
@@ -89,7 +89,7 @@ def translations(
     data: Dataset,
     *,
     steps: tuple[int, ...] = (1, 2, 3, 4, 6, 8),
-    edge: Literal["black", "wrap", "crop"] = "black",
+    border: Literal["zeros", "wrap", "crop"] = "zeros",
     limit: int | None = 2000,
 ) -> dict[str, float]:
     """What a model makes of test images moved by more and more pixels, as ``translation`` gives it one by one.
@@ -99,10 +99,10 @@ def translations(
     """
     if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
         raise UserError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
-    few = data.some(limit)
+    few = data.sample_test(limit)
     found: dict[str, dict[str, float]] = {"accuracy": {}, "agreement": {}}
     for step in sorted(steps):
-        one = translation(model, few, by=(0, step), unit="pixels", edge=edge)
+        one = translation(model, few, by=(0, step), unit="pixels", border=border)
         for metric, values in found.items():
             values[f"{metric}_{step}"] = one[metric]
     return found["accuracy"] | found["agreement"]
@@ -113,7 +113,7 @@ def shifts(
     data: Dataset,
     *,
     most: int = 4,
-    edge: Literal["black", "wrap"] = "wrap",
+    border: Literal["zeros", "wrap"] = "wrap",
     draws: int = 5,
     seed: int = 0,
 ) -> dict[str, float]:
@@ -122,17 +122,17 @@ def shifts(
     consistency: share of the test images, 0 to 1, answered alike after two random moves (mean over ``draws`` such pairs).
     accuracy: share answered rightly, mean over the moves. worst: share answered rightly after every one of them.
     Each image moves by −``most`` to ``most`` pixels of its own in each direction, the same for all models; what leaves
-    comes in on the other side (``edge="wrap"``) or is lost (``"black"``).
+    comes in on the other side (``border="wrap"``) or is lost (``"zeros"``).
     """
     if most < 1 or draws < 1 or most >= min(data.shape[1:]):
         raise UserError(
             f"evaluation 'shifts' got most={most}, draws={draws}; take 1 or more, and less than the picture's side"
         )
-    steps = torch.randint(-most, most + 1, (2 * draws, len(data.test), 2), generator=generator_of(seed))
+    steps = torch.randint(-most, most + 1, (2 * draws, len(data.test), 2), generator=make_generator(seed))
 
     def answers(step: Tensor) -> Tensor:
         def change(images: Tensor, start: int) -> tuple[Tensor, None]:
-            return scattered(images, step[start : start + len(images)].to(images.device), edge), None
+            return shift_each(images, step[start : start + len(images)].to(images.device), border), None
 
         return predict(model, data, change).argmax(1)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import UserError
-from vitpos.patches import grid_of, pair, split
+from vitpos.patches import patch_grid, patchify, to_2tuple
 from vitpos.positions import Positions
 
 Shape = tuple[int, int, int]  # channels, height, width of a picture
@@ -23,7 +23,7 @@ class Classifier(nn.Module):
     """Pictures (B, C, height, width) to logits (B, classes). Nothing of a batch is kept on the model."""
 
     head: nn.Module
-    defence: str = ""  # what its training did to gradients before they were used, as a spec
+    defense: str = ""  # what its training did to gradients before they were used, as a spec
 
     def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """(B, D): what the head reads."""
@@ -63,8 +63,8 @@ class PatchClassifier(Classifier):
         if len(image) != 3:
             raise UserError(f"pictures of {image} cannot be; give channels, height and width")
         channels, height, width = image
-        self.patch = pair(patch)
-        self.geometry = Geometry(dim, heads, depth, grid_of((height, width), self.patch), prefix)
+        self.patch = to_2tuple(patch)
+        self.geometry = Geometry(dim, heads, depth, patch_grid((height, width), self.patch), prefix)
         self.span = self.geometry.grid  # the grid that was trained on: coordinates are in its patches
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
@@ -73,7 +73,7 @@ class PatchClassifier(Classifier):
     def positions(self, images: Tensor) -> Positions:
         """The places of these pictures' patches: those of the training grid, another grid fitted into its span."""
         height, width = images.shape[2:]
-        return Positions.of(grid_of((height, width), self.patch), fit=self.span, device=images.device)
+        return Positions.of(patch_grid((height, width), self.patch), fit=self.span, device=images.device)
 
     def resized(self, grid: tuple[int, int], *, how: str = "bicubic") -> Self:
         """The same model for another grid: tables are resampled for good, everything else is fitted into the span."""
@@ -84,7 +84,7 @@ class PatchClassifier(Classifier):
 
     def patch_tokens(self, images: Tensor) -> Tensor:
         """(B, N, D): the patches projected, before anything is said of their places."""
-        return self.project(split(images, self.patch))
+        return self.project(patchify(images, self.patch))
 
     def placed(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """(B, N, D): patch tokens as they enter the first layer, and the places as the encoding arranged them."""

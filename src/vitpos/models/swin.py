@@ -15,7 +15,7 @@ from vitpos.errors import UserError
 from vitpos.models.base import Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
-from vitpos.patches import pair
+from vitpos.patches import to_2tuple
 from vitpos.positions import Positions
 
 INSIDE = ("refresh", "prepare", "bias", "score", "rotate")  # hooks of an encoding that only windows can serve
@@ -53,7 +53,7 @@ class Swin(PatchClassifier):
         drop_path: float = 0.2,
         init: Literal["normal", "xavier"] = "normal",
     ):
-        _check(dim, depths, heads, pair(window), mlp, drop_path)
+        _check(dim, depths, heads, to_2tuple(window), mlp, drop_path)
         super().__init__(image, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
         _refuse(encoding, self.encoding, INSIDE, "acts inside windows; give it to them: swin(windows={!r})")
         self.patch_norm = nn.LayerNorm(dim)
@@ -62,7 +62,7 @@ class Swin(PatchClassifier):
         grid, self.stages = self.geometry.grid, nn.ModuleList()
         for index, (start, end) in enumerate(pairwise(ends)):
             grid = _halved(grid) if index else grid
-            size = Windows.of(grid, pair(window), shifted=False).size
+            size = Windows.of(grid, to_2tuple(window), shifted=False).size
             inside = Geometry(dim * 2**index, heads[index], end - start, size)
             told = build_encoding(windows, inside, stream=2 + index)
             _refuse(windows, told, OUTSIDE, "acts on the whole grid; give it to the model's encoding: 'learned + {}'")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from vitpos.analysis import figures as draw
 from vitpos.analysis.similarity import cosine_similarity, position_vectors
 from vitpos.cells import Cell, Column, Table
-from vitpos.data import DATASETS, STORED
+from vitpos.data import DATASETS, DOWNLOADS
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.lab import restore
@@ -39,7 +39,7 @@ def figures(folder: Folder) -> Iterator[Section]:
 def _data(spec: str) -> Dataset:
     """The data of a run if it is here: a page fetches nothing."""
     for term in DATASETS.parse(spec):
-        if term.name in STORED and not STORED.load(term.name).present:
+        if term.name in DOWNLOADS and not DOWNLOADS.load(term.name).present:
             raise WorkError(f"{term.name} is not here; fetch it with 'vitpos data get {term.name}' and report again")
     return load(spec)
 

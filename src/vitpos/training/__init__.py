@@ -1,4 +1,4 @@
-"""How models are trained, and what may be done to their pictures meanwhile."""
+"""Training: the loop, the recipe, augmentations of batches and defenses of gradients."""
 
 from vitpos.catalog import Catalog
 
@@ -7,17 +7,17 @@ AUGMENTS = Catalog(
     {
         "crop": "vitpos.training.augment.basic:Crop",
         "flip": "vitpos.training.augment.basic:Flip",
-        "jitter": "vitpos.training.augment.basic:Jitter",
+        "color_jitter": "vitpos.training.augment.basic:ColorJitter",
         "randaugment": "vitpos.training.augment.randaugment:RandAugment",
-        "erase": "vitpos.training.erase:Erase",
+        "erase": "vitpos.training.augment.basic:Erase",
         "mix": "vitpos.training.augment.mix:Mix",
-        "jigsaw": "vitpos.training.augment.base:Jigsaw",
-        "spp": "vitpos.training.augment.base:SPP",
+        "jigsaw": "vitpos.training.augment.patch_shuffle:Jigsaw",
+        "patch_pixel_shuffle": "vitpos.training.augment.patch_shuffle:PatchPixelShuffle",
     },
     sums=True,
 )
-DEFENCES = Catalog(
-    "defence",
+DEFENSES = Catalog(
+    "defense",
     {
         "clip": "vitpos.training.defenses:clip",
         "noise": "vitpos.training.defenses:noise",

@@ -1,4 +1,4 @@
-"""What a client can do to the gradient of a picture before it is shared: clip it, add noise, leave the small part out."""
+"""Defenses of shared gradients: clipping, noise and pruning of the gradient of one image before it leaves its client."""
 
 from __future__ import annotations
 
@@ -10,30 +10,42 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.errors import UserError
-from vitpos.training import DEFENCES
+from vitpos.training import DEFENSES
 
 Gradients = dict[str, Tensor]  # by the name of the parameter
 
 
-def gradients_of(loss: Tensor, model: nn.Module, *, again: bool = False, but: str | None = None) -> Gradients:
-    """The gradient of a loss for every parameter, zero where it does not reach; to be differentiated ``again`` if so asked.
+def compute_gradients(
+    loss: Tensor, model: nn.Module, *, create_graph: bool = False, exclude_prefix: str | None = None
+) -> Gradients:
+    """Returns the gradient of a loss for every trainable parameter, zeros where the loss does not depend on it.
 
-    ``but``: those whose names begin so are left out.
+    Args:
+        loss: A scalar.
+        model: The model whose parameters are differentiated.
+        create_graph: Builds the graph that second derivatives need.
+        exclude_prefix: Leaves out parameters whose names begin with it, such as ``"encoding."``.
     """
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad and not (but and name.startswith(but))}
-    found = torch.autograd.grad(loss, list(named.values()), create_graph=again, allow_unused=True)
+    named = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and not (exclude_prefix and name.startswith(exclude_prefix))
+    }
+    found = torch.autograd.grad(loss, list(named.values()), create_graph=create_graph, allow_unused=True)
     return {name: torch.zeros_like(p) if g is None else g for (name, p), g in zip(named.items(), found, strict=True)}
 
 
 @dataclass(frozen=True)
-class Defence:
-    """What is done to the gradient of one picture; ``one + other`` does one after the other.
+class Defense:
+    """A function of the gradient of one image; ``one + other`` applies one after the other.
 
-    In a training every picture is a client: each shares its gradient so, and a step follows the mean of a batch. What an
-    encoding or an augment draws for a batch is then drawn for each picture; copies of one by ``repeats`` are clients too.
+    In training every image is a client: each shares its defended gradient, and a step follows the mean of the batch.
+    Random choices of an encoding or augmentation are then made per image, and copies of an image by
+    ``train.repeated_aug`` are separate clients.
 
-    A protocol is no secret, so that an attacker knows the deviation of the noise, and whether numbers were left out or the
-    whole was scaled. Noise that is scaled afterwards would have a deviation that nobody knows.
+    Attackers are assumed to know the protocol: ``noise``, the std of the noise; ``pruned``, whether numbers were set to
+    zero; ``clipped``, whether the gradient was rescaled. Rescaled noise has an unknown std, so that noise before clipping
+    is refused.
     """
 
     apply: Callable[[Gradients, torch.Generator], Gradients]
@@ -42,15 +54,15 @@ class Defence:
     clipped: bool = False
 
     def __call__(self, gradients: Gradients, generator: torch.Generator) -> Gradients:
-        """The gradient as it is shared."""
+        """Returns the gradient that is shared."""
         return self.apply(gradients, generator)
 
-    def __add__(self, other: Defence) -> Defence:
+    def __add__(self, other: Defense) -> Defense:
         if self.noise and other.clipped:
             raise UserError(
-                "a defence clips what has noise in it already, so that its size is anyone's guess; clip first"
+                "a defense clips a gradient that has noise, whose std is then unknown; put clip before noise"
             )
-        return Defence(
+        return Defense(
             lambda gradients, generator: other(self(gradients, generator), generator),
             math.hypot(self.noise, other.noise),
             self.pruned or other.pruned,
@@ -58,54 +70,54 @@ class Defence:
         )
 
 
-def defending(spec: str) -> Defence:
-    """The defence of a spec; nothing is done if it is empty."""
-    return DEFENCES.build(spec) if spec else Defence(lambda gradients, generator: gradients)
+def build_defense(spec: str) -> Defense:
+    """Builds the defense of a spec; an empty spec leaves gradients unchanged."""
+    return DEFENSES.build(spec) if spec else Defense(lambda gradients, generator: gradients)
 
 
-def clip(*, norm: float = 1.0) -> Defence:
-    """The whole gradient scaled down to a length of ``norm`` if it is longer."""
-    if norm <= 0:
-        raise UserError(f"defence 'clip' got norm={norm}; choose a length above 0")
+def clip(*, max_norm: float = 1.0) -> Defense:
+    """Scales the whole gradient down to the norm ``max_norm`` if it is larger."""
+    if max_norm <= 0:
+        raise UserError(f"defense 'clip' got max_norm={max_norm}; choose a norm above 0")
 
     def apply(gradients: Gradients, generator: torch.Generator) -> Gradients:
-        length = torch.stack([g.norm() for g in gradients.values()]).norm()
-        return {name: g * (norm / length).clamp_max(1) for name, g in gradients.items()}
+        norm = torch.stack([g.norm() for g in gradients.values()]).norm()
+        return {name: g * (max_norm / norm).clamp_max(1) for name, g in gradients.items()}
 
-    return Defence(apply, clipped=True)
+    return Defense(apply, clipped=True)
 
 
-def noise(*, scale: float = 0.01) -> Defence:
-    """Normal noise of deviation ``scale`` added to every number.
+def noise(*, std: float = 0.01) -> Defense:
+    """Adds normal noise of standard deviation ``std`` to every number.
 
-    After ``clip`` it is what DP-SGD does (Abadi et al., CCS 2016) with clients who trust nobody: there a server adds noise
-    to the sum of the clipped gradients of a batch of B pictures, here each client adds its own, so that none is seen
-    without it and the noise of the mean is ``scale``/√B. What DP-SGD calls the noise multiplier is ``scale``/``norm`` for
-    one gradient and √B times that for the batch. No ε is computed: guarantees begin at multipliers near 1, and what less
-    noise is worth, an attack tells.
+    After ``clip`` this is DP-SGD (Abadi et al., CCS 2016) with local noise. There a server adds noise to the sum of the
+    clipped gradients of B images; here each client adds its own, so that no gradient is seen without noise, and the noise
+    of the mean has the std ``std``/√B. DP-SGD's noise multiplier is ``std``/``max_norm`` for one gradient and √B times
+    that for the batch. No ε is computed: guarantees begin at multipliers near 1; the effect of less noise is measured by
+    attacks.
     """
-    if scale < 0:
-        raise UserError(f"defence 'noise' got scale={scale}; choose 0 or more")
+    if std < 0:
+        raise UserError(f"defense 'noise' got std={std}; choose 0 or more")
 
     def apply(gradients: Gradients, generator: torch.Generator) -> Gradients:
         return {
-            name: g + scale * torch.randn(g.shape, generator=generator, dtype=g.dtype).to(g.device)
+            name: g + std * torch.randn(g.shape, generator=generator, dtype=g.dtype).to(g.device)
             for name, g in gradients.items()
         }
 
-    return Defence(apply, noise=scale)
+    return Defense(apply, noise=std)
 
 
-def prune(*, share: float = 0.9) -> Defence:
-    """The smallest numbers of each tensor set to zero, a ``share`` of them (as in Zhu et al., NeurIPS 2019)."""
-    if not 0 <= share < 1:
-        raise UserError(f"defence 'prune' got share={share}; choose a share from 0 to below 1")
+def prune(*, fraction: float = 0.9) -> Defense:
+    """Sets the ``fraction`` of smallest numbers of each tensor to zero (as in Zhu et al., NeurIPS 2019)."""
+    if not 0 <= fraction < 1:
+        raise UserError(f"defense 'prune' got fraction={fraction}; choose a fraction from 0 to below 1")
 
-    def kept(gradient: Tensor) -> Tensor:
-        drop = int(share * gradient.numel())
-        if not drop:
+    def pruned(gradient: Tensor) -> Tensor:
+        count = int(fraction * gradient.numel())
+        if not count:
             return gradient
-        least = gradient.abs().flatten().kthvalue(drop).values
-        return torch.where(gradient.abs() > least, gradient, 0)
+        threshold = gradient.abs().flatten().kthvalue(count).values
+        return torch.where(gradient.abs() > threshold, gradient, 0)
 
-    return Defence(lambda gradients, generator: {name: kept(g) for name, g in gradients.items()}, pruned=share > 0)
+    return Defense(lambda gradients, generator: {name: pruned(g) for name, g in gradients.items()}, pruned=fraction > 0)

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError, WorkError
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.training.augment.base import augmenting
-from vitpos.training.defenses import defending, gradients_of
-from vitpos.training.recipe import Recipe
-from vitpos.training.schedule import warmup_cosine
+from vitpos.training.augment.base import build_augment
+from vitpos.training.defenses import build_defense, compute_gradients
+from vitpos.training.recipe import Recipe, warmup_cosine
 
 NOISE = 1 << 40  # what the seed of a client's noise has more than that of an epoch's order
 
@@ -47,46 +46,48 @@ def fit(
     WorkError; the last state yielded is then the last good one.
     """
     refuse(model, recipe)
-    optimizer = torch.optim.AdamW(parameter_groups(model, recipe.decay), lr=recipe.lr, fused=True)
+    optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.lr, fused=True)
     done = 0
     if resume:
         done, tensors = resume
         load(tensors, model, optimizer)
     yield State(done, snapshot(model, optimizer), {})
     device = next(model.parameters()).device
-    augment, defend = augmenting(recipe.augment), defending(recipe.defence)
+    augment, defend = build_augment(recipe.augment), build_defense(recipe.defense)
     count = len(data.train)
     for epoch in range(done, recipe.epochs):
         model.train()  # whoever looked at the last state may have left it in evaluation
         torch.manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(count)
         noise = torch.Generator().manual_seed(NOISE + seed * 1_000_003 + epoch)
-        if recipe.repeats > 1:
-            order = order[: -(-count // recipe.repeats)].repeat_interleave(recipe.repeats)[:count]
-        indices = _without_a_rest_of_one(order.split(recipe.batch))
+        if recipe.repeated_aug > 1:
+            order = order[: -(-count // recipe.repeated_aug)].repeat_interleave(recipe.repeated_aug)[:count]
+        indices = _without_a_rest_of_one(order.split(recipe.batch_size))
         batches = len(indices)
         total, right, began = 0.0, 0, time.perf_counter()
         for step, (images, labels) in enumerate(data.train.batches(indices)):
             progress = (epoch * batches + step + 0.5) / (recipe.epochs * batches)
             for group in optimizer.param_groups:
-                group["lr"] = warmup_cosine(progress, recipe.warmup, peak=recipe.lr, start=recipe.start, end=recipe.end)
+                group["lr"] = warmup_cosine(
+                    progress, recipe.warmup_fraction, peak=recipe.lr, start=recipe.lr_start, end=recipe.lr_end
+                )
             if isinstance(model, PatchClassifier):
                 model.encoding.advance(progress)
             augment.advance(progress)
             optimizer.zero_grad()
-            pieces = max(1, min(recipe.pieces, len(images) // 2))  # of two images or more, as batch norms need
-            if recipe.defence:
+            pieces = max(1, min(recipe.grad_accum, len(images) // 2))  # of two images or more, as batch norms need
+            if recipe.defense:
                 pieces = len(images)  # each image is a client
             for first in range(pieces):
                 piece = slice(first, None, pieces)  # in turns, so that the copies of an image part
-                inputs, targets = augment.batch(data, images[piece].to(device), labels[piece].to(device))
+                inputs, targets = augment.prepare_batch(data, images[piece].to(device), labels[piece].to(device))
                 logits, penalty = model.step(inputs)
-                loss = F.cross_entropy(logits, targets, label_smoothing=recipe.smoothing) + penalty
+                loss = F.cross_entropy(logits, targets, label_smoothing=recipe.label_smoothing) + penalty
                 if not math.isfinite(value := loss.item()):
                     raise _diverged(f"the loss became {value}", epoch, step, batches)
                 share = len(inputs) / len(images)
-                if recipe.defence:
-                    for name, gradient in defend(gradients_of(loss, model), noise).items():
+                if recipe.defense:
+                    for name, gradient in defend(compute_gradients(loss, model), noise).items():
                         parameter = model.get_parameter(name)
                         if parameter.grad is None:
                             parameter.grad = torch.zeros_like(parameter)
@@ -94,10 +95,10 @@ def fit(
                 else:
                     (loss * share).backward()
                 total += value * len(inputs)
-                answers = targets.argmax(1) if augment.mixes else targets
+                answers = targets.argmax(1) if augment.mixes_targets else targets
                 right += int((logits.detach().argmax(1) == answers).sum())
-            if recipe.clip:
-                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+            if recipe.grad_clip:
+                nn.utils.clip_grad_norm_(model.parameters(), recipe.grad_clip)
             optimizer.step()
             tick(len(images))
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
@@ -116,12 +117,12 @@ def fit(
 def refuse(model: nn.Module, recipe: Recipe) -> None:
     """Refuses a training that takes images one at a time where something needs several."""
     norms = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
-    if recipe.batch == 1 and norms:
-        raise UserError("batch norms need more than one image; set train.batch to 2 or more")
-    alone = "train.defence takes the gradient of each image by itself"
-    if recipe.defence and norms:
-        raise UserError(f"{alone}, and batch norms mix images; take a model without them, or no train.defence")
-    if recipe.defence and augmenting(recipe.augment).mixes:
+    if recipe.batch_size == 1 and norms:
+        raise UserError("batch norms need more than one image; set train.batch_size to 2 or more")
+    alone = "train.defense takes the gradient of each image by itself"
+    if recipe.defense and norms:
+        raise UserError(f"{alone}, and batch norms mix images; take a model without them, or no train.defense")
+    if recipe.defense and build_augment(recipe.augment).mixes_targets:
         raise UserError(f"{alone}, and train.augment {recipe.augment!r} mixes images; leave out one of the two")
 
 

@@ -1,52 +1,62 @@
-"""How a model is trained, as plain values."""
+"""``Recipe``: the hyperparameters of a training, and the learning rate schedule."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from vitpos.errors import UserError
-from vitpos.training import AUGMENTS, DEFENCES
+from vitpos.training import AUGMENTS, DEFENSES
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW with warm-up and cosine decay; position parameters, biases and norms have no weight decay."""
+    """AdamW with warm-up and cosine decay; weights of the encoding, biases and norms have no weight decay."""
 
     epochs: int = 5
-    batch: int = 128
+    batch_size: int = 128
     lr: float = 1e-3  # peak learning rate
-    warmup: float = 0.1  # share of training in which the rate climbs from ``start``
-    decay: float = 0.05  # weight decay
-    smoothing: float = 0.0  # label smoothing
-    clip: float = 1.0  # largest gradient norm; 0 leaves gradients alone
-    augment: str = ""  # what is done to each batch of pictures, as a spec; nothing if empty
-    start: float = 0.0  # learning rate at the beginning of the warm-up
-    end: float = 0.0  # learning rate at the end of the cosine
-    pieces: int = 1  # parts of a batch that are worked on one after the other, as on so many devices; one step for all
-    defence: str = ""  # what is done to the gradient of each image before it is used, as a spec; nothing if empty
-    repeats: int = 1  # times that an image is drawn in an epoch, of which each then sees so many fewer
+    warmup_fraction: float = 0.1  # fraction of training in which the learning rate rises from ``lr_start`` to ``lr``
+    weight_decay: float = 0.05
+    label_smoothing: float = 0.0
+    grad_clip: float = 1.0  # maximum gradient norm; 0 does not clip
+    augment: str = ""  # spec of the augmentation of each batch; none if empty
+    lr_start: float = 0.0  # learning rate at the beginning of the warm-up
+    lr_end: float = 0.0  # learning rate at the end of the cosine
+    grad_accum: int = 1  # parts of a batch that are processed one after the other, as on several devices
+    defense: str = ""  # spec of what is done to the gradient of each image before it is used; nothing if empty
+    repeated_aug: int = 1  # times that an image occurs in an epoch; an epoch then has as many times fewer images
 
     def __post_init__(self) -> None:
-        for name, fine, remedy in (
-            ("epochs", self.epochs >= 0, "train for 1 or more, or 0 to keep the first weights"),
-            ("batch", self.batch >= 1, "take 1 or more images"),
-            ("lr", self.lr > 0, "choose a rate above 0"),
-            ("warmup", 0 <= self.warmup < 1, "choose a share from 0 to below 1"),
-            ("decay", self.decay >= 0, "choose 0 or more"),
-            ("smoothing", 0 <= self.smoothing < 1, "choose a share from 0 to below 1"),
-            ("clip", self.clip >= 0, "choose a norm, or 0 for none"),
-            ("pieces", 1 <= self.pieces <= self.batch, f"cut a batch of {self.batch} into 1 or more, of an image each"),
-            ("repeats", self.repeats >= 1, "draw an image 1 or more times"),
-            ("start", 0 <= self.start <= self.lr, f"choose a rate from 0 to train.lr, {self.lr}"),
-            ("end", 0 <= self.end <= self.lr, f"choose a rate from 0 to train.lr, {self.lr}"),
+        accum = f"split a batch of {self.batch_size} into 1 or more parts of 1 image or more"
+        for name, valid, remedy in (
+            ("epochs", self.epochs >= 0, "train for 1 or more, or 0 to keep the initial weights"),
+            ("batch_size", self.batch_size >= 1, "take 1 or more images"),
+            ("lr", self.lr > 0, "choose a learning rate above 0"),
+            ("warmup_fraction", 0 <= self.warmup_fraction < 1, "choose a fraction from 0 to below 1"),
+            ("weight_decay", self.weight_decay >= 0, "choose 0 or more"),
+            ("label_smoothing", 0 <= self.label_smoothing < 1, "choose a fraction from 0 to below 1"),
+            ("grad_clip", self.grad_clip >= 0, "choose a norm, or 0 for none"),
+            ("grad_accum", 1 <= self.grad_accum <= self.batch_size, accum),
+            ("repeated_aug", self.repeated_aug >= 1, "repeat an image 1 or more times"),
+            ("lr_start", 0 <= self.lr_start <= self.lr, f"choose a learning rate from 0 to train.lr, {self.lr}"),
+            ("lr_end", 0 <= self.lr_end <= self.lr, f"choose a learning rate from 0 to train.lr, {self.lr}"),
         ):
-            if not fine:
+            if not valid:
                 raise UserError(f"train.{name} is {getattr(self, name)}; {remedy}")
-        if self.defence and self.pieces > 1:
+        if self.defense and self.grad_accum > 1:
             raise UserError(
-                f"train.pieces is {self.pieces}, and train.defence takes images one by one; leave out pieces"
+                f"train.grad_accum is {self.grad_accum}, and train.defense processes images one by one; "
+                "leave out train.grad_accum"
             )
         if self.augment:
             object.__setattr__(self, "augment", AUGMENTS.canonical(self.augment))
-        if self.defence:
-            object.__setattr__(self, "defence", DEFENCES.canonical(self.defence))
+        if self.defense:
+            object.__setattr__(self, "defense", DEFENSES.canonical(self.defense))
+
+
+def warmup_cosine(progress: float, warmup: float, *, peak: float = 1.0, start: float = 0.0, end: float = 0.0) -> float:
+    """Returns the learning rate at ``progress`` (0…1): linear from ``start`` to ``peak`` until ``warmup``, then cosine."""
+    if progress < warmup:
+        return start + (peak - start) * (progress / warmup)
+    return end + (peak - end) * (0.5 + 0.5 * math.cos(math.pi * (progress - warmup) / (1 - warmup)))

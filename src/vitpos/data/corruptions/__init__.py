@@ -1,4 +1,4 @@
-"""The fifteen corruptions of ImageNet-C, on batches of bytes."""
+"""The fifteen corruptions of ImageNet-C (Hendrycks and Dietterich, 1903.12261), on batches of uint8 images."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vitpos.data.corruptions._random import Draws
-from vitpos.data.corruptions.blur import defocus_blur, motion_blur, zoom_blur
-from vitpos.data.corruptions.digital import contrast, elastic_transform, pixelate
-from vitpos.data.corruptions.frost import frost
-from vitpos.data.corruptions.glass import glass_blur
-from vitpos.data.corruptions.jpeg import jpeg_compression
+from vitpos.data.corruptions._random import BlockRandom
+from vitpos.data.corruptions.blur import defocus_blur, glass_blur, motion_blur, zoom_blur
+from vitpos.data.corruptions.digital import contrast, elastic_transform, jpeg_compression, pixelate
 from vitpos.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
 from vitpos.data.corruptions.parameters import PARAMETERS
-from vitpos.data.corruptions.weather import brightness, fog, snow
+from vitpos.data.corruptions.weather import brightness, fog, frost, snow
 from vitpos.errors import UserError
 
-CORRUPTIONS: dict[str, Callable[..., Tensor]] = {  # name → function of bytes, draws and its parameters
+CORRUPTIONS: dict[str, Callable[..., Tensor]] = {  # name → function of uint8 images, random numbers and parameters
     "gaussian_noise": gaussian_noise,
     "shot_noise": shot_noise,
     "impulse_noise": impulse_noise,
@@ -35,37 +32,37 @@ CORRUPTIONS: dict[str, Callable[..., Tensor]] = {  # name → function of bytes,
     "pixelate": pixelate,
     "jpeg_compression": jpeg_compression,
 }
-PROCEDURAL = ("frost",)  # not what the published pictures were made with
-SMALLEST = 16  # pixels of a side
-AT_ONCE = 2**19  # values that are worked on together, as many as the processor keeps near
+PROCEDURAL = ("frost",)  # generated here; the published images blend in photographs
+MIN_SIDE = 16  # pixels
+BLOCK_VALUES = 2**19  # values that are processed together, about what fits into the processor's cache
 
 
 def corrupt(
     images: Tensor, kind: str, severity: int, *, parameters: str = "imagenet", seed: int = 0, start: int = 0
 ) -> Tensor:
-    """Bytes (B, C, height, width), grey or coloured, under one corruption of severity 1 to 5.
+    """Applies one corruption of severity 1 to 5 to grayscale or RGB uint8 images (B, C, height, width).
 
-    ``start`` is the number of the first picture in its set. Pictures are worked on in blocks that begin at fixed numbers,
-    so that what becomes of a picture depends on its number and the seed, and not on the batch it comes in.
+    Images are processed in blocks that begin at fixed numbers, so that the result for an image depends on its number in
+    the data set and on the seed, and not on its batch. ``start`` is the number of the first image.
     """
     _check(images, kind, severity, parameters)
     strength = PARAMETERS[parameters][kind][severity - 1]
-    size = _block(images)
-    done = torch.empty_like(images)
+    size = _block_size(images)
+    result = torch.empty_like(images)
     for first in range(start - start % size, start + len(images), size):
         begin, end = max(first, start), min(first + size, start + len(images))
         block = images[begin - start : end - start]
-        if end - begin < size:  # always the same work, so that not even rounding depends on the batch
+        if end - begin < size:  # pad to a full block, so that not even rounding depends on the batch
             block = block.new_zeros(size, *images.shape[1:])
             block[begin - first : end - first] = images[begin - start : end - start]
-        draws = Draws(f"{seed} {kind} {severity} {first}", size, images.device)
-        done[begin - start : end - start] = CORRUPTIONS[kind](block, draws, *strength)[begin - first : end - first]
-    return done
+        rng = BlockRandom(f"{seed} {kind} {severity} {first}", size, images.device)
+        result[begin - start : end - start] = CORRUPTIONS[kind](block, rng, *strength)[begin - first : end - first]
+    return result
 
 
-def _block(images: Tensor) -> int:
-    """How many pictures of this size are worked on together: a power of 2."""
-    return 1 << min((AT_ONCE // images[0].numel()).bit_length(), 7)
+def _block_size(images: Tensor) -> int:
+    """Returns the number of images of this size in a block, a power of 2."""
+    return 1 << min((BLOCK_VALUES // images[0].numel()).bit_length(), 7)
 
 
 def _check(images: Tensor, kind: str, severity: int, parameters: str) -> None:
@@ -76,8 +73,8 @@ def _check(images: Tensor, kind: str, severity: int, parameters: str) -> None:
     if parameters not in PARAMETERS:
         raise UserError(f"no corruption parameters {parameters!r}; there is {', '.join(PARAMETERS)}")
     channels, height, width = images.shape[1:]
-    if images.dtype != torch.uint8 or channels not in (1, 3) or min(height, width) < SMALLEST:
+    if images.dtype != torch.uint8 or channels not in (1, 3) or min(height, width) < MIN_SIDE:
         raise UserError(
-            f"corruptions take grey or coloured bytes of {SMALLEST} pixels a side or more, not "
+            f"corruptions take grayscale or RGB uint8 images of {MIN_SIDE} pixels a side or more, not "
             f"{channels} channels of {height}x{width} as {images.dtype}"
         )

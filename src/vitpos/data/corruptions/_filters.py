@@ -1,4 +1,4 @@
-"""What several corruptions are made of: bytes and numbers, blurs, zooms and slides of whole batches."""
+"""Filters that several corruptions share: Gaussian blur, zoom, and blur along a line, on whole batches."""
 
 from __future__ import annotations
 
@@ -10,113 +10,118 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Border = Literal["edge", "mirror"]  # what stands beyond a picture: its last pixel, or the picture mirrored
-WIDE = 16  # from this radius on, a blur is faster as a matrix than step by step
+Border = Literal["edge", "mirror"]  # padding beyond the border: the last pixel, or the mirrored image
+MATRIX_RADIUS = 16  # above this radius, a blur is faster as a matrix product than as a sum of shifted images
 
 
-def settled(pixels: Tensor) -> Tensor:
-    """Numbers as bytes, their fractions cut off as the originals do; they may be overwritten."""
-    return pixels.clamp_(0, 255).short().byte()  # by way of 16 bits, four times as fast
+def to_uint8(pixels: Tensor) -> Tensor:
+    """Clamps floats to 0…255 and truncates them to uint8, as the original code does; ``pixels`` is overwritten."""
+    return pixels.clamp_(0, 255).short().byte()  # four times as fast by way of int16
 
 
-def gaussian(pixels: Tensor, deviation: tuple[float, float], *, truncate: float, border: Border) -> Tensor:
-    """Pictures (…, height, width) blurred down and across, by a bell cut at ``truncate`` deviations."""
-    for side, width in zip((-2, -1), deviation, strict=True):
-        radius = int(truncate * width + 0.5)
-        if radius > WIDE:
-            mixing = _mixing(width, radius, pixels.shape[side], border).to(pixels.device)
-            pixels = pixels @ mixing.T if side == -1 else mixing @ pixels
+def gaussian(pixels: Tensor, std: tuple[float, float], *, truncate: float, border: Border) -> Tensor:
+    """Blurs images (…, height, width) by a Gaussian of ``std`` (vertical, horizontal), cut at ``truncate`` stds."""
+    for dim, dim_std in zip((-2, -1), std, strict=True):
+        radius = int(truncate * dim_std + 0.5)
+        if radius > MATRIX_RADIUS:
+            matrix = gaussian_matrix(dim_std, radius, pixels.shape[dim], border).to(pixels.device)
+            pixels = pixels @ matrix.T if dim == -1 else matrix @ pixels
         elif radius:
-            pixels = _along(pixels, bell(width, radius), side, border)
+            pixels = correlate1d(pixels, gaussian_kernel1d(dim_std, radius), dim, border)
     return pixels
 
 
-def bell(deviation: float, radius: int) -> list[float]:
-    """The weights (2 · radius + 1,) of a normal distribution that add up to 1."""
-    weights = [math.exp(-0.5 * (step / deviation) ** 2) for step in range(-radius, radius + 1)]
+def gaussian_kernel1d(std: float, radius: int) -> list[float]:
+    """Returns the weights (2 · radius + 1,) of a Gaussian, with sum 1."""
+    weights = [math.exp(-0.5 * (step / std) ** 2) for step in range(-radius, radius + 1)]
     return [weight / sum(weights) for weight in weights]
 
 
 @lru_cache(maxsize=8)
-def _mixing(deviation: float, radius: int, length: int, border: Border) -> Tensor:
-    """The matrix (length, length) that blurs a line by a bell, which may be wider than the line."""
-    steps = torch.arange(length)[:, None] + torch.arange(-radius, radius + 1)  # (length, weights)
-    folded = steps % (2 * length)
-    places = torch.minimum(folded, 2 * length - 1 - folded) if border == "mirror" else steps.clamp(0, length - 1)
-    return torch.zeros(length, length).scatter_add_(1, places, torch.tensor(bell(deviation, radius)).expand_as(places))
+def gaussian_matrix(std: float, radius: int, length: int, border: Border) -> Tensor:
+    """Returns the matrix (length, length) that blurs a line by a Gaussian, which may be wider than the line."""
+    index = torch.arange(length)[:, None] + torch.arange(-radius, radius + 1)  # (length, weights)
+    folded = index % (2 * length)
+    source = torch.minimum(folded, 2 * length - 1 - folded) if border == "mirror" else index.clamp(0, length - 1)
+    weights = torch.tensor(gaussian_kernel1d(std, radius)).expand_as(source)
+    return torch.zeros(length, length).scatter_add_(1, source, weights)
 
 
-def _along(pixels: Tensor, weights: list[float], side: int, border: Border) -> Tensor:
-    """Pictures with each pixel the weighted mean of its neighbours along one side."""
-    radius, length = len(weights) // 2, pixels.shape[side]
-    first, last = pixels.narrow(side, 0, radius), pixels.narrow(side, length - radius, radius)
+def correlate1d(pixels: Tensor, weights: list[float], dim: int, border: Border) -> Tensor:
+    """Replaces each pixel by the weighted sum of its neighbors along one dimension."""
+    radius, length = len(weights) // 2, pixels.shape[dim]
+    first, last = pixels.narrow(dim, 0, radius), pixels.narrow(dim, length - radius, radius)
     if border == "mirror":  # … c b a | a b c …
-        wide = torch.cat((first.flip(side), pixels, last.flip(side)), side)
+        padded = torch.cat((first.flip(dim), pixels, last.flip(dim)), dim)
     else:
-        edges = pixels.narrow(side, 0, 1), pixels.narrow(side, length - 1, 1)
-        wide = torch.cat((edges[0].expand_as(first), pixels, edges[1].expand_as(last)), side)
+        edges = pixels.narrow(dim, 0, 1), pixels.narrow(dim, length - 1, 1)
+        padded = torch.cat((edges[0].expand_as(first), pixels, edges[1].expand_as(last)), dim)
     total = weights[radius] * pixels
     for step in range(2 * radius + 1):
         if step != radius:
-            total.add_(wide.narrow(side, step, length), alpha=weights[step])
+            total.add_(padded.narrow(dim, step, length), alpha=weights[step])
     return total
 
 
-def zoomed(pixels: Tensor, factor: float) -> Tensor:
-    """The middle of pictures (B, C, height, width), enlarged to the whole or a little more."""
+def zoom_center(pixels: Tensor, factor: float) -> Tensor:
+    """Upscales the center of images (B, C, height, width) to at least the original size."""
     height, width = pixels.shape[2:]
-    high, wide = math.ceil(height / factor), math.ceil(width / factor)
-    top, left = (height - high) // 2, (width - wide) // 2
-    return enlarged(pixels[:, :, top : top + high, left : left + wide], factor)
+    crop_height, crop_width = math.ceil(height / factor), math.ceil(width / factor)
+    top, left = (height - crop_height) // 2, (width - crop_width) // 2
+    return upscale(pixels[:, :, top : top + crop_height, left : left + crop_width], factor)
 
 
-def enlarged(pixels: Tensor, factor: float) -> Tensor:
-    """Pictures (B, C, height, width) enlarged bilinearly, corner pixels on corner pixels."""
+def upscale(pixels: Tensor, factor: float) -> Tensor:
+    """Resizes images (B, C, height, width) bilinearly by ``factor``, with aligned corners."""
     size = [round(side * factor) for side in pixels.shape[2:]]
     return F.interpolate(pixels, size=size, mode="bilinear", align_corners=True)
 
 
-def slid(pixels: Tensor, angle: Tensor, within: tuple[float, float], *, radius: int, deviation: float) -> Tensor:
-    """Pictures (B, C, height, width) blurred along a line, each at its own ``angle`` (B,) in degrees, ``within`` bounds.
+def blur_along_line(
+    pixels: Tensor, angle: Tensor, angle_range: tuple[float, float], *, radius: int, std: float
+) -> Tensor:
+    """Blurs images (B, C, height, width) along a line, each at its own ``angle`` (B,) in degrees within ``angle_range``.
 
-    The line begins at the pixel and has 2 · radius + 1 points whose weights are half a bell. What would look beyond the
-    opposite border is left out and not made up for, so that small pictures get darker.
+    The line begins at the pixel and has 2 · radius + 1 points, weighted by half a Gaussian. Points beyond the opposite
+    border are dropped without renormalizing the weights, as in the original code, so that small images get darker.
     """
     size = pixels.shape[2:]
     steps = torch.arange(2 * radius + 1, device=pixels.device)
-    weights = torch.exp(-0.5 * (steps / deviation) ** 2)
-    rows, columns = _line(angle, steps)  # (B, points)
-    seen = (rows.abs() < size[0]) & (columns.abs() < size[1])
-    ends = _line(torch.tensor([within[0], sum(within) / 2, within[1]]), steps.cpu())
-    low = [max(int(end.min()), 1 - side) for end, side in zip(ends, size, strict=True)]
-    high = [min(int(end.max()), side - 1) for end, side in zip(ends, size, strict=True)]
-    wide = F.pad(pixels, (-low[1], high[1], -low[0], high[0]), mode="replicate")
-    weighted = torch.where(seen, weights / weights.sum(), 0.0)
-    return correlated(wide, rows.where(seen, 0), columns.where(seen, 0), weighted, (-low[0], -low[1]), size)
+    weights = torch.exp(-0.5 * (steps / std) ** 2)
+    rows, columns = _line_offsets(angle, steps)  # (B, points)
+    inside = (rows.abs() < size[0]) & (columns.abs() < size[1])
+    extremes = torch.tensor([angle_range[0], sum(angle_range) / 2, angle_range[1]])
+    bounds = _line_offsets(extremes, steps.cpu())
+    low = [max(int(offset.min()), 1 - side) for offset, side in zip(bounds, size, strict=True)]
+    high = [min(int(offset.max()), side - 1) for offset, side in zip(bounds, size, strict=True)]
+    padded = F.pad(pixels, (-low[1], high[1], -low[0], high[0]), mode="replicate")
+    weights = torch.where(inside, weights / weights.sum(), 0.0)
+    return correlate_points(padded, rows.where(inside, 0), columns.where(inside, 0), weights, (-low[0], -low[1]), size)
 
 
-def _line(angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-    """How far down and right (B, points) the points of a line are at each angle (B,) in degrees."""
-    turn = angle.double().deg2rad()[:, None]
-    return (steps * turn.sin() - 0.5).ceil().long(), (steps * turn.cos() - 0.5).ceil().long()
+def _line_offsets(angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the row and column offsets (B, points) of the points of a line at each angle (B,) in degrees."""
+    radians = angle.double().deg2rad()[:, None]
+    return (steps * radians.sin() - 0.5).ceil().long(), (steps * radians.cos() - 0.5).ceil().long()
 
 
-def correlated(
-    wide: Tensor, rows: Tensor, columns: Tensor, weights: Tensor, origin: tuple[int, int], size: torch.Size
+def correlate_points(
+    padded: Tensor, rows: Tensor, columns: Tensor, weights: Tensor, origin: tuple[int, int], size: torch.Size
 ) -> Tensor:
-    """Each pixel as the weighted sum of those ``rows`` below and ``columns`` right of it (B|1, points), by Fourier.
+    """Replaces each pixel by the weighted sum of the pixels at offsets ``rows`` and ``columns`` (B|1, points), by FFT.
 
-    ``wide`` (B, C, …) is the picture with its borders; the result is of ``size``, from ``origin`` on.
+    ``padded`` (B, C, …) is the image with its borders; the result has ``size`` and begins at ``origin`` of it.
     """
-    torus = [_fast(side) for side in wide.shape[2:]]
-    kernel = torch.zeros(len(rows), torus[0] * torus[1], device=wide.device)
-    kernel.scatter_add_(1, rows % torus[0] * torus[1] + columns % torus[1], weights.expand(rows.shape).float())
-    spectrum = torch.fft.rfft2(wide, s=torus)
-    spectrum *= torch.fft.rfft2(kernel.view(-1, 1, *torus)).conj()
-    lines = torch.fft.ifft(spectrum, dim=2)[:, :, origin[0] : origin[0] + size[0]]  # no more rows than are wanted
-    return torch.fft.irfft(lines, n=torus[1], dim=3)[..., origin[1] : origin[1] + size[1]].contiguous()
+    fft_size = [_fast_length(side) for side in padded.shape[2:]]
+    kernel = torch.zeros(len(rows), fft_size[0] * fft_size[1], device=padded.device)
+    index = rows % fft_size[0] * fft_size[1] + columns % fft_size[1]
+    kernel.scatter_add_(1, index, weights.expand(rows.shape).float())
+    spectrum = torch.fft.rfft2(padded, s=fft_size)
+    spectrum *= torch.fft.rfft2(kernel.view(-1, 1, *fft_size)).conj()
+    lines = torch.fft.ifft(spectrum, dim=2)[:, :, origin[0] : origin[0] + size[0]]  # only the rows that are needed
+    return torch.fft.irfft(lines, n=fft_size[1], dim=3)[..., origin[1] : origin[1] + size[1]].contiguous()
 
 
-def _fast(length: int) -> int:
-    """The smallest length from this one on that has no prime factor above 5."""
+def _fast_length(length: int) -> int:
+    """Returns the smallest length from ``length`` on without a prime factor above 5."""
     return next(n for n in range(length, 2 * length + 1) if 30**20 % n == 0)

@@ -1,4 +1,4 @@
-"""The random numbers of one block of pictures."""
+"""Reproducible random numbers for one block of images."""
 
 from __future__ import annotations
 
@@ -8,39 +8,42 @@ from functools import cache
 import torch
 from torch import Tensor
 
-LEVELS = 2**16  # a random number is one of so many, which is enough for bytes
+LEVELS = 2**16  # number of different random values, enough for uint8 images
 
 
-class Draws:
-    """Random numbers for ``count`` pictures, drawn on the CPU so that every device sees the same."""
+class BlockRandom:
+    """Random numbers for ``count`` images, sampled on the CPU so that they are the same on every device.
+
+    ``name`` is the seed: the same name gives the same numbers.
+    """
 
     def __init__(self, name: str, count: int, device: torch.device):
         self.generator = torch.Generator().manual_seed(random.Random(name).getrandbits(63))
         self.count, self.device = count, device
 
     def levels(self, *shape: int) -> Tensor:
-        """Whole numbers (count, *shape) from 0 to LEVELS − 1, all equally likely."""
+        """Samples integers (count, *shape) uniformly from 0 to LEVELS − 1."""
         size = torch.Size((self.count, *shape))
-        words = torch.empty((size.numel() + 3) // 4, dtype=torch.int64)  # four numbers to a word: drawing is the cost
+        words = torch.empty((size.numel() + 3) // 4, dtype=torch.int64)  # four numbers per word: sampling is the cost
         words.random_(-(2**63), None, generator=self.generator)
         return words.view(torch.int16)[: size.numel()].to(self.device).int().add_(LEVELS // 2).view(size)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        """Numbers (count, *shape) between two bounds."""
+        """Samples floats (count, *shape) uniformly between two bounds."""
         return self.levels(*shape).float().mul_((high - low) / LEVELS).add_(low + (high - low) / LEVELS / 2)
 
-    def normal(self, mean: float, deviation: float, *shape: int) -> Tensor:
-        """Normal numbers (count, *shape)."""
-        return look_up(quantiles().to(self.device) * deviation + mean, self.levels(*shape))
+    def normal(self, mean: float, std: float, *shape: int) -> Tensor:
+        """Samples floats (count, *shape) from a normal distribution."""
+        return look_up(normal_quantiles().to(self.device) * std + mean, self.levels(*shape))
 
 
 def look_up(table: Tensor, index: Tensor) -> Tensor:
-    """The entries of a table (n,) at whole numbers of any shape."""
+    """Returns the entries of ``table`` (n,) at integers of any shape."""
     return table.index_select(0, index.flatten()).view(index.shape)
 
 
 @cache
-def quantiles() -> Tensor:
-    """The normal numbers (LEVELS,) that cut the distribution into equal parts, each part's middle."""
-    middles = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
-    return torch.special.ndtri(middles).float()
+def normal_quantiles() -> Tensor:
+    """Returns LEVELS equally likely values (LEVELS,) of the standard normal distribution, in ascending order."""
+    probability = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
+    return torch.special.ndtri(probability).float()

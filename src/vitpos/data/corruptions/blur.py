@@ -1,4 +1,4 @@
-"""Blurs of a lens, a moving camera and a zoom."""
+"""Defocus, glass, motion and zoom blur."""
 
 from __future__ import annotations
 
@@ -8,46 +8,104 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.corruptions._filters import bell, correlated, settled, slid, zoomed
-from vitpos.data.corruptions._random import Draws
+from vitpos.data.corruptions._filters import (
+    blur_along_line,
+    correlate_points,
+    gaussian,
+    gaussian_kernel1d,
+    to_uint8,
+    zoom_center,
+)
+from vitpos.data.corruptions._random import LEVELS, BlockRandom
 
 
-def defocus_blur(images: Tensor, draws: Draws, radius: float, deviation: float) -> Tensor:
-    """Out of focus: every point a disc of some ``radius``, itself blurred a little."""
-    disc = _disc(radius, deviation).to(images.device)
-    reach = len(disc) // 2
-    wide = F.pad(images.float(), (reach,) * 4, mode="reflect")
-    places = disc.nonzero()
-    rows, columns = (places - reach).T[:, None]  # (1, points) each
-    weights = disc[places[:, 0], places[:, 1]][None]
-    return settled(correlated(wide, rows, columns, weights, (reach, reach), images.shape[2:]))
+def defocus_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> Tensor:
+    """Convolves images with a disc of ``radius`` that is smoothed by a Gaussian of ``std``."""
+    disc = _disc(radius, std).to(images.device)
+    half = len(disc) // 2
+    padded = F.pad(images.float(), (half,) * 4, mode="reflect")
+    points = disc.nonzero()
+    rows, columns = (points - half).T[:, None]  # (1, points) each
+    weights = disc[points[:, 0], points[:, 1]][None]
+    return to_uint8(correlate_points(padded, rows, columns, weights, (half, half), images.shape[2:]))
 
 
-def motion_blur(images: Tensor, draws: Draws, radius: float, deviation: float) -> Tensor:
-    """Moved while it was taken, at an angle of at most 45° to the right."""
-    within = (-45.0, 45.0)
-    return settled(slid(images.float(), draws.uniform(*within), within, radius=int(radius), deviation=deviation))
+def glass_blur(images: Tensor, rng: BlockRandom, std: float, max_shift: float, rounds: float) -> Tensor:
+    """Blurs images, moves each pixel by up to ``max_shift`` in each of ``rounds`` rounds, and blurs them again.
 
-
-def zoom_blur(images: Tensor, draws: Draws, count: float, step: float) -> Tensor:
-    """Zoomed while it was taken: the mean of the picture and of ``count`` enlargements by 1, 1 + ``step`` …"""
+    The original code visits pixels from the last to the first to swap each with a random neighbor, but on RGB arrays its
+    swap only copies the neighbor. :func:`copy_sources` computes the same copies for all pixels at once.
+    """
     height, width = images.shape[2:]
-    pixels = images.float().contiguous(memory_format=torch.channels_last)  # which is enlarged twice as fast
+    reach = int(max_shift)
+    source = torch.arange(images[:, 0].numel(), device=images.device, dtype=torch.int)
+    for _ in range(int(rounds)):
+        levels = rng.levels(2, height - 2 * reach, width - 2 * reach)
+        shifts = levels.mul_(2 * reach).floor_divide_(LEVELS).sub_(reach)
+        source = source.index_select(0, copy_sources(shifts, height, width))
+    blurred = to_uint8(_blur(images, std)).transpose(0, 1).flatten(1)  # (C, pixels of all images)
+    copied = blurred.gather(1, source.long().expand(len(blurred), -1))
+    return to_uint8(_blur(copied.unflatten(1, (-1, height, width)).transpose(0, 1), std)).contiguous()
+
+
+def motion_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> Tensor:
+    """Blurs each image along a line at a random angle from −45° to 45°."""
+    angle_range = (-45.0, 45.0)
+    return to_uint8(
+        blur_along_line(images.float(), rng.uniform(*angle_range), angle_range, radius=int(radius), std=std)
+    )
+
+
+def zoom_blur(images: Tensor, rng: BlockRandom, count: float, step: float) -> Tensor:
+    """Averages each image with ``count`` versions of it zoomed by 1, 1 + ``step``, 1 + 2 · ``step``, …"""
+    height, width = images.shape[2:]
+    pixels = images.float().contiguous(memory_format=torch.channels_last)  # in which interpolation is twice as fast
     total = 2 * pixels
     for number in range(1, int(count)):
-        factor = 1 + number * ((1 + step) - 1)  # as numpy counts, to the last bit
-        total += zoomed(pixels, factor)[:, :, :height, :width]
-    return settled(total.div_(count + 1)).contiguous()
+        factor = 1 + number * ((1 + step) - 1)  # as numpy.arange computes it, to the last bit
+        total += zoom_center(pixels, factor)[:, :, :height, :width]
+    return to_uint8(total.div_(count + 1)).contiguous()
+
+
+def copy_sources(shifts: Tensor, height: int, width: int) -> Tensor:
+    """Returns for each pixel of all images (B · height · width,) the index of the pixel whose value it ends up with.
+
+    Pixels are visited from the last to the first, and each copies the current value of a neighbor. A neighbor that is
+    visited later still has its original value; one that was visited earlier has what it copied. Chains of such copies are
+    resolved by pointer doubling, in as many steps as the logarithm of the longest chain.
+
+    Args:
+        shifts: Column and row offsets (B, 2, rows, columns) of the neighbors, from −reach to reach − 1. The pixels that
+            copy are those from reach + 1 to side − reach.
+        height: Height of the images.
+        width: Width of the images.
+    """
+    count, _, rows, columns = shifts.shape
+    top, left = (height - rows) // 2 + 1, (width - columns) // 2 + 1
+    pixels = count * height * width
+    number = torch.arange(pixels, device=shifts.device, dtype=torch.int).view(count, height, width)
+    own = number[:, top : top + rows, left : left + columns]
+    target = shifts[:, 1].mul(width).add_(shifts[:, 0]).add_(own)
+    pointer = number + pixels  # pixels + n is the original value of pixel n; n is its final value
+    pointer[:, top : top + rows, left : left + columns] = target.add_((target <= own) * pixels)
+    nodes = torch.cat((pointer.flatten(), number.flatten() + pixels))
+    while int(nodes[:pixels].min()) < pixels:
+        nodes[:pixels] = nodes.index_select(0, nodes[:pixels])
+    return nodes[:pixels] - pixels
+
+
+def _blur(images: Tensor, std: float) -> Tensor:
+    return gaussian(images.float(), (std, std), truncate=4.0, border="edge")
 
 
 @lru_cache(maxsize=5)
-def _disc(radius: float, deviation: float) -> Tensor:
-    """The weights (k, k) of a disc, of which what is 0 all around is left out."""
-    reach, blur = (8, 1) if radius <= 8 else (int(radius), 2)
-    square = torch.arange(-reach, reach + 1) ** 2
-    disc = (square[:, None] + square <= radius**2).float()
-    wide = F.pad((disc / disc.sum())[None, None], (blur,) * 4, mode="reflect")
-    line = torch.tensor(bell(deviation, blur))
-    disc = F.conv2d(wide, torch.outer(line, line)[None, None])[0, 0]
+def _disc(radius: float, std: float) -> Tensor:
+    """Returns the weights (k, k) of a smoothed disc, without rows and columns of zeros around it."""
+    half, blur_radius = (8, 1) if radius <= 8 else (int(radius), 2)
+    squares = torch.arange(-half, half + 1) ** 2
+    disc = (squares[:, None] + squares <= radius**2).float()
+    padded = F.pad((disc / disc.sum())[None, None], (blur_radius,) * 4, mode="reflect")
+    kernel = torch.tensor(gaussian_kernel1d(std, blur_radius))
+    disc = F.conv2d(padded, torch.outer(kernel, kernel)[None, None])[0, 0]
     used = int((disc.amax(1) > 0).nonzero().min())
     return disc[used : len(disc) - used, used : len(disc) - used]

@@ -1,56 +1,126 @@
-"""Contrast, elastic stretching and large pixels."""
+"""Contrast, elastic transform, pixelation and JPEG compression."""
 
 from __future__ import annotations
+
+import math
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.data.corruptions._filters import gaussian, settled
-from vitpos.data.corruptions._random import Draws
+from vitpos.data.corruptions._filters import gaussian, to_uint8
+from vitpos.data.corruptions._random import BlockRandom
+from vitpos.data.image_ops import to_gray
+
+LUMA_STEPS = (  # the standard's quantization steps of luma (ITU T.81, annex K), from low to high frequencies
+    (16, 11, 10, 16, 24, 40, 51, 61),
+    (12, 12, 14, 19, 26, 58, 60, 55),
+    (14, 13, 16, 24, 40, 57, 69, 56),
+    (14, 17, 22, 29, 51, 87, 80, 62),
+    (18, 22, 37, 56, 68, 109, 103, 77),
+    (24, 35, 55, 64, 81, 104, 113, 92),
+    (49, 64, 78, 87, 103, 121, 120, 101),
+    (72, 92, 95, 98, 112, 100, 103, 99),
+)
+CHROMA_STEPS = (  # and of chroma
+    (17, 18, 24, 47, 99, 99, 99, 99),
+    (18, 21, 26, 66, 99, 99, 99, 99),
+    (24, 26, 56, 99, 99, 99, 99, 99),
+    (47, 66, 99, 99, 99, 99, 99, 99),
+    (99, 99, 99, 99, 99, 99, 99, 99),
+    (99, 99, 99, 99, 99, 99, 99, 99),
+    (99, 99, 99, 99, 99, 99, 99, 99),
+    (99, 99, 99, 99, 99, 99, 99, 99),
+)
 
 
-def contrast(images: Tensor, draws: Draws, kept: float) -> Tensor:
-    """Each channel nearer to its mean."""
+def contrast(images: Tensor, rng: BlockRandom, kept: float) -> Tensor:
+    """Interpolates each channel towards its mean; ``kept`` is the weight of the image."""
     pixels = images.float()
     mean = pixels.mean((2, 3), keepdim=True)
-    return settled(pixels.mul_(kept).add_(mean * (1 - kept)))
+    return to_uint8(pixels.mul_(kept).add_(mean * (1 - kept)))
 
 
-def elastic_transform(images: Tensor, draws: Draws, farthest: float, smooth: float, warp: float) -> Tensor:
-    """Pulled about: the whole picture by a random affine map, then each pixel by smoothed random steps.
+def elastic_transform(images: Tensor, rng: BlockRandom, max_shift: float, smoothing: float, warp: float) -> Tensor:
+    """Applies a random affine map to each image and then a smooth random displacement field.
 
-    Three corners of a square about the middle move by up to ``warp`` of the side; steps are up to ``farthest`` of the
-    height before a bell of ``smooth`` of the side makes them smooth (and smaller).
+    Args:
+        images: uint8 images (B, C, height, width).
+        rng: Random numbers.
+        max_shift: Maximum displacement before smoothing, as a fraction of the height.
+        smoothing: Std of the Gaussian that smooths displacements, as a fraction of the side.
+        warp: Maximum shift of three corners of a central square by the affine map, as a fraction of the side.
     """
     height, width = images.shape[2:]
     pixels = images.float()
     if warp:
-        pixels = _warped(pixels, draws.uniform(-warp * min(height, width), warp * min(height, width), 3, 2))
-    if farthest:
-        steps = draws.uniform(-farthest * height, farthest * height, 2, height, width)
-        steps = gaussian(steps, (smooth * height, smooth * width), truncate=3.0, border="mirror")
-        across = steps[:, 0].add_(torch.arange(width, device=images.device) + 0.5).mul_(2 / width).sub_(1)
-        down = steps[:, 1].add_(torch.arange(height, device=images.device)[:, None] + 0.5).mul_(2 / height).sub_(1)
-        pixels = F.grid_sample(pixels, torch.stack((across, down), 3), padding_mode="reflection", align_corners=False)
-    return settled(pixels)
+        pixels = affine_warp(pixels, rng.uniform(-warp * min(height, width), warp * min(height, width), 3, 2))
+    if max_shift:
+        field = rng.uniform(-max_shift * height, max_shift * height, 2, height, width)
+        field = gaussian(field, (smoothing * height, smoothing * width), truncate=3.0, border="mirror")
+        x = field[:, 0].add_(torch.arange(width, device=images.device) + 0.5).mul_(2 / width).sub_(1)
+        y = field[:, 1].add_(torch.arange(height, device=images.device)[:, None] + 0.5).mul_(2 / height).sub_(1)
+        pixels = F.grid_sample(pixels, torch.stack((x, y), 3), padding_mode="reflection", align_corners=False)
+    return to_uint8(pixels)
 
 
-def pixelate(images: Tensor, draws: Draws, kept: float) -> Tensor:
-    """Fewer and larger pixels, each the mean of those it covers; where PIL rounds across and again down, we round once."""
+def pixelate(images: Tensor, rng: BlockRandom, scale: float) -> Tensor:
+    """Downscales images by box averaging to ``scale`` and upscales them again; rounds once, where PIL rounds twice."""
     height, width = images.shape[2:]
-    high, down = _merged(images, int(height * kept))
-    total, across = _merged(high.mT.contiguous(), int(width * kept))  # (B, C, columns, rows) of large pixels
-    mean = total.float().div_(across[:, None] * down).add_(0.5).short().byte()
-    columns, rows = (_covering(side, int(side * kept), images.device) for side in (width, height))
+    row_sums, row_counts = _sum_rows(images, int(height * scale))
+    sums, column_counts = _sum_rows(row_sums.mT.contiguous(), int(width * scale))  # (B, C, columns, rows), transposed
+    mean = sums.float().div_(column_counts[:, None] * row_counts).add_(0.5).short().byte()
+    columns, rows = (_covering(side, int(side * scale), images.device) for side in (width, height))
     return mean.index_select(2, columns).mT.contiguous().index_select(2, rows)
 
 
-def _merged(images: Tensor, large: int) -> tuple[Tensor, Tensor]:
-    """The sums (B, C, large, columns) of the rows of pictures that make up each of so many large ones, and their counts."""
+def jpeg_compression(images: Tensor, rng: BlockRandom, quality: float) -> Tensor:
+    """Compresses and decompresses images as JPEG of ``quality`` 1 to 100 with 4:2:0 chroma subsampling.
+
+    Only the lossy part is done, in floating point; libjpeg's integer arithmetic may round a coefficient the other way.
+    """
+    height, width = images.shape[2:]
+    pixels = images.float()
+    if height % 2 or width % 16:
+        pixels = F.pad(pixels, (0, -width % 16, 0, height % 2), mode="replicate")
+    if images.shape[1] == 1:
+        return to_uint8(_quantize(pixels.sub_(128), LUMA_STEPS, quality).add_(128)[:, :, :height, :width])
+    luma, red, blue = to_gray(pixels), pixels[:, :1], pixels[:, 2:]
+    chroma = torch.cat(((blue - luma).mul_(0.5 / 0.886), (red - luma).mul_(0.5 / 0.701)), 1).round_()
+    luma = _quantize(luma.round_().sub_(128), LUMA_STEPS, quality)[:, :, :height, :width].add_(128.5)
+    chroma = _quantize(_subsample(chroma), CHROMA_STEPS, quality)[:, :, : (height + 1) // 2, : (width + 1) // 2]
+    cb, cr = F.interpolate(chroma, scale_factor=2, mode="bilinear")[:, :, :height, :width].round_().split(1, 1)
+    rgb = (
+        luma.add(cr, alpha=1.402),
+        luma.sub(cb, alpha=0.344136).sub_(cr, alpha=0.714136),
+        luma.add_(cb, alpha=1.772),
+    )
+    return torch.cat([to_uint8(channel) for channel in rgb], 1)
+
+
+def affine_warp(pixels: Tensor, shifts: Tensor) -> Tensor:
+    """Warps images by the affine map that shifts three corners of a central square by ``shifts`` (B, 3, 2), as x and y."""
+    height, width = pixels.shape[2:]
+    center = torch.tensor((width // 2, height // 2), device=pixels.device, dtype=torch.float64)
+    half = min(height, width) // 3
+    signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=pixels.device)
+    corners = center + half * signs  # (3, 2)
+    shifted = F.pad(corners + shifts.double(), (0, 1), value=1.0)  # (B, 3, 3) x, y and 1
+    inverse = torch.linalg.solve(shifted, corners.expand(len(shifted), 3, 2)).float()  # (B, 3, 2)
+    of_x, of_y, offset = inverse[:, None, None].unbind(3)  # (B, 1, 1, 2) each
+    x = torch.arange(width, device=pixels.device)[:, None]
+    y = torch.arange(height, device=pixels.device)[:, None, None]
+    source = x * of_x + (y * of_y + offset)  # (B, height, width, 2) in pixels
+    grid = source.mul_(2 / (torch.tensor((width, height), device=pixels.device) - 1)).sub_(1)
+    return F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=True)
+
+
+def _sum_rows(images: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Sums the rows of images in ``count`` groups: (B, C, count, columns), and the number of rows (count,) of each."""
     rows = images.shape[2]
-    centres = torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5
-    counts = torch.bincount((centres / (rows / large)).ceil().long() - 1, minlength=large)
+    centers = torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5
+    counts = torch.bincount((centers / (rows / count)).ceil().long() - 1, minlength=count)
     first = counts.cumsum(0) - counts
     total = images.index_select(2, first).short()
     for number in range(1, int(counts.max())):
@@ -59,24 +129,38 @@ def _merged(images: Tensor, large: int) -> tuple[Tensor, Tensor]:
     return total, counts
 
 
-def _covering(rows: int, large: int, device: torch.device) -> Tensor:
-    """Which of so many large rows covers each row."""
-    centres = torch.arange(rows, dtype=torch.float64, device=device) + 0.5
-    return (centres / (rows / large)).long()
+def _covering(rows: int, count: int, device: torch.device) -> Tensor:
+    """Returns for each of ``rows`` rows (rows,) the one of ``count`` larger rows that covers its center."""
+    centers = torch.arange(rows, dtype=torch.float64, device=device) + 0.5
+    return (centers / (rows / count)).long()
 
 
-def _warped(pixels: Tensor, moves: Tensor) -> Tensor:
-    """Pictures under the affine map that moves three corners of a square about the middle by ``moves`` (B, 3, 2)."""
-    height, width = pixels.shape[2:]
-    middle = torch.tensor((width // 2, height // 2), device=pixels.device, dtype=torch.float64)
-    reach = min(height, width) // 3
-    signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=pixels.device)
-    corners = middle + reach * signs  # (3, 2) x and y
-    moved = F.pad(corners + moves.double(), (0, 1), value=1.0)  # (B, 3, 3) x, y and 1
-    back = torch.linalg.solve(moved, corners.expand(len(moved), 3, 2)).float()  # (B, 3, 2)
-    to_x, to_y, shift = back[:, None, None].unbind(3)  # (B, 1, 1, 2) what each place (x, y) adds to where it looks
-    x = torch.arange(width, device=pixels.device)[:, None]
-    y = torch.arange(height, device=pixels.device)[:, None, None]
-    places = x * to_x + (y * to_y + shift)  # (B, height, width, 2) in pixels
-    grid = places.mul_(2 / (torch.tensor((width, height), device=pixels.device) - 1)).sub_(1)
-    return F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=True)
+def _subsample(planes: Tensor) -> Tensor:
+    """Averages 2×2 pixels; as in libjpeg, halves are rounded up in every second column only."""
+    row_pairs = planes[:, :, ::2] + planes[:, :, 1::2]
+    total = row_pairs[..., ::2] + row_pairs[..., 1::2]
+    odd = torch.arange(total.shape[3], device=planes.device) % 2
+    return total.add_(odd + 1).mul_(0.25).floor_()
+
+
+def _quantize(planes: Tensor, steps: tuple[tuple[int, ...], ...], quality: float) -> Tensor:
+    """Quantizes the cosine transform of 8×8 blocks of planes (B, C, height, width) around 0; 8 divides the width."""
+    transform, inverse = (matrix.to(planes.device) for matrix in _dct_matrices(steps, quality))
+    if planes.shape[2] % 8:
+        planes = F.pad(planes, (0, 0, 0, -planes.shape[2] % 8), mode="replicate")
+    blocks = planes.unflatten(3, (-1, 8)).unflatten(2, (-1, 8)).transpose(3, 4)  # (B, C, rows, columns, 8, 8)
+    decoded = (blocks.flatten(4) @ transform).round_() @ inverse
+    merged = decoded.unflatten(4, (8, 8)).transpose(3, 4).flatten(4).flatten(2, 3)
+    return merged.round_().clamp_(-128, 127)
+
+
+@lru_cache(maxsize=32)
+def _dct_matrices(steps: tuple[tuple[int, ...], ...], quality: float) -> tuple[Tensor, Tensor]:
+    """Returns the matrices (64, 64) from a block to its cosine coefficients in units of their steps, and back."""
+    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
+    scaled = ((torch.tensor(steps) * scale + 50) // 100).clamp(1, 255).flatten().double()
+    index = torch.arange(8, dtype=torch.float64)
+    cosines = torch.cos(math.pi / 8 * (index[:, None] + 0.5) * index) / 2  # (8 pixels, 8 frequencies)
+    cosines[:, 0] /= math.sqrt(2)
+    matrix = torch.kron(cosines, cosines)  # orthogonal: its transpose is its inverse
+    return (matrix / scaled).float(), (matrix.T * scaled[:, None]).float()

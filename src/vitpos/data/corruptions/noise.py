@@ -1,4 +1,4 @@
-"""Noise: each value of a picture by itself."""
+"""Noise that changes each value of an image independently: gaussian, impulse and shot noise."""
 
 from __future__ import annotations
 
@@ -8,47 +8,48 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vitpos.data.corruptions._random import LEVELS, Draws, look_up, quantiles
+from vitpos.data.corruptions._random import LEVELS, BlockRandom, look_up, normal_quantiles
 
-COARSE = 4  # shot noise takes one of so many levels for the next, so that its table stays in the processor's cache
-
-
-def gaussian_noise(images: Tensor, draws: Draws, deviation: float) -> Tensor:
-    """Normal noise on every value; ``deviation`` is a share of white."""
-    return _added(images, draws, (255 * deviation * quantiles()).floor())
+COARSE = 4  # shot noise uses every fourth random level only, so that its table fits into the processor's cache
 
 
-def impulse_noise(images: Tensor, draws: Draws, amount: float) -> Tensor:
-    """A share of the values lost, half of them to black and half to white."""
-    lost = round(LEVELS * amount / 2)
-    steps = torch.zeros(LEVELS)
-    steps[:lost], steps[LEVELS - lost :] = -255, 255
-    return _added(images, draws, steps)
+def gaussian_noise(images: Tensor, rng: BlockRandom, std: float) -> Tensor:
+    """Adds normal noise to every value; ``std`` is a fraction of white."""
+    return _add_noise(images, rng, (255 * std * normal_quantiles()).floor())
 
 
-def shot_noise(images: Tensor, draws: Draws, photons: float) -> Tensor:
-    """As many photons as a Poisson distribution gives, where white is ``photons`` on average."""
-    level = draws.levels(*images.shape[1:]) // COARSE
-    return look_up(_counted(photons).to(images.device), level.add_(images, alpha=LEVELS // COARSE))
+def impulse_noise(images: Tensor, rng: BlockRandom, amount: float) -> Tensor:
+    """Replaces a fraction ``amount`` of the values, half of them by black and half by white."""
+    replaced = round(LEVELS * amount / 2)
+    noise = torch.zeros(LEVELS)
+    noise[:replaced], noise[LEVELS - replaced :] = -255, 255
+    return _add_noise(images, rng, noise)
 
 
-def _added(images: Tensor, draws: Draws, steps: Tensor) -> Tensor:
-    """The bytes with one of the whole ``steps`` (LEVELS,) added to each, all equally likely.
+def shot_noise(images: Tensor, rng: BlockRandom, photons: float) -> Tensor:
+    """Samples a photon count for each value from a Poisson distribution, where white is ``photons`` on average."""
+    level = rng.levels(*images.shape[1:]) // COARSE
+    return look_up(_shot_table(photons).to(images.device), level.add_(images, alpha=LEVELS // COARSE))
 
-    A whole number and a fraction, cut off, is the whole number and the fraction cut off: steps may be cut beforehand.
+
+def _add_noise(images: Tensor, rng: BlockRandom, noise: Tensor) -> Tensor:
+    """Adds one of the integer values ``noise`` (LEVELS,), chosen uniformly, to each value of uint8 images.
+
+    The original code adds floats and then truncates; truncating the noise first gives the same result.
     """
-    step = look_up(steps.short().to(images.device), draws.levels(*images.shape[1:]))
-    return step.add_(images).clamp_(0, 255).byte()
+    added = look_up(noise.short().to(images.device), rng.levels(*images.shape[1:]))
+    return added.add_(images).clamp_(0, 255).byte()
 
 
-@lru_cache(maxsize=5)  # one for each severity
-def _counted(photons: float) -> Tensor:
-    """The bytes that come of each byte (256 · LEVELS / COARSE), at each level of chance."""
-    most = math.ceil(photons + 6 * math.sqrt(photons) + 6)
-    count = torch.arange(most + 1, dtype=torch.float64)
+@lru_cache(maxsize=5)  # one per severity
+def _shot_table(photons: float) -> Tensor:
+    """Returns the noisy value (256 · LEVELS / COARSE,) of each uint8 value at each random level."""
+    max_count = math.ceil(photons + 6 * math.sqrt(photons) + 6)
+    count = torch.arange(max_count + 1, dtype=torch.float64)
     mean = torch.arange(256, dtype=torch.float64)[:, None] * photons / 255
-    chance = (torch.xlogy(count, mean) - mean - torch.lgamma(count + 1)).exp()  # (256, counts)
-    below = (chance.cumsum(1) * (LEVELS // COARSE)).round().long()
-    below[:, -1] = LEVELS // COARSE
+    probability = (torch.xlogy(count, mean) - mean - torch.lgamma(count + 1)).exp()  # (256, counts)
+    cumulative = (probability.cumsum(1) * (LEVELS // COARSE)).round().long()
+    cumulative[:, -1] = LEVELS // COARSE
     values = (255 * count / photons).floor().clamp_max(255).byte()
-    return values.repeat(256).repeat_interleave(below.diff(dim=1, prepend=below.new_zeros(256, 1)).flatten())
+    repeats = cumulative.diff(dim=1, prepend=cumulative.new_zeros(256, 1))
+    return values.repeat(256).repeat_interleave(repeats.flatten())

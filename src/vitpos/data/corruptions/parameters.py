@@ -1,33 +1,39 @@
-"""How strong each corruption is at each severity, for ImageNet and for CIFAR."""
+"""Parameters of each corruption at severities 1 to 5, for ImageNet and for CIFAR."""
 
 from __future__ import annotations
 
-Strengths = dict[str, tuple[tuple[float, ...], ...]]  # kind → what its function takes, at severities 1 to 5
+Strengths = dict[str, tuple[tuple[float, ...], ...]]  # corruption → arguments of its function at severities 1 to 5
 
-# Those that ImageNet-C was made with (Hendrycks and Dietterich, 1903.12261), for pictures of 224×224. The package
-# `imagecorruptions-imaug` has the same but for the elastic transform, where it warps nothing.
+# The parameters of ImageNet-C (Hendrycks and Dietterich, 1903.12261), for images of 224×224. The package
+# `imagecorruptions-imaug` has the same, except that its elastic transform does not warp.
 IMAGENET: Strengths = {
-    "gaussian_noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),  # deviation, as a share of white
-    "shot_noise": ((60,), (25,), (12,), (5,), (3,)),  # photons that make white
-    "impulse_noise": ((0.03,), (0.06,), (0.09,), (0.17,), (0.27,)),  # share of the values that are lost
-    "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),  # radius, deviation of the disc's own blur
-    "glass_blur": ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),  # deviation, farthest, rounds
-    "motion_blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),  # radius, deviation
-    "zoom_blur": ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03)),  # factors from 1, step between them
-    "snow": (  # mean and deviation of flakes, their size, least height, radius and deviation of the fall, share kept
+    "gaussian_noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),  # std, as a fraction of white
+    "shot_noise": ((60,), (25,), (12,), (5,), (3,)),  # photons at white
+    "impulse_noise": ((0.03,), (0.06,), (0.09,), (0.17,), (0.27,)),  # fraction of replaced values
+    "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),  # radius, std that smooths the disc
+    "glass_blur": ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),  # std, max_shift, rounds
+    "motion_blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),  # radius, std
+    "zoom_blur": (
+        (12, 0.01),
+        (16, 0.01),
+        (11, 0.02),
+        (13, 0.02),
+        (11, 0.03),
+    ),  # number of zooms, step between their factors
+    "snow": (  # mean and std of noise, size, threshold, radius and std of the motion blur, weight of the image
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
         (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
         (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
         (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
     ),
-    "frost": ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),  # share of the picture, of the frost
-    "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),  # thickness, how fast it gets smoother
-    "brightness": ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),  # share of white that is added
-    "contrast": ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)),  # share that is kept
-    "elastic_transform": tuple(  # farthest before smoothing, deviation of that, shift of the whole: shares of the side
-        (244 / 224 * farthest, 244 / 224 * smooth, 244 / 224 * warp)  # the authors wrote 244 where they meant 224
-        for farthest, smooth, warp in (
+    "frost": ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),  # weights of the image and of the frost
+    "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),  # thickness, decay of the roughness
+    "brightness": ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),  # added fraction of white
+    "contrast": ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)),  # weight of the image
+    "elastic_transform": tuple(  # max_shift, smoothing, warp, as fractions of the side
+        (244 / 224 * max_shift, 244 / 224 * smoothing, 244 / 224 * warp)  # the authors wrote 244 where they meant 224
+        for max_shift, smoothing, warp in (
             (2, 0.7, 0.1),
             (2, 0.08, 0.2),
             (0.05, 0.01, 0.02),
@@ -35,11 +41,11 @@ IMAGENET: Strengths = {
             (0.12, 0.01, 0.02),
         )
     ),
-    "pixelate": ((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)),  # share of the side that is kept
+    "pixelate": ((0.6,), (0.5,), (0.4,), (0.3,), (0.25,)),  # scale
     "jpeg_compression": ((25,), (18,), (15,), (10,), (7,)),  # quality
 }
 
-# Those that CIFAR-10-C and CIFAR-100-C were made with, for pictures of 32×32.
+# The parameters of CIFAR-10-C and CIFAR-100-C, for images of 32×32.
 CIFAR: Strengths = {
     "gaussian_noise": ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,)),
     "shot_noise": ((500,), (250,), (100,), (75,), (50,)),

@@ -1,4 +1,4 @@
-"""Pictures mixed with others of their batch, and their targets with them: mixup and CutMix."""
+"""Mixup and CutMix: images and targets mixed with others of their batch."""
 
 from __future__ import annotations
 
@@ -13,45 +13,50 @@ from vitpos.training.augment.base import Augment
 
 
 class Mix(Augment):
-    """Each picture with a share λ of itself and 1 − λ of its partner, blended (mixup) or as a box cut out (CutMix).
+    """Mixes each image with a partner by mixup (1710.09412) or CutMix (1905.04899), as timm's Mixup in mode "batch".
 
-    A batch has one λ from Beta(α, α), with α ``mixup`` or ``cutmix``, CutMix with the probability ``switch`` if neither
-    is 0, and is left alone with 1 − ``probability``. The partners are the batch in reverse, so the middle one of an odd
-    batch is its own. A box has 1 − λ of the area around a random pixel; what the border cuts off goes back to λ, so
-    that targets are shares of pixels. As timm's Mixup for whole batches (Zhang et al., 1710.09412; Yun et al., 1905.04899).
+    One weight λ of the image is sampled per batch from Beta(α, α); its partner has 1 − λ. Partners are the batch in
+    reverse order. CutMix pastes a box of 1 − λ of the area around a random pixel; λ is corrected for what the border cuts
+    off, so that targets are fractions of pixels.
+
+    Args:
+        mixup: α of mixup; 0 disables it.
+        cutmix: α of CutMix; 0 disables it.
+        prob: Probability that a batch is mixed.
+        switch_prob: Probability of CutMix if both are enabled.
     """
 
-    mixes = True
+    mixes_targets = True
 
-    def __init__(self, *, mixup: float = 0.8, cutmix: float = 1.0, probability: float = 1.0, switch: float = 0.5):
+    def __init__(self, *, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch_prob: float = 0.5):
         if mixup < 0 or cutmix < 0 or mixup == cutmix == 0:
             raise UserError(f"augment 'mix' got mixup={mixup}, cutmix={cutmix}; both are 0 or more, and one is above 0")
-        if not 0 <= probability <= 1 or not 0 <= switch <= 1:
-            raise UserError(f"augment 'mix' got probability={probability}, switch={switch}; shares are from 0 to 1")
-        self.mixup, self.cutmix, self.probability = mixup, cutmix, probability
-        self.switch = switch if mixup and cutmix else float(cutmix > 0)
+        if not 0 <= prob <= 1 or not 0 <= switch_prob <= 1:
+            raise UserError(f"augment 'mix' got prob={prob}, switch_prob={switch_prob}; give numbers from 0 to 1")
+        self.mixup, self.cutmix, self.prob = mixup, cutmix, prob
+        self.switch_prob = switch_prob if mixup and cutmix else float(cutmix > 0)
 
-    def __call__(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mixed pictures and targets (B, classes)."""
-        mixed, cut, row, column = torch.rand(4).tolist()
-        if mixed >= self.probability:
-            return images, targets
-        partners, cutting = images.flip(0), cut < self.switch
-        strength = self.cutmix if cutting else self.mixup
-        share = Beta(strength, strength).sample().item()
-        if cutting:
-            height, width = images.shape[2:]
-            side = math.sqrt(1 - share)
+    def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Mixes inputs and targets (B, classes)."""
+        mix_draw, cut_draw, row, column = torch.rand(4).tolist()
+        if mix_draw >= self.prob:
+            return inputs, targets
+        partners, use_cutmix = inputs.flip(0), cut_draw < self.switch_prob
+        alpha = self.cutmix if use_cutmix else self.mixup
+        weight = Beta(alpha, alpha).sample().item()
+        if use_cutmix:
+            height, width = inputs.shape[2:]
+            side = math.sqrt(1 - weight)
             rows, columns = interval(height, side, row), interval(width, side, column)
-            images = images.clone()
-            images[:, :, rows, columns] = partners[:, :, rows, columns]
-            share = 1 - (rows.stop - rows.start) * (columns.stop - columns.start) / (height * width)
+            inputs = inputs.clone()
+            inputs[:, :, rows, columns] = partners[:, :, rows, columns]
+            weight = 1 - (rows.stop - rows.start) * (columns.stop - columns.start) / (height * width)
         else:
-            images = images * share + partners * (1 - share)
-        return images, targets * share + targets.flip(0) * (1 - share)
+            inputs = inputs * weight + partners * (1 - weight)
+        return inputs, targets * weight + targets.flip(0) * (1 - weight)
 
 
-def interval(length: int, share: float, centre: float) -> slice:
-    """The ``share`` of 0 … length − 1 that lies around a ``centre`` (0…1), as far as it is inside."""
-    side, middle = int(length * share), int(length * centre)
+def interval(length: int, fraction: float, center: float) -> slice:
+    """Returns the slice of ``fraction`` of 0 … length − 1 around ``center`` (0…1), cut off at both ends."""
+    side, middle = int(length * fraction), int(length * center)
     return slice(max(0, middle - side // 2), min(length, middle + (side + 1) // 2))

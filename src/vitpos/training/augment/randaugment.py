@@ -1,4 +1,4 @@
-"""RandAugment: a few random operations on each picture, all about equally strong."""
+"""RandAugment (Cubuk et al., 1909.13719): a few random operations per image, all of about the same strength."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from vitpos.errors import UserError
 from vitpos.training.augment import _ops
 from vitpos.training.augment.base import Augment
 
-STRONGEST = 10.0  # the largest magnitude
+MAX_MAGNITUDE = 10.0
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A change of bytes by amounts (B,), and its amounts at magnitude 0 and at the largest."""
+    """A function of uint8 images and amounts (B,), and its amounts at magnitude 0 and at the maximum."""
 
-    change: Callable[[Tensor, Tensor], Tensor]
-    least: float = 0.0
-    most: float = 0.0
-    signed: bool = False  # whether it goes either way
+    apply: Callable[[Tensor, Tensor], Tensor]
+    low: float = 0.0
+    high: float = 0.0
+    signed: bool = False  # whether the amount gets a random sign
 
     def amount(self, level: Tensor, sign: Tensor) -> Tensor:
-        """How much a ``level`` 0…1 (B,) is for it, in the direction of ``sign`` ±1 (B,)."""
-        size = self.least + level * (self.most - self.least)
+        """Returns the amounts (B,) at ``level`` 0…1 (B,), with ``sign`` ±1 (B,) if the operation is signed."""
+        size = self.low + level * (self.high - self.low)
         return size * sign if self.signed else size
 
 
-OPERATIONS = {  # timm's "increasing" ones
+OPERATIONS = {  # timm's "increasing" operations
     "autocontrast": Operation(_ops.autocontrast),
     "equalize": Operation(_ops.equalize),
     "invert": Operation(_ops.invert),
     "rotate": Operation(_ops.rotate, 0, 30, signed=True),
     "posterize": Operation(_ops.posterize, 4, 8),
     "solarize": Operation(_ops.solarize, 0, 256),
-    "lighten": Operation(_ops.lighten, 0, 110),
-    "colour": Operation(_ops.colour, 0, 0.9, signed=True),
+    "solarize_add": Operation(_ops.solarize_add, 0, 110),
+    "saturation": Operation(_ops.saturation, 0, 0.9, signed=True),
     "contrast": Operation(_ops.contrast, 0, 0.9, signed=True),
     "brightness": Operation(_ops.brightness, 0, 0.9, signed=True),
     "sharpness": Operation(_ops.sharpness, 0, 0.9, signed=True),
@@ -50,47 +50,50 @@ OPERATIONS = {  # timm's "increasing" ones
 
 
 class RandAugment(Augment):
-    """So many random ``operations`` on each picture, one after the other, each done with ``probability``.
+    """Applies random operations to each image, one after the other.
 
-    Magnitudes are from N(``magnitude``, ``deviation``²), at least 0 and at most 10. The default is timm's
-    "rand-m9-mstd0.5-inc1", which DeiT and MJP train with, but that moved pictures are read bilinearly and stand on
-    128, where DeiT reads bicubically and fills with ImageNet's mean colour (Cubuk et al., 1909.13719).
+    The default is timm's "rand-m9-mstd0.5-inc1", which DeiT and MJP train with, with two differences: transformed images
+    are sampled bilinearly on gray 128, where DeiT samples bicubically on ImageNet's mean color.
+
+    Args:
+        magnitude: Mean magnitude, 0 to 10.
+        magnitude_std: Std of the magnitudes, which are normal and clamped to 0…10.
+        num_ops: Number of operations per image.
+        prob: Probability that an operation is applied.
     """
 
-    def __init__(
-        self, *, magnitude: float = 9.0, deviation: float = 0.5, operations: int = 2, probability: float = 0.5
-    ):
-        if not 0 <= magnitude <= STRONGEST or deviation < 0:
+    def __init__(self, *, magnitude: float = 9.0, magnitude_std: float = 0.5, num_ops: int = 2, prob: float = 0.5):
+        if not 0 <= magnitude <= MAX_MAGNITUDE or magnitude_std < 0:
             raise UserError(
-                f"augment 'randaugment' got magnitude={magnitude}, deviation={deviation}; "
-                f"magnitudes are from 0 to {STRONGEST:g}, deviations 0 or more"
+                f"augment 'randaugment' got magnitude={magnitude}, magnitude_std={magnitude_std}; "
+                f"give a magnitude from 0 to {MAX_MAGNITUDE:g} and a std of 0 or more"
             )
-        if operations < 0 or not 0 <= probability <= 1:
+        if num_ops < 0 or not 0 <= prob <= 1:
             raise UserError(
-                f"augment 'randaugment' got operations={operations}, probability={probability}; "
-                "give 0 or more operations and a share from 0 to 1"
+                f"augment 'randaugment' got num_ops={num_ops}, prob={prob}; "
+                "give 0 or more operations and a probability from 0 to 1"
             )
-        self.magnitude, self.deviation = magnitude, deviation
-        self.operations, self.probability = operations, probability
+        self.magnitude, self.magnitude_std = magnitude, magnitude_std
+        self.num_ops, self.prob = num_ops, prob
 
-    def paint(self, images: Tensor) -> Tensor:
-        """The pictures after all rounds."""
+    def on_uint8(self, images: Tensor) -> Tensor:
+        """Applies ``num_ops`` random operations to each image."""
         if images.shape[1] not in (1, 3):
-            raise UserError(f"augment 'randaugment' takes grey or coloured pictures, not {images.shape[1]} channels")
-        for _ in range(self.operations):
-            images = self.once(images)
+            raise UserError(f"augment 'randaugment' takes grayscale or RGB images, not {images.shape[1]} channels")
+        for _ in range(self.num_ops):
+            images = self.apply_one(images)
         return images
 
-    def once(self, images: Tensor) -> Tensor:
-        """The pictures after one operation each, or none."""
+    def apply_one(self, images: Tensor) -> Tensor:
+        """Applies one random operation to each image with probability ``prob``."""
         count, device = len(images), images.device
-        drawn = torch.randint(len(OPERATIONS), (count,), device=device)
+        choice = torch.randint(len(OPERATIONS), (count,), device=device)
         chance, side = torch.rand(2, count, device=device)
-        magnitude = self.magnitude + self.deviation * torch.randn(count, device=device)
-        level, sign = magnitude.clamp(0, STRONGEST) / STRONGEST, torch.where(side < 0.5, -1.0, 1.0)
+        magnitude = self.magnitude + self.magnitude_std * torch.randn(count, device=device)
+        level, sign = magnitude.clamp(0, MAX_MAGNITUDE) / MAX_MAGNITUDE, torch.where(side < 0.5, -1.0, 1.0)
         images = images.clone()
         for number, operation in enumerate(OPERATIONS.values()):
-            which = ((drawn == number) & (chance < self.probability)).nonzero()[:, 0]
+            which = ((choice == number) & (chance < self.prob)).nonzero()[:, 0]
             if len(which):
-                images[which] = operation.change(images[which], operation.amount(level[which], sign[which]))
+                images[which] = operation.apply(images[which], operation.amount(level[which], sign[which]))
         return images

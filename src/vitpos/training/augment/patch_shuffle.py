@@ -1,0 +1,76 @@
+"""Augmentations that permute patches in pixel space: the jigsaw puzzle of MJP, and MJP's SPP."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.masks import BlockMaskSampler
+from vitpos.patches import permute_patches, permute_pixels
+from vitpos.training.augment.base import Augment
+
+
+class Jigsaw(Augment):
+    """Permutes the patches under a block-wise mask among themselves: MJP in pixels, for models without tokens.
+
+    The same as ``mjp`` does to tokens without an unknown vector and without localization loss.
+
+    Args:
+        grid: Rows and columns of the patches.
+        mask_ratio: Maximum fraction of masked patches.
+        mask_per: One mask for the ``"batch"``, or one per ``"image"``.
+        mask_prob: Probability that a batch is masked.
+        mask_warmup: Fraction of training before the first mask.
+        block_size: Areas of the masked rectangles: ``"scaled"`` to the grid, as ``"published"`` for 14×14, or
+            ``"exact"``, which fills up to the exact ratio with single patches.
+        derangement: Whether no masked patch may keep its position.
+    """
+
+    def __init__(
+        self,
+        *,
+        grid: tuple[int, int] = (14, 14),
+        mask_ratio: float = 0.27,
+        mask_per: Literal["batch", "image"] = "batch",
+        mask_prob: float = 1.0,
+        mask_warmup: float = 0.0,
+        block_size: Literal["scaled", "published", "exact"] = "scaled",
+        derangement: bool = False,
+    ):
+        if min(grid) < 1:
+            raise UserError(f"augment 'jigsaw' got grid={grid}; give (rows, columns)")
+        self.grid, self.progress = grid, 1.0
+        self.sampler = BlockMaskSampler(
+            "augment 'jigsaw'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement
+        )
+        self.sampler.check(grid)
+
+    def advance(self, progress: float) -> None:
+        """Stores the progress, on which the warm-up depends."""
+        self.progress = progress
+
+    def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Permutes the masked patches; targets are unchanged."""
+        mask = self.sampler.sample_mask(self.grid, len(inputs), self.progress, inputs.device)
+        if mask is not None:
+            inputs = permute_patches(inputs, self.grid, self.sampler.sample_order(mask))
+        return inputs, targets
+
+
+class PatchPixelShuffle(Augment):
+    """Permutes all patches, and the pixels within each patch, with one permutation each per batch (MJP, Table 4, SPP)."""
+
+    def __init__(self, *, grid: tuple[int, int] = (14, 14)):
+        if min(grid) < 1:
+            raise UserError(f"augment 'patch_pixel_shuffle' got grid={grid}; give (rows, columns)")
+        self.grid = grid
+
+    def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Permutes patches and pixels; targets are unchanged."""
+        count = self.grid[0] * self.grid[1]
+        permuted = permute_patches(inputs, self.grid, torch.randperm(count, device=inputs.device))
+        pixels = permuted.shape[2] * permuted.shape[3] // count
+        return permute_pixels(permuted, self.grid, torch.randperm(pixels, device=inputs.device)), targets

@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from vitpos.data.dataset import load
+from vitpos.errors import UserError
+from vitpos.patches import permute_patches, seeded_permutation
+
+
+def test_classes_keeps_some_classes_and_relabels_them_in_the_given_order():
+    data, two = load("mnist"), load("mnist + classes(keep=(9, 6))")
+    assert two.classes == ("9", "6")
+    assert len(two.test) == int(((data.test.labels == 6) | (data.test.labels == 9)).sum())
+    nines = data.test.images[data.test.labels == 9]
+    assert torch.equal(two.test.images[two.test.labels == 0], nines)
+
+
+def test_permute_patches_uses_one_permutation_for_both_splits():
+    data, permuted = load("mnist"), load("mnist + permute_patches(grid=(7, 7))")
+    order = seeded_permutation(49, seed=0)
+    for split, other in ((data.train, permuted.train), (data.test, permuted.test)):
+        assert torch.equal(permute_patches(split.images[:100], (7, 7), order), other.images[:100])
+        assert torch.equal(split.labels, other.labels)
+
+
+def test_permute_patches_per_image_keeps_all_pixels_of_an_image():
+    data, permuted = load("mnist"), load("mnist + permute_patches(grid=(2, 14), per='image')")
+    assert torch.equal(permuted.test.images.flatten(1).sort(1).values, data.test.images.flatten(1).sort(1).values)
+    assert not torch.equal(permuted.test.images, data.test.images)
+
+
+def test_a_subset_is_always_the_same_and_keeps_the_test_split():
+    subset = load("mnist + subset(fraction=0.5, limit=300)")
+    assert len(subset.train) == 300 and len(subset.test) == 10000
+    assert torch.equal(subset.train.images, load("mnist + subset(limit=300)").train.images)
+    assert subset.train.labels.bincount(minlength=10).min() > 10
+
+
+def test_held_out_images_come_from_the_training_split_and_are_removed_from_it():
+    def rows(images):
+        return sorted(images.flatten(1).numpy().tobytes()[i * 784 : (i + 1) * 784] for i in range(len(images)))
+
+    whole, split = load("mnist(limit=500)"), load("mnist(limit=500) + holdout(fraction=0.2)")
+    assert len(split.train) == 400 and len(split.test) == 100
+    assert rows(torch.cat([split.train.images, split.test.images])) == rows(whole.train.images)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("mnist + holdout(fraction=1.0)", "fraction=1.0 of 60000 images"),
+        ("mnist + permute_patches(grid=(0, 7))", "no grid of 0x7"),
+        ("mnist + permute_patches(grid=(5, 5))", "no grid of 5x5"),
+        ("mnist + permute_patches(seed=99999999999999999999)", "a seed of"),
+        ("mnist + classes(keep=(6, 11))", "from 0 to 9"),
+    ],
+)
+def test_a_wrong_view_gives_the_value_and_the_remedy(spec, message):
+    with pytest.raises(UserError, match=message):
+        load(spec)
