@@ -1,4 +1,3 @@
-import itertools
 import math
 from copy import deepcopy
 from dataclasses import replace
@@ -18,7 +17,6 @@ from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.patches import patchify, seeded_permutation
 from vitpos.positions import Positions
-from vitpos.shifts import overlapping_cells, shift_each, shift_pair
 
 
 class Oracle(Classifier):
@@ -61,7 +59,7 @@ def trained_like(encoding, spec="attention"):
 
 @pytest.mark.parametrize("spec", ["attention", "attention(patch=2)", "vit(dim=16, depth=2, heads=2, registers=1)"])
 @pytest.mark.parametrize("encoding", ["none", "learned", "sinusoidal", "nearby"])
-@pytest.mark.parametrize("per", ["set", "image"])
+@pytest.mark.parametrize("per", ["dataset", "image"])
 def test_positions_that_follow_give_every_answer_of_the_normal_picture(spec, encoding, per):
     data = load("mnist")
     few = Dataset(data.train, data.test.head(200), data.classes, data.mean, data.std)
@@ -216,7 +214,7 @@ def test_only_a_model_with_an_unknown_vector_can_be_told():
     features = model.features
     model.features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
     EVALUATIONS.build(told.format("(7, 2)"), model, few_digits(2))
-    with pytest.raises(UserError, match="4x4 grid are not made of whole patches of a 14x14 grid"):
+    with pytest.raises(UserError, match="4x4 grid do not consist of whole patches of a 14x14 grid"):
         EVALUATIONS.build(told.format("(4, 4)"), model, few_digits(2))
     blocks = hidden[1].known.unflatten(1, (7, 2, 2, 7))
     assert (blocks == blocks[:, :, :1, :, :1]).all() and not blocks.all()
@@ -287,8 +285,8 @@ def a_model(encoding, spec="vit(patch=4, dim=16, depth=2, heads=2, pool='mean', 
 class InDouble(Dataset):
     """Data as numbers of double precision, so that zero is zero."""
 
-    def inputs(self, images):
-        return super().inputs(images).double()
+    def normalize(self, images):
+        return super().normalize(images).double()
 
 
 def in_double(data):
@@ -325,30 +323,12 @@ def test_a_pair_that_only_one_sees_counts_as_an_error_and_one_that_none_sees_doe
     assert relative_error(torch.tensor([[math.nan]]), torch.ones(1, 1)).isnan()
 
 
-@pytest.mark.parametrize("edge", ["black", "wrap", "crop"])
-def test_heads_that_do_not_see_everything_still_give_numbers(edge):
-    found = EVALUATIONS.build(f"translation(by=(0, 1), edge='{edge}')", a_model("lookhere"), in_double(few_pictures()))
+@pytest.mark.parametrize("border", ["zeros", "wrap", "crop"])
+def test_heads_that_do_not_see_everything_still_give_numbers(border):
+    found = EVALUATIONS.build(
+        f"translation(by=(0, 1), border='{border}')", a_model("lookhere"), in_double(few_pictures())
+    )
     assert all(map(math.isfinite, found.values()))
-
-
-def test_moves_are_what_they_say():
-    images = torch.arange(1, 2 * 5 * 7 + 1).view(2, 1, 5, 7).to(torch.uint8)
-    for by in ((1, 2), (-2, 3), (0, -1)):
-        down, right = by
-        _, black = shift_pair(images, by, "black")
-        for row, column in itertools.product(range(5), range(7)):
-            inside = 0 <= row - down < 5 and 0 <= column - right < 7
-            expected = images[:, 0, row - down, column - right] if inside else torch.zeros(2, dtype=torch.uint8)
-            assert torch.equal(black[:, 0, row, column], expected)
-        for edge in ("black", "wrap"):
-            each = shift_each(images, torch.tensor([by, by]), edge)
-            assert torch.equal(each, shift_pair(images, by, edge)[1])
-        for edge in ("black", "wrap", "crop"):
-            before, after = shift_pair(images, by, edge)
-            at, to = overlapping_cells((5, 7), by, edge)
-            assert torch.equal(before.flatten(2)[:, :, at], after.flatten(2)[:, :, to]) and len(at) >= 12
-    alone = shift_each(images, torch.tensor([(1, 2), (-1, 0)]), "wrap")
-    assert torch.equal(alone[1], images[1].roll(-1, 1)) and torch.equal(alone[0], images[0].roll((1, 2), (1, 2)))
 
 
 def test_a_constant_classifier_is_exposed():

@@ -1,124 +1,24 @@
-"""The masked jigsaw puzzle: masks, shuffles, the unknown vector, the penalty."""
+"""The encoding ``mjp``: shuffled and hidden patches, the unknown vector, the penalty."""
 
-import math
-import random
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.mjp import along_main_directions
 from vitpos.errors import UserError
-from vitpos.masks import block_mask, permute_masked
 from vitpos.models import MODELS
-from vitpos.patches import patchify, permute_patches
 from vitpos.positions import Positions
-from vitpos.training import AUGMENTS
 from vitpos.training.fit import parameter_groups
-from vitpos.training.recipe import Recipe
 
 GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
 MODEL = "vit(patch=(2, 3), dim=32, depth=2, heads=2)"
 IMAGE = (1, 8, 15)  # a grid of 4×5
 GRID = (4, 5)
 LABELS = torch.tensor([0, 1])
-
-
-def literal_mask(grid, ratio, least, most):
-    """The published sampler, one rectangle after another and one cell after another: (rows, columns), 1 where covered."""
-    height, width = grid
-    mask, count = np.zeros(grid, int), 0
-    target = int(ratio * height * width)
-    while count < target:
-        room, added = min(target - count, most), 0
-        for _ in range(10):
-            area = random.uniform(least, room)
-            aspect = math.exp(random.uniform(math.log(0.3), math.log(1 / 0.3)))
-            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if w < width and h < height:
-                top, left = random.randint(0, height - h), random.randint(0, width - w)
-                if 0 < h * w - mask[top : top + h, left : left + w].sum() <= room:
-                    for row in range(top, top + h):
-                        for column in range(left, left + w):
-                            if not mask[row, column]:
-                                mask[row, column] = 1
-                                added += 1
-            if added:
-                break
-        if not added:
-            break
-        count += added
-    return mask
-
-
-@given(GRIDS, st.floats(0, 1), st.integers(1, 4), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_masks_never_cover_more_than_asked(grid, ratio, images, exact):
-    mask = block_mask(grid, ratio, batch=images, exact_count=exact)
-    count = mask.sum(1)
-    target = int(ratio * grid[0] * grid[1] + 1e-9)
-    assert mask.shape == (images, grid[0] * grid[1])
-    assert (count == target).all() if exact or ratio == 1 else (count <= target).all()
-
-
-@pytest.mark.parametrize(("grid", "ratio"), [((14, 14), 0.03), ((14, 14), 0.15), ((14, 14), 0.9), ((6, 11), 0.27)])
-def test_masks_of_a_batch_are_distributed_as_those_of_the_published_sampler(grid, ratio):
-    random.seed(0)
-    cells = grid[0] * grid[1]
-    literal = torch.from_numpy(np.stack([literal_mask(grid, ratio, 8, 75) for _ in range(1500)])).float()
-    batch = block_mask(
-        grid, ratio, batch=1500, min_area=8, max_area=75, generator=torch.Generator().manual_seed(0)
-    ).float()
-    batch = batch.unflatten(1, grid)
-    counts = [x.sum((1, 2)) for x in (literal, batch)]
-    spread = max(counts[0].std().item(), 0.1)
-    assert abs(counts[0].mean() - counts[1].mean()) < 5 * spread * (2 / 1500) ** 0.5
-    assert abs(counts[0].std() - counts[1].std()) < 0.2 * spread + 0.1
-    shares = [(c == 0).double().mean() for c in counts]
-    assert abs(shares[0] - shares[1]) < 0.05
-    error = (ratio * (1 - ratio) * 2 / 1500) ** 0.5  # of a cell's share of being covered
-    assert (literal.mean(0) - batch.mean(0)).abs().max() < 5 * error + 0.01
-    edges = [(x.diff(dim=1).abs().sum(), x.diff(dim=2).abs().sum()) for x in (literal, batch)]  # shape of the blocks
-    assert all(abs(a / b - 1) < 0.08 for a, b in zip(*edges, strict=True)), (edges, cells)
-
-
-def test_a_ratio_of_one_covers_everything_and_a_wrong_one_is_named():
-    assert block_mask((3, 4), 1.0, batch=2).all()
-    with pytest.raises(UserError, match=r"ratio 1\.5"):
-        block_mask((3, 4), 1.5)
-
-
-@given(GRIDS, st.floats(0, 1), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_a_shuffle_is_a_bijection_of_the_masked_cells_alone(grid, ratio, derange):
-    mask = block_mask(grid, ratio, batch=3)
-    order = permute_masked(mask, derangement=derange)
-    index = torch.arange(mask.shape[1]).expand_as(order)
-    assert (order.sort(1).values == index).all()
-    assert (order == index)[~mask].all() and mask.gather(1, order)[mask].all()
-    if derange:
-        alone = mask.sum(1, keepdim=True) == 1
-        assert ((order != index) | ~mask | alone).all()
-
-
-def test_every_permutation_of_three_cells_is_as_likely():
-    mask = torch.tensor([True, False, True, True]).expand(6000, -1)
-    orders = permute_masked(mask, generator=torch.Generator().manual_seed(0))
-    counts = orders.unique(dim=0, return_counts=True)[1]
-    assert len(counts) == 6 and (counts - 1000).abs().max() < 150
-
-
-def test_shuffled_tokens_are_the_tokens_of_shuffled_pixels():
-    images = torch.randn(3, 2, 8, 15)
-    order = permute_masked(block_mask(GRID, 0.5, batch=3))
-    tokens = patchify(images, (2, 3))
-    moved = tokens.gather(1, order[..., None].expand_as(tokens))
-    assert torch.equal(patchify(permute_patches(images, GRID, order), (2, 3)), moved)
 
 
 def model_of(spec):
@@ -268,12 +168,9 @@ def test_the_published_codes_blocks_start_and_decay():
     assert hidden["scaled"] < hidden["published"] <= 24
 
 
-def test_a_ratio_that_covers_nothing_is_refused_and_a_row_of_patches_is_covered():
-    with pytest.raises(UserError, match=r"covers none of the 16 cells.*0\.0625"):
+def test_a_ratio_that_masks_no_patch_is_refused():
+    with pytest.raises(UserError, match=r"masks none of the 16 cells.*0\.0625"):
         ENCODINGS.build("mjp(ratio=0.03)", Geometry(32, 2, 1, (4, 4)))
-    counts = block_mask((1, 20), 0.5, batch=100).sum(1)
-    assert counts.max() <= 10 and counts.float().mean() > 5
-    assert block_mask((20, 1), 0.5, batch=100).sum(1).max() <= 10
 
 
 def test_the_published_codes_gate_and_schedule():
@@ -293,35 +190,3 @@ def test_options_that_cannot_be_are_named():
     for spec, message in (("mjp(ratio=1.2)", "ratio=1.2"), ("mjp(layers=0)", "layers=0")):
         with pytest.raises(UserError, match=message):
             MODELS.build(MODEL, IMAGE, 5, spec)
-
-
-def test_pixels_shuffled_in_training_are_tokens_shuffled_in_training():
-    images, tokens = torch.randn(2, 3, 28, 42), []
-    for per in ("batch", "image"):
-        torch.manual_seed(3)
-        moved = AUGMENTS.build(f"jigsaw(grid=(14, 7), ratio=0.5, per={per!r})")(images, LABELS)[0]
-        torch.manual_seed(3)
-        x = patchify(images, (2, 6))
-        tokens, _ = ENCODINGS.build(
-            f"mjp(ratio=0.5, per={per!r}, unknown=False, dal=None)", Geometry(36, 1, 1, (14, 7))
-        ).arrange(x, Positions.of((14, 7)))
-        assert torch.equal(patchify(moved, (2, 6)), tokens) and not torch.equal(moved, images)
-
-
-def test_spp_keeps_the_pixels_of_a_patch_together_and_moves_all_alike():
-    images = torch.arange(2 * 1 * 4 * 6.0).view(2, 1, 4, 6)
-    torch.manual_seed(0)
-    moved = AUGMENTS.build("patch_pixel_shuffle(grid=(2, 2))")(images, LABELS)[0]
-    before, after = patchify(images, (2, 3)), patchify(moved, (2, 3))
-    assert {frozenset(p.tolist()) for p in after[0]} == {frozenset(p.tolist()) for p in before[0]}
-    assert torch.equal(after[1] - after[0], torch.full_like(after[0], 24.0))
-    inside = [(p - p.min()).tolist() for p in after[0]]
-    assert all(x == inside[0] for x in inside) and inside[0] != sorted(inside[0])
-
-
-def test_augments_add_up_and_a_wrong_one_is_named():
-    assert Recipe(augment="jigsaw( ratio = .5 )").augment == "jigsaw(mask_ratio=0.5)"
-    both = AUGMENTS.build("jigsaw(grid=(2, 2), ratio=1.0) + patch_pixel_shuffle(grid=(2, 2))")
-    assert both(torch.randn(1, 1, 4, 4), LABELS)[0].shape == (1, 1, 4, 4)
-    with pytest.raises(UserError, match="did you mean 'jigsaw'"):
-        Recipe(augment="jigsw")

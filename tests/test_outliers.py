@@ -167,7 +167,7 @@ def test_pictures_take_another_shape():
     assert to_shape(red, (1, 4, 4)).unique().tolist() == [76]
     stripes = (torch.arange(16) % 2 * 255).to(torch.uint8).expand(1, 1, 16, 16)
     assert (to_shape(stripes, (1, 4, 4)).float() - 127.5).abs().max() < 20, "antialiased"
-    with pytest.raises(UserError, match="4 channels cannot be shown in 3"):
+    with pytest.raises(UserError, match="4 channels cannot be converted to 3"):
         to_shape(torch.zeros(1, 4, 2, 2, dtype=torch.uint8), (3, 2, 2))
 
 
@@ -184,7 +184,7 @@ def test_colours_are_weighed_as_pillow_weighs_them():
         ("classes=(0, 3)", "from 0 to 2"),
         ("classes=()", "choose different ones"),
         ("against='fashon'", "did you mean 'fashion_mnist'"),
-        ("against='only'", "a view without a data set"),
+        ("against='classes'", "a view without a data set"),
     ],
 )
 def test_a_wrong_question_says_what_to_ask(options, message):
