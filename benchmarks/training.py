@@ -20,7 +20,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from vitpos.data.dataset import Dataset, Split, load
 from vitpos.models import MODELS
-from vitpos.training.fit import fit
+from vitpos.training.loop import fit
 from vitpos.training.recipe import Recipe
 
 BATCH, TOKENS, DIM = 128, 49, 64

@@ -32,7 +32,7 @@ from vitpos.evaluations.layers import layers
 from vitpos.models import MODELS
 from vitpos.models.inside import look_inside
 from vitpos.positions import Positions
-from vitpos.training.fit import fit
+from vitpos.training.loop import fit
 from vitpos.training.recipe import Recipe
 
 SHAPE = (1, 8, 18)  # with patches of 2×3 pixels a grid of 4×6

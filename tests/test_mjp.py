@@ -1,6 +1,5 @@
 """The encoding ``mjp``: shuffled and hidden patches, the unknown vector, the penalty."""
 
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from vitpos.encodings.mjp import along_main_directions
 from vitpos.errors import UserError
 from vitpos.models import MODELS
 from vitpos.positions import Positions
-from vitpos.training.fit import parameter_groups
+from vitpos.training.loop import parameter_groups
 
 GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
 MODEL = "vit(patch=(2, 3), dim=32, depth=2, heads=2)"

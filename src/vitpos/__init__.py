@@ -21,7 +21,7 @@ _HOMES = {
     "DATASETS": "vitpos.data",
     "EVALUATIONS": "vitpos.evaluations",
     "Recipe": "vitpos.training.recipe",
-    "fit": "vitpos.training.fit",
+    "fit": "vitpos.training.loop",
     "Experiment": "vitpos.experiment",
     "Run": "vitpos.store",
     "run": "vitpos.lab",

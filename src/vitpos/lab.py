@@ -23,7 +23,7 @@ from vitpos.questions import QUESTIONS
 from vitpos.store import Folder, Run
 from vitpos.training.augment.base import build_augment
 from vitpos.training.defenses import build_defense
-from vitpos.training.fit import fit, refuse
+from vitpos.training.loop import fit, refuse
 from vitpos.workers import Event, alone, cores, spread
 
 

@@ -11,7 +11,7 @@ from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS
 from vitpos.patches import patchify
-from vitpos.training.fit import fit
+from vitpos.training.loop import fit
 from vitpos.training.recipe import Recipe
 
 TASKS = [

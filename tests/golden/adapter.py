@@ -35,7 +35,7 @@ from vitpos.positions import Positions
 from vitpos.questions import QUESTIONS
 from vitpos.report.inside import plain
 from vitpos.store import Folder
-from vitpos.training.fit import fit
+from vitpos.training.loop import fit
 from vitpos.training.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from vitpos.shifts import shift_pair as shift
 from vitpos.training import AUGMENTS
 from vitpos.training.augment.base import build_augment
 from vitpos.training.augment.mix import interval
-from vitpos.training.fit import fit
+from vitpos.training.loop import fit
 from vitpos.training.recipe import Recipe
 
 DIGITS = load("mnist").train.head(64)

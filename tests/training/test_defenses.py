@@ -8,7 +8,7 @@ from vitpos.experiment import Experiment
 from vitpos.lab import check
 from vitpos.models import MODELS
 from vitpos.training.defenses import build_defense
-from vitpos.training.fit import fit, parameter_groups
+from vitpos.training.loop import fit, parameter_groups
 from vitpos.training.recipe import Recipe
 
 

@@ -9,7 +9,7 @@ from vitpos.data.dataset import load
 from vitpos.errors import WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS
-from vitpos.training.fit import fit, parameter_groups
+from vitpos.training.loop import fit, parameter_groups
 from vitpos.training.recipe import Recipe
 
 SPEC = "vit(patch=(2, 4), dim=16, depth=1, heads=2, drop_path=0.2)"
