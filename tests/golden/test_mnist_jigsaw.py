@@ -12,7 +12,7 @@ import torch
 
 from tests.golden import adapter
 from tests.golden.stored import MNIST_JIGSAW
-from tests.golden.tiny import MEASURED
+from tests.golden.tiny import MEASURED, report
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 CELLS = (  # data, model, encoding
@@ -41,4 +41,5 @@ def test_mnist_jigsaw_gives_the_numbers_of_before(tmp_path):
                 compared += 1
                 if found.get(key) != value:
                     wrong[key] = f"{found.get(key)}, before {value}"
-    assert compared > 50 and not wrong
+    assert compared > 50
+    assert not wrong, report(wrong)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.golden import adapter, names
 from tests.golden.stored import TINY_INSPECT, TINY_RESULTS, read
-from tests.golden.tiny import INSPECTED, flat, run_tiny
+from tests.golden.tiny import INSPECTED, flat, report, run_tiny
 
 RELATIVE = 1e-3  # kernels for SSE, AVX2 and AVX-512 give the same fractions; other numbers differ by up to 2e-4
 ABSOLUTE = 1e-6  # what is zero but for rounding
@@ -46,4 +46,4 @@ def test_results_and_inspections_are_those_of_before(tmp_path):
     wrong = results_that_changed(run)
     for encoding in INSPECTED:
         wrong |= inspected_values_that_changed(run, encoding)
-    assert not wrong
+    assert not wrong, report(wrong)

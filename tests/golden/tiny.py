@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +32,8 @@ def flat(document: Any, path: str = "") -> dict[str, Any]:
     if isinstance(document, str) and not re.search(WORDS, path):
         return {}
     return {} if document is None else {path: document}
+
+
+def report(wrong: Mapping[Any, str]) -> str:
+    """What changed, one line for each number."""
+    return "\n".join([f"{len(wrong)} numbers changed:", *(f"{key}: {values}" for key, values in wrong.items())])
