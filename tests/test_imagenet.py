@@ -34,12 +34,14 @@ def test_the_whole_recipe_runs(pictures, tmp_path, monkeypatch):
     ]
     experiment = Experiment.read("mjp-imagenet", settings)
     assert len(experiment.cells) == 6
-    played = []
-    draw = BlockMaskSampler.mask
-    monkeypatch.setattr(BlockMaskSampler, "mask", lambda self, *about: played.append(draw(self, *about)) or played[-1])
+    masks = []
+    sample = BlockMaskSampler.sample_mask
+    monkeypatch.setattr(
+        BlockMaskSampler, "sample_mask", lambda self, *options: masks.append(sample(self, *options)) or masks[-1]
+    )
     folder = lab.run(experiment, tmp_path, workers=1)
-    asked = 3 * 4 + 1  # three models with the puzzle, two batches of two pieces each; and jigsaw's rehearsal
-    assert len(played) == asked and any(mask is not None and mask.any() for mask in played)
+    expected = 3 * 4 + 1  # three models with masks, two batches of two parts each, and the dry run of jigsaw
+    assert len(masks) == expected and any(mask is not None and mask.any() for mask in masks)
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(folder.runs) == 6 and all(run.log[0]["loss"] < 5 for _, run in folder.runs)
