@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from vitpos.analysis.places import coordinates
+from vitpos.inspection.table_stats import coordinates
 
 GRID = (9, 13)
 

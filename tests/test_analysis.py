@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.references import peer
 from tests.tables import GRID, mean_absolute, noise, plane, variance
-from vitpos.analysis.places import centred, coordinates, taken, thinned, vectors
-from vitpos.analysis.regression import LINEAR, baselines, regression
-from vitpos.analysis.ridge import penalties
-from vitpos.analysis.spectrum import spectrum
 from vitpos.errors import UserError
+from vitpos.inspection.ridge import penalties
+from vitpos.inspection.spectrum import spectrum
+from vitpos.inspection.table_regression import LINEAR, baselines, regression
+from vitpos.inspection.table_stats import centred, coordinates, taken, thinned, vectors
 from vitpos.patches import permutations
 
 HOPELESS = {

@@ -17,7 +17,7 @@ from vitpos import lab, progress
 from vitpos.attacks.pictures import own
 from vitpos.attacks.recovery import Recovery
 from vitpos.experiment import Experiment
-from vitpos.inspection import subjects
+from vitpos.inspection.inspect import subjects
 from vitpos.report import write_report
 from vitpos.report.recovered import attacks
 from vitpos.store import Folder, Run

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from vitpos.analysis.biases import bias_effects
-from vitpos.analysis.places import coordinates
-from vitpos.analysis.structure import BEYOND
 from vitpos.errors import UserError
+from vitpos.inspection.biases import bias_effects
+from vitpos.inspection.table_stats import coordinates
+from vitpos.inspection.table_structure import BEYOND
 
 GRID = (7, 10)
 COUNT = 70

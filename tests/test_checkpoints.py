@@ -16,14 +16,14 @@ import torch
 from safetensors.torch import save_file
 
 from tests.references import peer
-from vitpos.analysis.look_at_offsets import look_at_offsets
-from vitpos.analysis.look_at_table import look_at_table
 from vitpos.errors import UserError
-from vitpos.inspection import of_checkpoint
-from vitpos.interop.checkpoints import open_checkpoint, recognise
-from vitpos.interop.files import read_contents, read_tensors, told_in
+from vitpos.inspection.inspect import of_checkpoint
+from vitpos.inspection.offsets import look_at_offsets
+from vitpos.inspection.table import look_at_table
+from vitpos.interop.checkpoint import open_checkpoint, recognise
 from vitpos.interop.grids import factorisations, of_axial_angles, of_index
 from vitpos.interop.sincos import find_waves
+from vitpos.interop.tensor_files import read_contents, read_tensors, told_in
 
 GRID, DIM, HEADS = (3, 5), 8, 2
 PLACES = GRID[0] * GRID[1]

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from vitpos.analysis.attention import (
+from vitpos.data.base import Dataset, Split, load
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry, parts
+from vitpos.encodings.relative import Relative
+from vitpos.encodings.steps import lookup
+from vitpos.errors import UserError
+from vitpos.evaluations.layers import layers
+from vitpos.inspection._batches import pictures
+from vitpos.inspection.attention_stats import (
     attention_distance,
     attention_maps,
     attention_rollout,
@@ -15,22 +23,14 @@ from vitpos.analysis.attention import (
     mean_attention,
     uniform_distance,
 )
-from vitpos.analysis.biases import bias_effects
-from vitpos.analysis.gates import bias_by_content, gates_seen_from
-from vitpos.analysis.logits import logit_parts
-from vitpos.analysis.offsets import offset_biases, rotary_frequencies
-from vitpos.analysis.passes import pictures
-from vitpos.analysis.probes import probe_places
-from vitpos.analysis.where import where_position_lives
-from vitpos.data.base import Dataset, Split, load
-from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, parts
-from vitpos.encodings.relative import Relative
-from vitpos.encodings.steps import lookup
-from vitpos.errors import UserError
-from vitpos.evaluations.layers import layers
+from vitpos.inspection.biases import bias_effects
+from vitpos.inspection.content_gates import bias_by_content, gates_seen_from
+from vitpos.inspection.linear_probe import probe_places
+from vitpos.inspection.logits import logit_parts
+from vitpos.inspection.offset_tables import offset_biases, rotary_frequencies
+from vitpos.inspection.where import where_position_lives
 from vitpos.models import MODELS
-from vitpos.models.inside import look_inside
+from vitpos.models.activations import look_inside
 from vitpos.positions import Positions
 from vitpos.training.fit import fit
 from vitpos.training.recipe import Recipe

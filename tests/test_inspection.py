@@ -12,16 +12,16 @@ from safetensors.torch import save_file
 
 from tests.test_cli import vitpos
 from vitpos import progress
-from vitpos.analysis.look_at_offsets import bias_numbers, look_at_offsets
-from vitpos.analysis.look_at_table import look_at_table
-from vitpos.analysis.regression import baselines
 from vitpos.attacks.pictures import own
 from vitpos.data.base import load
 from vitpos.errors import UserError
-from vitpos.inspection import inspect, of_model, subjects
+from vitpos.inspection.inspect import inspect, of_model, subjects
+from vitpos.inspection.offsets import bias_numbers, look_at_offsets
+from vitpos.inspection.table import look_at_table
+from vitpos.inspection.table_regression import baselines
 from vitpos.models import MODELS
-from vitpos.report.inside import plain
-from vitpos.report.told import told
+from vitpos.report.inspection_page import plain
+from vitpos.report.inspection_table import told
 
 GRID = (4, 7)
 

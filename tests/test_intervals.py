@@ -8,9 +8,9 @@ import torch
 
 from tests.references import peer
 from vitpos import lab
-from vitpos.analysis.intervals import half_width, paired, quantile
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment
+from vitpos.metrics.statistics import half_width, paired, quantile
 from vitpos.report import write_report
 from vitpos.report.advice import advice
 from vitpos.summary import summarise

@@ -8,11 +8,11 @@ import vitpos
 SOURCE = Path(vitpos.__file__).parent
 LAYERS = [  # each may import from itself and from those before it
     {"errors"},
-    {"catalog", "positions", "patches", "machine", "disk", "puzzle", "moves"},
+    {"catalog", "positions", "patches", "machine", "disk", "puzzle", "moves", "metrics", "plotting"},
     {"data", "encodings"},
     {"models"},
     {"training", "interop"},
-    {"evaluations", "attacks", "analysis"},
+    {"evaluations", "attacks"},
     {"cells", "experiment", "store", "workers", "lab", "inspection", "claims", "summary", "questions"},
     {"report", "explorer", "listing", "progress", "fetching", "looking", "attacking"},
     {"cli", "__main__", "__init__"},

@@ -10,11 +10,11 @@ import torch
 
 from tests.references import peer
 from tests.test_metrics import pictures
-from vitpos.attacks import lpips_weights
-from vitpos.attacks.lpips import lpips, obstacle
-from vitpos.attacks.lpips_weights import INSTALL, available, unpickled, weights
-from vitpos.attacks.metrics import measure, missing
 from vitpos.errors import UserError, WorkError
+from vitpos.metrics import lpips_weights
+from vitpos.metrics.image_similarity import measure, missing
+from vitpos.metrics.lpips import lpips, obstacle
+from vitpos.metrics.lpips_weights import INSTALL, available, unpickled, weights
 
 needs_weights = pytest.mark.skipif(not available(), reason=f"LPIPS has no weights here: {INSTALL}")
 LAYERS = (0, 3, 6, 8, 10)  # AlexNet's convolutions in torchvision

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from tests.references import peer
-from vitpos.attacks.metrics import fourier, measure, missing, mse, psnr, ssim
 from vitpos.errors import UserError
+from vitpos.metrics.image_similarity import fourier, measure, missing, mse, psnr, ssim
 
 METRICS = (mse, psnr, ssim, fourier)
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 24, 41), (1, 57, 33), (3, 11, 11)]

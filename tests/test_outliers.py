@@ -15,14 +15,14 @@ from vitpos.data.base import Dataset, Split, load
 from vitpos.data.shapes import grey, in_shape
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.confidence import (
+from vitpos.evaluations.predict import remembering
+from vitpos.metrics.classification import (
     area_under_roc,
     average_precision,
     calibration_error,
     false_positives,
     response_rate_accuracy,
 )
-from vitpos.evaluations.predict import remembering
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe
 

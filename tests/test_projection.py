@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.references import peer
 from tests.tables import GRID, noise, plane, variance
 from tests.test_analysis import HOPELESS, grids
-from vitpos.analysis.places import coordinates
-from vitpos.analysis.projection import grid_residual, pca, principal, trustworthiness, umap
 from vitpos.errors import UserError
+from vitpos.inspection.table_projection import grid_residual, pca, principal, trustworthiness, umap
+from vitpos.inspection.table_stats import coordinates
 
 
 def turned(points, seed=0):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitpos.attacks.metrics import psnr
 from vitpos.data.base import load
 from vitpos.experiment import Experiment
+from vitpos.metrics.image_similarity import psnr
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -10,10 +10,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vitpos import lab
-from vitpos.analysis import figures as draw
 from vitpos.data.base import load
 from vitpos.evaluations import EVALUATIONS
 from vitpos.experiment import Experiment
+from vitpos.plotting import charts as draw
 from vitpos.progress import output, show_table
 from vitpos.report import sections, write_report
 from vitpos.report.advice import advice

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tests.tables import GRID, crossed, framed, noise, plane, smooth
 from tests.test_analysis import HOPELESS, grids
-from vitpos.analysis.contrasts import contrasts, regions
-from vitpos.analysis.isotropy import DistanceLaw
-from vitpos.analysis.mirrors import Mirrors
-from vitpos.analysis.places import centred, coordinates, vectors
-from vitpos.analysis.regression import baselines
-from vitpos.analysis.similarity import cosine_similarity
-from vitpos.analysis.structure import BEYOND, STATEMENTS, _shuffled, structure
 from vitpos.errors import UserError
+from vitpos.inspection._mirror_blocks import Mirrors
+from vitpos.inspection.contrasts import contrasts, regions
+from vitpos.inspection.null_models import DistanceLaw
+from vitpos.inspection.similarity import cosine_similarity
+from vitpos.inspection.table_regression import baselines
+from vitpos.inspection.table_stats import centred, coordinates, vectors
+from vitpos.inspection.table_structure import BEYOND, STATEMENTS, _shuffled, structure
 from vitpos.patches import permutations
 
 FEW = {"shuffles": 400, "tables": 400}

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitpos.errors import UserError
-from vitpos.inspection import inspect_each, ours, subjects, unfinished
+from vitpos.inspection.inspect import inspect_each, ours, subjects, unfinished
 from vitpos.interop.grids import Grid
 from vitpos.progress import show_columns, watching
-from vitpos.report.inside import slug, write_all, write_inspection, write_page
-from vitpos.report.told import side_by_side
+from vitpos.report.inspection_page import slug, write_all, write_inspection, write_page
+from vitpos.report.inspection_table import side_by_side
 
 
 def look(

@@ -25,11 +25,11 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
-from vitpos.attacks.metrics import missing
 from vitpos.attacks.recovery import Recovery, following
 from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
 from vitpos.lab import Watch
+from vitpos.metrics.image_similarity import missing
 from vitpos.questions import QUESTIONS
 from vitpos.store import Folder
 from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vitpos.analysis.intervals import Difference, half_width, paired
 from vitpos.cells import Cell, Column, Table
 from vitpos.experiment import Experiment
+from vitpos.metrics.statistics import Difference, half_width, paired
 from vitpos.store import Folder, Scores
 
 MANY = 40  # an evaluation of more numbers than this is no matter for a table

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vitpos.attacks.metrics import measure, psnr
 from vitpos.attacks.victim import Case, Client
 from vitpos.data.base import Dataset
+from vitpos.metrics.image_similarity import measure, psnr
 
 CEILING = 320.0  # decibels of two pictures that are the same to the last bit
 AVERAGES = {

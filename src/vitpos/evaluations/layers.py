@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vitpos.models.activations import Attending, look_inside
 from vitpos.models.base import PatchClassifier
-from vitpos.models.inside import Attending, look_inside
 from vitpos.positions import Positions
 
 

@@ -11,14 +11,14 @@ from vitpos.data import DATASETS
 from vitpos.data.base import Dataset, load
 from vitpos.data.shapes import in_shape
 from vitpos.errors import UserError
-from vitpos.evaluations.confidence import (
+from vitpos.evaluations.predict import predict, share
+from vitpos.metrics.classification import (
     area_under_roc,
     average_precision,
     calibration_error,
     false_positives,
     response_rate_accuracy,
 )
-from vitpos.evaluations.predict import predict, share
 from vitpos.models.base import Classifier
 
 

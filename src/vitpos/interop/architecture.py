@@ -11,7 +11,7 @@ from torch import Tensor
 from vitpos.errors import UserError
 from vitpos.interop.continuous import networks
 from vitpos.interop.naming import Trunk
-from vitpos.interop.words import shown
+from vitpos.interop.sanitize import shown
 
 ATTENTION = re.compile(r"(.*\.\d+)\.(self_attn|attns?|attention|self_attention|MultiHeadDotProductAttention)[._\d]")
 STAGE = re.compile(r"(stages|layers)\.\d+\.blocks\.")

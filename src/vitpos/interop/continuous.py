@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vitpos.interop.grids import Clue, Grid, of_index, of_window
 from vitpos.interop.naming import Trunk
-from vitpos.interop.relative import COORDINATES, INDEX, LARGEST, half, numbers
-from vitpos.interop.words import shown
+from vitpos.interop.relative_tables import COORDINATES, INDEX, LARGEST, half, numbers
+from vitpos.interop.sanitize import shown
 
 NETWORK = r"(cpb_mlp\.2|continuous_position_bias_mlp\.2|(shared_)?rel_pos\.mlp\.fc2)\.weight"
 ATTENTION = r"att(n|ention)\b|shared_rel_pos"  # networks elsewhere give vectors of places

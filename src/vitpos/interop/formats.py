@@ -23,7 +23,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.interop.words import shown
+from vitpos.interop.sanitize import shown
 
 UNPACKED = 64  # times the size of a compressed file that its arrays may claim; weights hardly compress
 SMALL = 1 << 26  # bytes that may be claimed in any case

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.interop.words import shown
+from vitpos.interop.sanitize import shown
 
 Grid = tuple[int, int]
 LISTED = 8  # candidates that an error names

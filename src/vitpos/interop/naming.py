@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitpos.interop.words import shown
+from vitpos.interop.sanitize import shown
 
 PROJECTIONS = {  # the end of the patch projection's name, and whose naming that is
     r"patch_embed\.(proj|conv)\.weight": "timm",

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from vitpos.analysis.intervals import paired
 from vitpos.cells import Column, Table
+from vitpos.metrics.statistics import paired
 from vitpos.summary import Figure, Row, grouped
 
 MOST = 4  # names in a sentence

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitpos.analysis import figures as draw
 from vitpos.attacks.recovery import Recovery
 from vitpos.cells import Cell
+from vitpos.plotting import charts as draw
 from vitpos.store import write_bytes, write_rows
 
 Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from matplotlib.figure import Figure
 
-from vitpos.analysis import figures as draw
 from vitpos.catalog import Term
 from vitpos.cells import Column, Table
+from vitpos.plotting import charts as draw
 from vitpos.questions import QUESTIONS
 from vitpos.report.groups import arranged, base, colours, legend, lines
 from vitpos.store import Folder

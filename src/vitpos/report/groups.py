@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from vitpos.analysis.figures import COLOURS, INK
 from vitpos.cells import Table
+from vitpos.plotting.charts import COLOURS, INK
 from vitpos.report.advice import among_best, supported
 from vitpos.store import Folder, Run
 from vitpos.summary import Row, grouped, labels, summarise

@@ -14,7 +14,6 @@ from typing import Any
 import jinja2
 from matplotlib.figure import Figure
 
-from vitpos.analysis.figures import svg
 from vitpos.catalog import Catalog
 from vitpos.cells import Column, Table
 from vitpos.data import DATASETS
@@ -22,6 +21,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
+from vitpos.plotting.charts import svg
 from vitpos.questions import QUESTIONS
 from vitpos.report import sections
 from vitpos.report.advice import advice

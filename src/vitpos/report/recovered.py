@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
-from vitpos.analysis import figures as draw
 from vitpos.attacks import ATTACKS
+from vitpos.plotting import charts as draw
 from vitpos.questions import QUESTIONS
 from vitpos.report.attack import difference, drawn, nearness
 from vitpos.report.groups import first_runs

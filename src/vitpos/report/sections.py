@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from vitpos.analysis import figures as draw
-from vitpos.analysis.similarity import cosine_similarity, position_vectors
 from vitpos.cells import Cell, Column, Table
 from vitpos.data import DATASETS, STORED
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
+from vitpos.inspection.similarity import cosine_similarity, position_vectors
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
+from vitpos.plotting import charts as draw
 from vitpos.report.advice import among_best
 from vitpos.report.curves import curves
 from vitpos.report.groups import arranged, base, colours, first_runs, legend, panels

@@ -13,8 +13,8 @@ from torch import Tensor
 from vitpos.errors import UserError
 from vitpos.interop.grids import Clue, clues, of_axial_angles, of_coordinates
 from vitpos.interop.naming import Trunk
-from vitpos.interop.relative import numbers
-from vitpos.interop.words import shown
+from vitpos.interop.relative_tables import numbers
+from vitpos.interop.sanitize import shown
 
 NAMES = {"rope_dino": r"(?i)dinov3", "rope": r"(?i)(^|[_-])rope(?!.*mixed)|eva-?02(?!_enormous)|pe_(core|lang|spatial)"}
 

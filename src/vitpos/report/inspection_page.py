@@ -12,19 +12,19 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from vitpos.analysis import figures as draw
-from vitpos.analysis.biases import bias_effects
-from vitpos.analysis.look_at_offsets import look_at_offsets
-from vitpos.analysis.look_at_table import look_at_table
-from vitpos.analysis.look_at_work import look_at_work
-from vitpos.analysis.projection import grid_residual
-from vitpos.analysis.regression import Regression
-from vitpos.analysis.spectrum import Spectrum
-from vitpos.analysis.structure import Finding, structure
-from vitpos.analysis.where import Where
-from vitpos.inspection import Inspection
+from vitpos.inspection.biases import bias_effects
+from vitpos.inspection.inspect import Inspection
+from vitpos.inspection.model import look_at_work
+from vitpos.inspection.offsets import look_at_offsets
+from vitpos.inspection.spectrum import Spectrum
+from vitpos.inspection.table import look_at_table
+from vitpos.inspection.table_projection import grid_residual
+from vitpos.inspection.table_regression import Regression
+from vitpos.inspection.table_structure import Finding, structure
+from vitpos.inspection.where import Where
+from vitpos.plotting import charts as draw
+from vitpos.report.inspection_table import side_by_side
 from vitpos.report.page import prose, template
-from vitpos.report.told import side_by_side
 from vitpos.store import write_bytes, write_text
 
 Seen = Sequence[tuple[Inspection, Mapping[str, bytes]]]  # subjects with their pictures
@@ -70,7 +70,7 @@ def write_page(path: Path, seen: Seen) -> Path:
         (name, _caption(name, caption, seen), [_address(pictures.get(name)) for _, pictures in seen])
         for name, caption in captions.items()
     ]
-    page = template("inside.html").render(
+    page = template("templates/inspection.html").render(
         names=[one.subject.name for one, _ in seen],
         rows=side_by_side([one for one, _ in seen]),
         together=[(caption, _address(draw.png(figure))) for caption, figure in together([one for one, _ in seen])],

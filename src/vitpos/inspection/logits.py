@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitpos.analysis.attention import hear_logits
-from vitpos.analysis.passes import grid_seen
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.inspection._batches import grid_seen
+from vitpos.inspection.attention_stats import hear_logits
+from vitpos.models.activations import on_one_grid
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.models.inside import on_one_grid
 
 
 @dataclass(frozen=True)

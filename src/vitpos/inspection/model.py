@@ -8,16 +8,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from vitpos.analysis import figures as draw
-from vitpos.analysis import portraits
-from vitpos.analysis.attention import attention_maps, attention_rollout
-from vitpos.analysis.biases import bias_effects
-from vitpos.analysis.gates import bias_by_content, counts_by_content, gates_seen_from
-from vitpos.analysis.look import Drawn, Look
-from vitpos.analysis.passes import grid_seen
-from vitpos.analysis.where import Where, where_position_lives
 from vitpos.data.base import Dataset
+from vitpos.inspection._batches import grid_seen
+from vitpos.inspection.attention_stats import attention_maps, attention_rollout
+from vitpos.inspection.biases import bias_effects
+from vitpos.inspection.content_gates import bias_by_content, counts_by_content, gates_seen_from
+from vitpos.inspection.section import Drawn, Look
+from vitpos.inspection.where import Where, where_position_lives
 from vitpos.models.base import PatchClassifier
+from vitpos.plotting import charts as draw
+from vitpos.plotting import maps as portraits
 
 SHOWN = 4  # pictures of which attention is drawn
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from vitpos.analysis.mirrors import Mirrors
-from vitpos.analysis.places import ROUNDING, coordinates
+from vitpos.inspection._mirror_blocks import Mirrors
+from vitpos.inspection.table_stats import ROUNDING, coordinates
 from vitpos.patches import generator_of
 
 NEAR = 1.0  # patches: how far apart distances speak for each other

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.attacks.lpips_weights import INSTALL, Stage, available, weights
-from vitpos.attacks.pictures import comparable
 from vitpos.errors import UserError
+from vitpos.metrics._image_pair import check_image_pair
+from vitpos.metrics.lpips_weights import INSTALL, Stage, available, weights
 
 SMALLEST = 31  # pixels: 7 after the first convolution, 3 and 1 after the poolings
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)  # of red, green and blue in −1…1
@@ -24,7 +24,7 @@ def lpips(found: Tensor, true: Tensor) -> Tensor:
     sum of the five. It is worked out in float32, as the weights are, and at the pictures' own size: the original too
     takes anything from 31×31 pixels on, though at 32 its last three stages see only one place. Grey is repeated.
     """
-    found, true = comparable(found, true)
+    found, true = check_image_pair(found, true)
     if reason := obstacle(found.shape[1:]):
         raise UserError(reason)
     pictures = torch.cat([found, true]).float().expand(-1, 3, -1, -1)  # (2B, 3, height, width)

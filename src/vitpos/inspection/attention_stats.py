@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from vitpos.analysis.passes import grid_seen, pictures
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.inspection._batches import grid_seen, pictures
+from vitpos.models.activations import Attending, look_inside, on_one_grid
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.models.inside import Attending, look_inside, on_one_grid
 from vitpos.positions import Positions
 
 Heard = Callable[[int, Tensor], None]  # a layer, and its logits among patches (B, H, N, N)

@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
-from vitpos.analysis import figures as draw
-from vitpos.analysis import portraits
-from vitpos.analysis.look import Drawn, Look
-from vitpos.analysis.projection import pca, umap
-from vitpos.analysis.regression import LINEAR, SLOW, baselines, regression
-from vitpos.analysis.similarity import cosine_similarity
-from vitpos.analysis.spectrum import Spectrum, spectrum
-from vitpos.analysis.structure import structure
+from vitpos.inspection.section import Drawn, Look
+from vitpos.inspection.similarity import cosine_similarity
+from vitpos.inspection.spectrum import Spectrum, spectrum
+from vitpos.inspection.table_projection import pca, umap
+from vitpos.inspection.table_regression import LINEAR, SLOW, baselines, regression
+from vitpos.inspection.table_structure import structure
+from vitpos.plotting import charts as draw
+from vitpos.plotting import maps as portraits
 
 COMPONENTS = 30  # of a spectrum that are drawn
 PLACES = 1600  # of which every map is drawn

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from vitpos.errors import UserError
 from vitpos.interop import architecture
-from vitpos.interop.absolute import Added, find_added
+from vitpos.interop.absolute_tables import Added, find_added
 from vitpos.interop.continuous import network_tables, networks
-from vitpos.interop.files import Contents, read_contents
 from vitpos.interop.formats import one_line
 from vitpos.interop.grids import Clue, Grid, of_image, written
 from vitpos.interop.naming import Trunk, find_trunk
-from vitpos.interop.relative import bias_tables, decomposed, laid_out, largest, windows
-from vitpos.interop.rotary import Rotations, find_rotations, rotary_grids
-from vitpos.interop.words import shown
+from vitpos.interop.relative_tables import bias_tables, decomposed, laid_out, largest, windows
+from vitpos.interop.rotary_tables import Rotations, find_rotations, rotary_grids
+from vitpos.interop.sanitize import shown
+from vitpos.interop.tensor_files import Contents, read_contents
 
 CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, in front of a block (CPE, PEG)
 NOTHING = "no position is stored: there is none, or one that code computes, as fixed sines and most rotary ones are"

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.analysis.passes import grid_seen, pictures
 from vitpos.data.base import Dataset
 from vitpos.encodings.base import PositionEncoding, parts
 from vitpos.encodings.cope import CoPE
 from vitpos.encodings.sape2 import SaPE2
 from vitpos.errors import UserError
+from vitpos.inspection._batches import grid_seen, pictures
+from vitpos.models.activations import Attending, look_inside, on_one_grid
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.models.inside import Attending, look_inside, on_one_grid
 from vitpos.positions import Positions
 
 ROUNDING = 1e-5  # of the size of values in float32: what varies less does not vary

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitpos.analysis.attention import (
+from vitpos.data.base import Dataset
+from vitpos.inspection._batches import grid_seen
+from vitpos.inspection.attention_stats import (
     AttentionSums,
     attention_distance,
     head_diversity,
     hear_logits,
     uniform_distance,
 )
-from vitpos.analysis.logits import LogitParts, LogitSums, logit_parts
-from vitpos.analysis.passes import grid_seen
-from vitpos.analysis.probes import Probe, probe_places
-from vitpos.data.base import Dataset
+from vitpos.inspection.linear_probe import Probe, probe_places
+from vitpos.inspection.logits import LogitParts, LogitSums, logit_parts
+from vitpos.models.activations import on_one_grid
 from vitpos.models.base import Classifier
-from vitpos.models.inside import on_one_grid
 
 COMPARED = 64  # images in which every two heads are compared, which takes longer than the model where heads are many
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import INSTALL, MOST, centred, coordinates, spanned, taken, thinned, vectors
-from vitpos.analysis.ridge import nested_ridge
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.sinusoidal import Sinusoidal
 from vitpos.errors import UserError
+from vitpos.inspection.ridge import nested_ridge
+from vitpos.inspection.table_stats import INSTALL, MOST, centred, coordinates, spanned, taken, thinned, vectors
 from vitpos.patches import generator_of, permutations
 from vitpos.positions import Positions
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import ROUNDING, centred, vectors
+from vitpos.inspection.table_stats import ROUNDING, centred, vectors
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.attacks.lpips import lpips, obstacle
-from vitpos.attacks.pictures import comparable
 from vitpos.errors import UserError
+from vitpos.metrics._image_pair import check_image_pair
+from vitpos.metrics.lpips import lpips, obstacle
 
 WINDOW, SIGMA = 11, 1.5  # of SSIM, in pixels
 LUMINANCE, CONTRAST = 0.01**2, 0.03**2  # what keeps SSIM's quotients finite
@@ -18,7 +18,7 @@ LUMINANCE, CONTRAST = 0.01**2, 0.03**2  # what keeps SSIM's quotients finite
 
 def mse(found: Tensor, true: Tensor) -> Tensor:
     """The mean squared difference of pixels; 0 for the same picture."""
-    found, true = comparable(found, true)
+    found, true = check_image_pair(found, true)
     return (found - true).square().mean((1, 2, 3))
 
 
@@ -34,7 +34,7 @@ def ssim(found: Tensor, true: Tensor) -> Tensor:
     authors' code and in scikit-image. Others also count windows across the border and fill what is outside, torchmetrics
     by reflection and MJP's code with zeros: for a picture of 32 pixels reflection can change the second digit.
     """
-    found, true = comparable(found, true)
+    found, true = check_image_pair(found, true)
     if reason := _too_small(found.shape[1:]):
         raise UserError(reason)
     x, y = found.double(), true.double()  # variances are small differences of large numbers
@@ -56,7 +56,7 @@ def fourier(found: Tensor, true: Tensor) -> Tensor:
     transforms, which by Parseval's theorem is the cosine distance of the pixels, and nothing of Fourier's; where the
     second transform is not conjugated, as in SciPy at that time, it compares with the true picture turned by 180°.
     """
-    transforms = (torch.fft.fft2(pictures) for pictures in comparable(found, true))
+    transforms = (torch.fft.fft2(pictures) for pictures in check_image_pair(found, true))
     x, y = (F.normalize(transform.abs().flatten(1)) for transform in transforms)  # (B, C · height · width)
     distance = (x - y).square().sum(1) / 2  # 1 − cosine, but 0 for the same picture also after rounding
     return torch.where(x.any(1) == y.any(1), distance, 1.0)  # nothing is alike where only one is black
@@ -65,7 +65,7 @@ def fourier(found: Tensor, true: Tensor) -> Tensor:
 def measure(found: Tensor, true: Tensor) -> dict[str, Tensor]:
     """Every number by its name, without those that :func:`missing` gives the reason for."""
     metrics = {"mse": mse, "psnr": psnr, "ssim": ssim, "fourier": fourier, "lpips": lpips}
-    found, true = comparable(found, true)
+    found, true = check_image_pair(found, true)
     without = missing(found.shape[1:])
     with torch.no_grad():
         return {name: metric(found, true) for name, metric in metrics.items() if name not in without}

@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
-from vitpos.analysis.figures import COLOURS, GREY, SOFT
+from vitpos.plotting.charts import COLOURS, GREY, SOFT
 
 
 def maps(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = True, signed: bool = False) -> Figure:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitpos.analysis.contrasts import contrasts, regions
-from vitpos.analysis.isotropy import DistanceLaw, Law, OffsetLaw
-from vitpos.analysis.places import MANY, centred, taken, thinned, vectors
-from vitpos.analysis.similarity import cosine_similarity
 from vitpos.errors import UserError
+from vitpos.inspection.contrasts import contrasts, regions
+from vitpos.inspection.null_models import DistanceLaw, Law, OffsetLaw
+from vitpos.inspection.similarity import cosine_similarity
+from vitpos.inspection.table_stats import MANY, centred, taken, thinned, vectors
 from vitpos.patches import permutations
 
 FEWEST = 7  # places; of fewer, chance finds any arrangement too often

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import coordinates
+from vitpos.inspection.table_stats import coordinates
 
 
 def contrasts(grid: tuple[int, int]) -> dict[str, Tensor]:

@@ -12,20 +12,20 @@ from typing import Any
 from torch import Tensor
 
 from vitpos import lab
-from vitpos.analysis.look import Drawn, Look
-from vitpos.analysis.look_at_offsets import look_at_offsets
-from vitpos.analysis.look_at_table import look_at_table
-from vitpos.analysis.look_at_work import look_at_work
-from vitpos.analysis.offsets import offset_biases, rotary_frequencies
-from vitpos.analysis.similarity import position_vectors
 from vitpos.attacks.pictures import own
 from vitpos.cells import Cell
 from vitpos.data.base import Dataset, load
 from vitpos.encodings.rope_dino import waves_on
 from vitpos.errors import UserError, WorkError
-from vitpos.interop.checkpoints import Checkpoint, open_checkpoint
-from vitpos.interop.files import told_in
+from vitpos.inspection.model import look_at_work
+from vitpos.inspection.offset_tables import offset_biases, rotary_frequencies
+from vitpos.inspection.offsets import look_at_offsets
+from vitpos.inspection.section import Drawn, Look
+from vitpos.inspection.similarity import position_vectors
+from vitpos.inspection.table import look_at_table
+from vitpos.interop.checkpoint import Checkpoint, open_checkpoint
 from vitpos.interop.grids import Grid
+from vitpos.interop.tensor_files import told_in
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.swin import Stage, Swin
 from vitpos.store import Folder

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.analysis.contrasts import contrasts
-from vitpos.analysis.isotropy import DistanceLaw
-from vitpos.analysis.structure import BEYOND
 from vitpos.errors import UserError
+from vitpos.inspection.contrasts import contrasts
+from vitpos.inspection.null_models import DistanceLaw
+from vitpos.inspection.table_structure import BEYOND
 
 
 def bias_effects(bias: Tensor, grid: tuple[int, int]) -> dict[str, list[float]]:

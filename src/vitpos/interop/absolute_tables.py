@@ -13,9 +13,9 @@ from torch import Tensor
 from vitpos.errors import UserError
 from vitpos.interop.grids import Clue, Grid, factorisations, settle, written
 from vitpos.interop.naming import SEATED, TABLES, Trunk
-from vitpos.interop.relative import numbers
+from vitpos.interop.relative_tables import numbers
+from vitpos.interop.sanitize import shown
 from vitpos.interop.sincos import Waves, find_waves
-from vitpos.interop.words import shown
 
 MOST = 1 << 28  # numbers of a sum of rows and columns, which a small file can make larger than any memory
 ROW_MAJOR = "tokens row by row"  # a convolution's picture flattened, in all namings that have one

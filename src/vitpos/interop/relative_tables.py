@@ -11,7 +11,7 @@ from torch import Tensor
 from vitpos.errors import UserError
 from vitpos.interop.grids import Clue, Grid, clues, factorisations, listed, of_index, of_window, written
 from vitpos.interop.naming import Trunk
-from vitpos.interop.words import shown
+from vitpos.interop.sanitize import shown
 
 TABLE = "relative_position_bias_table"
 INDEX = "relative_position_index"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import MANY
+from vitpos.inspection.table_stats import MANY
 
 PENALTIES = torch.logspace(-8, 3, 12, dtype=torch.float64)  # in units of the mean variance along a direction
 

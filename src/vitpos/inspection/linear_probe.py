@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitpos.analysis.passes import grid_seen, pictures
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
+from vitpos.inspection._batches import grid_seen, pictures
+from vitpos.models.activations import look_inside, on_one_grid
 from vitpos.models.base import Classifier
-from vitpos.models.inside import look_inside, on_one_grid
 from vitpos.positions import Positions
 
 STRENGTHS = tuple(10.0**power for power in range(-8, 5))  # of the ridge, in mean variances of a channel

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitpos.analysis.places import INSTALL, ROUNDING, centred, coordinates, thinned, vectors
 from vitpos.errors import UserError
+from vitpos.inspection.table_stats import INSTALL, ROUNDING, centred, coordinates, thinned, vectors
 
 FEWEST = 5  # places that UMAP lays out
 

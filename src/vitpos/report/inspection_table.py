@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from vitpos.analysis.regression import SLOW
-from vitpos.analysis.similarity import linear_cka
-from vitpos.inspection import Inspection
+from vitpos.inspection.inspect import Inspection
+from vitpos.inspection.similarity import linear_cka
+from vitpos.inspection.table_regression import SLOW
 
 Line = tuple[str, str, str]  # heading, what it means, what is said
 TESTED = (

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.analysis import portraits
-from vitpos.analysis.look import Drawn, Look
-from vitpos.analysis.similarity import cosine_similarity
+from vitpos.inspection.section import Drawn, Look
+from vitpos.inspection.similarity import cosine_similarity
+from vitpos.plotting import maps as portraits
 
 Decomposed = Mapping[str, tuple[Tensor, Tensor]]
 

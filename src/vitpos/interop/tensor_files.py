@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitpos.errors import UserError
 from vitpos.interop.formats import one_line, read_file, read_metadata
-from vitpos.interop.words import shown
+from vitpos.interop.sanitize import shown
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".ckpt")
 USUAL = ("model.safetensors", "pytorch_model.bin")  # how Hugging Face calls the one file of a folder

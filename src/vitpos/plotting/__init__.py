@@ -1,0 +1,1 @@
+"""Draws figures from plain arrays and numbers with matplotlib."""
