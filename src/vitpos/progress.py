@@ -29,7 +29,7 @@ from vitpos.attacks.recovery import Recovery, following
 from vitpos.cells import Cell, Table
 from vitpos.errors import WorkError
 from vitpos.lab import Watch
-from vitpos.metrics.image_similarity import missing
+from vitpos.metrics.image_similarity import unavailable_metrics
 from vitpos.questions import QUESTIONS
 from vitpos.store import Folder
 from vitpos.summary import Figure, Row, compared, complete, labels, measured, seeds_of, shared, summarise
@@ -220,7 +220,7 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Recovery]]) -> None:
             output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
     output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
     sizes = [tuple(answer.goal.shape[1:]) for _, _, answer in answers if answer.goal is not None]
-    for metric, why in missing(sizes[0]).items() if sizes else ():
+    for metric, why in unavailable_metrics(sizes[0]).items() if sizes else ():
         output.print(f"No {metric}: {why}.", style="dim")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from vitpos.cells import Cell, Column, Table
 from vitpos.experiment import Experiment
-from vitpos.metrics.statistics import Difference, half_width, paired
+from vitpos.metrics.statistics import Difference, ci_half_width, paired_difference
 from vitpos.store import Folder, Scores
 
 MANY = 40  # an evaluation of more numbers than this is no matter for a table
@@ -62,7 +62,7 @@ class Figure:
     @property
     def mark(self) -> str:
         """Whether it is higher or lower than in the row compared with, beyond what seeds do."""
-        if self.difference is None or not self.difference.beyond_noise:
+        if self.difference is None or not self.difference.significant:
             return ""
         return " ▲" if self.difference.mean > 0 else " ▼"
 
@@ -71,7 +71,7 @@ class Figure:
         """The 95 % interval of the mean, and what it is made of."""
         if len(self.values) < 2:
             return ""
-        half = half_width(self.values)
+        half = ci_half_width(self.values)
         each = ", ".join(f"{self._show(value)} (seed {seed})" for seed, value in self.by_seed.items())
         return f"95 % interval {self._show(self.mean - half)} to {self._show(self.mean + half)}: {each}"
 
@@ -80,7 +80,7 @@ class Figure:
         """The 95 % interval of the mean alone: ``[93.75, 94.29]``; none of one seed or of a number that no seed changes."""
         if len(self.values) < 2 or self._counted:
             return ""
-        half = half_width(self.values)
+        half = ci_half_width(self.values)
         return f"[{self._show(self.mean - half)}, {self._show(self.mean + half)}]"
 
     @property
@@ -88,7 +88,7 @@ class Figure:
         """The difference from the row compared with and its 95 % interval."""
         if self.difference is None:
             return "–"
-        mean, half = self.difference.mean, self.difference.half
+        mean, half = self.difference.mean, self.difference.half_width
         sign = "+" if mean > 0 else ""
         interval = f" [{self._show(mean - half)}, {self._show(mean + half)}]" if math.isfinite(half) else ""
         return f"{sign}{self._show(mean)}{interval}{self.mark}"
@@ -195,7 +195,7 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
     figures = []
     for column, ours, theirs in zip(table.columns, row.figures, base.figures, strict=True):
         times = ours.mean / theirs.mean if column.ratio and ours.values and theirs.values and theirs.mean else None
-        figures.append(replace(ours, difference=paired(ours.by_seed, theirs.by_seed), times=times))
+        figures.append(replace(ours, difference=paired_difference(ours.by_seed, theirs.by_seed), times=times))
     return replace(row, figures=tuple(figures))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitpos.attacks.victim import Case, Client
 from vitpos.data.base import Dataset
-from vitpos.metrics.image_similarity import measure, psnr
+from vitpos.metrics.image_similarity import image_metrics, psnr
 
 CEILING = 320.0  # decibels of two pictures that are the same to the last bit
 AVERAGES = {
@@ -74,7 +74,7 @@ def recover(client: Client, attack: Callable[[Case], Found]) -> Recovery:
     except Inapplicable as why:
         return Recovery({}, why=str(why))
     seen, goal = (as_pictures(client.data, x) for x in ((f.inputs for f in found), (c.goal for c in cases)))
-    each = {name: values.clamp(max=CEILING).tolist() for name, values in measure(seen, goal).items()}
+    each = {name: values.clamp(max=CEILING).tolist() for name, values in image_metrics(seen, goal).items()}
     numbers = {name: statistics.fmean(values) for name, values in each.items()}
     numbers["psnr_worst"], numbers["psnr_best"] = min(each["psnr"]), max(each["psnr"])
     flat = as_pictures(client.data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour

@@ -13,11 +13,11 @@ from vitpos.data.shapes import in_shape
 from vitpos.errors import UserError
 from vitpos.evaluations.predict import predict, share
 from vitpos.metrics.classification import (
-    area_under_roc,
     average_precision,
     calibration_error,
-    false_positives,
+    fpr_at_recall,
     response_rate_accuracy,
+    roc_auc,
 )
 from vitpos.models.base import Classifier
 
@@ -72,12 +72,12 @@ def outliers(
     return {
         "aupr": average_precision(doubt, outlier),
         "aupr_chance": share(outlier),
-        "auroc": area_under_roc(doubt, outlier),
-        "fpr95": false_positives(doubt, outlier),
+        "auroc": roc_auc(doubt, outlier),
+        "fpr95": fpr_at_recall(doubt, outlier),
         "accuracy": share(right),
         "aurra": response_rate_accuracy(sure, right),
         "calibration_error": calibration_error(sure, right),
-        "calibration_error_whole": calibration_error(sure, right, whole=True),
+        "calibration_error_whole": calibration_error(sure, right, all_bins=True),
     }
 
 

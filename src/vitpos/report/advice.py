@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from vitpos.cells import Column, Table
-from vitpos.metrics.statistics import paired
+from vitpos.metrics.statistics import paired_difference
 from vitpos.summary import Figure, Row, grouped
 
 MOST = 4  # names in a sentence
@@ -85,8 +85,8 @@ def _alike(one: Figure, best: Figure, *, several: bool) -> bool:
     """Whether seeds do not tell two figures apart; where nobody has several of them, whether they are equal."""
     if not several:
         return one.mean == best.mean
-    difference = paired(one.by_seed, best.by_seed)
-    return difference is None or not difference.beyond_noise
+    difference = paired_difference(one.by_seed, best.by_seed)
+    return difference is None or not difference.significant
 
 
 def _listed(names: Sequence[str]) -> str:
