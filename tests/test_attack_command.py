@@ -17,7 +17,7 @@ from vitpos import lab, progress
 from vitpos.attacks.pictures import own
 from vitpos.attacks.recovery import Recovery
 from vitpos.experiment import Experiment
-from vitpos.inspection.inspect import subjects
+from vitpos.looking import find_targets
 from vitpos.report import write_report
 from vitpos.report.recovered import attacks
 from vitpos.store import Folder, Run
@@ -175,7 +175,7 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
         "train.defence-none-seed",
         "train.defence-prune-sha",
     }
-    seen = [name.split(" · ")[0] for name, _ in subjects(tmp_path / "run")]
+    seen = [name.split(" · ")[0] for name, _ in find_targets(tmp_path / "run")]
     assert sorted(seen) == ["learned, train.defence=none", "learned, train.defence=prune(share=0.5)"]
     narrow = Console(width=80, file=(printed := io.StringIO()))
     cells = [cell for cell, _ in lab.trained(tmp_path / "run")]

@@ -12,8 +12,8 @@ LAYERS = [  # each may import from itself and from those before it
     {"data", "encodings"},
     {"models"},
     {"training", "interop"},
-    {"evaluations", "attacks"},
-    {"cells", "experiment", "store", "workers", "lab", "inspection", "claims", "summary", "questions"},
+    {"evaluations", "attacks", "inspection"},
+    {"cells", "experiment", "store", "workers", "lab", "claims", "summary", "questions"},
     {"report", "explorer", "listing", "progress", "fetching", "looking", "attacking"},
     {"cli", "__main__", "__init__"},
 ]

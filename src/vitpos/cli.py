@@ -178,10 +178,10 @@ def inspect(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
-    from vitpos.looking import look, read_grid
+    from vitpos.looking import inspect_command, read_grid
 
     asked = read_grid(grid) if grid is not None else None
-    look([(source, asked)], out, "inspect", images=images, files=pictures or (), slow=slow)
+    inspect_command([(source, asked)], out, "inspect", images=images, files=pictures or (), extra=slow)
 
 
 @app.command()
@@ -200,14 +200,14 @@ def compare(
     slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
-    from vitpos.looking import look, read_grid
+    from vitpos.looking import inspect_command, read_grid
 
     asked = [read_grid(text) for text in grids or ()]
     if len(asked) > 2:
         raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
     one, other = (asked[0], asked[-1]) if asked else (None, None)
     sources = [(first, one), (second, other)]
-    look(sources, out, "compare", images=images, files=pictures or (), slow=slow, single=True)
+    inspect_command(sources, out, "compare", images=images, files=pictures or (), extra=slow, single=True)
 
 
 @app.command()

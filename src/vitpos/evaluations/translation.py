@@ -9,8 +9,8 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.evaluations.layers import layers, relative_error
 from vitpos.evaluations.predict import predict, share
+from vitpos.models.activations import layer_tokens_and_logits, relative_error
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.moves import moved, scattered, shared
 from vitpos.patches import generator_of
@@ -73,7 +73,7 @@ def _errors(
         images = data.test.images[start : start + 100].to(device)
         pair = [data.inputs(part) for part in moved(images, pixels, edge)]
         with torch.inference_mode():
-            (tokens, logits), (tokens_moved, logits_moved) = (layers(model, part) for part in pair)
+            (tokens, logits), (tokens_moved, logits_moved) = (layer_tokens_and_logits(model, part) for part in pair)
         if not tokens:
             return {}
         at, to = (x.to(device) for x in shared(model.positions(pair[0]).grid, by, edge))

@@ -1,1 +1,1 @@
-"""What was learned: numbers first, then figures of them."""
+"""What a model or checkpoint learned about position: numbers and figure descriptions, no drawing, no files."""

@@ -1,4 +1,4 @@
-"""The pictures that a model is watched on: test images, as they are or with their patches freshly shuffled."""
+"""Batches of test images for inspection, unchanged or with their patches shuffled in every image."""
 
 from __future__ import annotations
 
@@ -12,37 +12,42 @@ from vitpos.errors import UserError
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import grid_of, permutations, rearrange
 
-PAIRS = 2**23  # pairs of tokens, over heads and images, of which a batch has no more: 64 MB in float64
-BATCH = 128
+MAX_PAIRS = 2**23  # token pairs × heads × images per batch: 64 MB in float64
+MAX_BATCH = 128
 
 
-def grid_seen(model: PatchClassifier, data: Dataset) -> tuple[int, int]:
-    """Rows and columns of patches that the model cuts the pictures of this data set into."""
+def image_grid(model: PatchClassifier, data: Dataset) -> tuple[int, int]:
+    """Rows and columns of patches into which the model divides the images of the data set."""
     return grid_of(data.shape[1:], model.patch)
 
 
-def pictures(
+def image_batches(
     model: PatchClassifier,
     data: Dataset,
     *,
     limit: int | None,
     seed: int = 0,
     shuffled: bool = False,
-    which: Tensor | None = None,
+    indices: Tensor | None = None,
 ) -> Iterator[Tensor]:
-    """Batches of ``limit`` test images drawn by a seed, normalised, on the model's device, which is put into evaluation.
+    """Yields normalized test images (B, C, height, width) on the model's device; puts the model into eval mode.
 
-    ``shuffled``: in each image all patches change places by a permutation of its own, while positions stay with the
-    slots, so that what a patch shows says nothing of where it is. ``which`` of the images drawn, if not all. Batches are
-    as large as attention leaves memory for.
+    The batch size is bounded by the memory of the attention logits.
+
+    Args:
+        limit: number of test images, sampled with ``seed``; None for all.
+        shuffled: permute the patches of each image by its own permutation. Positions stay with the grid slots, so the
+            content of a patch carries no information about its position.
+        indices: (M,), which of the sampled images to yield; all by default.
     """
     model.eval()
-    few, grid = data.some(limit, seed=seed).test, grid_seen(model, data)
-    cells, device = grid[0] * grid[1], model.project.weight.device
-    if not len(few):
-        raise UserError("data without test images shows nothing of a model; give a data set that has some")
-    orders = permutations(len(few), cells, seed=seed) if shuffled else None
-    batch = max(1, min(BATCH, PAIRS // (model.geometry.heads * (model.geometry.prefix + cells) ** 2)))
-    for index in (torch.arange(len(few)) if which is None else which).split(batch):
-        images = few.images[index].to(device)
+    split, grid = data.some(limit, seed=seed).test, image_grid(model, data)
+    patches, device = grid[0] * grid[1], model.project.weight.device
+    if not len(split):
+        raise UserError("the data set has no test images to inspect the model on; use one that has some")
+    orders = permutations(len(split), patches, seed=seed) if shuffled else None
+    pairs = model.geometry.heads * (model.geometry.prefix + patches) ** 2
+    batch_size = max(1, min(MAX_BATCH, MAX_PAIRS // pairs))
+    for index in (torch.arange(len(split)) if indices is None else indices).split(batch_size):
+        images = split.images[index].to(device)
         yield data.inputs(images if orders is None else rearrange(images, grid, orders[index].to(device)))

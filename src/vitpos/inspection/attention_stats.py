@@ -1,4 +1,4 @@
-"""Where attention goes: mean attention, how far it reaches, how heads differ, rollout, and maps of what is looked at."""
+"""Attention statistics: mean attention, attention distance, head diversity, rollout and attention maps."""
 
 from __future__ import annotations
 
@@ -10,163 +10,172 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.inspection._batches import grid_seen, pictures
-from vitpos.models.activations import Attending, look_inside, on_one_grid
+from vitpos.inspection._batches import image_batches, image_grid
+from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.positions import Positions
 
-Heard = Callable[[int, Tensor], None]  # a layer, and its logits among patches (B, H, N, N)
+LogitConsumer = Callable[[int, Tensor], None]  # called with a layer and its logits between patches (B, H, N, N)
 
 
-def hear_logits(
-    model: PatchClassifier, data: Dataset, *hear: Heard, limit: int | None, seed: int = 0, shuffled: bool = False
+def for_each_logits(
+    model: PatchClassifier,
+    data: Dataset,
+    *consumers: LogitConsumer,
+    limit: int | None,
+    seed: int = 0,
+    shuffled: bool = False,
 ) -> int:
-    """Tells of the logits among patches, without prefix tokens, of all layers for ``limit`` test images; says how many.
+    """Calls every consumer with the attention logits of each layer and batch, in one pass; returns the image count.
 
-    Several may ``hear`` in one pass. Images and ``shuffled`` as for :func:`pictures`.
+    Logits are those between patches, without prefix tokens. ``limit``, ``seed`` and ``shuffled`` select the images as
+    in :func:`image_batches`.
     """
 
-    def tell(attending: Attending) -> None:
-        prefix = attending.prefix
-        logits = attending.logits()[..., prefix:, prefix:]
-        for one in hear:
-            one(attending.layer, logits)
+    def pass_on(call: AttentionCall) -> None:
+        logits = call.logits()[..., call.num_prefix :, call.num_prefix :]
+        for consumer in consumers:
+            consumer(call.layer, logits)
 
     images = 0
     with torch.inference_mode():
-        for batch in pictures(model, data, limit=limit, seed=seed, shuffled=shuffled):
-            look_inside(model, batch, attention=tell)
+        for batch in image_batches(model, data, limit=limit, seed=seed, shuffled=shuffled):
+            capture_activations(model, batch, on_attention=pass_on)
             images += len(batch)
     return images
 
 
-class AttentionSums:
-    """Sums over images of attention among patches (depth, H, N, N), in float64."""
+class AttentionSum:
+    """Sum over images of the attention between patches, (depth, H, N, N), in float64; ``add`` is a LogitConsumer."""
 
-    def __init__(self, model: PatchClassifier, count: int):
+    def __init__(self, model: PatchClassifier, patches: int):
         geometry = model.geometry
-        self.total = torch.zeros(geometry.depth, geometry.heads, count, count, dtype=torch.float64)
+        self.total = torch.zeros(geometry.depth, geometry.heads, patches, patches, dtype=torch.float64)
         self.total = self.total.to(model.project.weight.device)
 
     def add(self, layer: int, logits: Tensor) -> None:
-        """Another batch of logits (B, H, N, N), whose rows are scaled as if there were no prefix tokens."""
+        """Adds the softmax of logits (B, H, N, N) over patches; prefix tokens are left out of the normalization."""
         self.total[layer] += logits.softmax(-1).sum(0, dtype=torch.float64)
 
 
 def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> Tensor:
-    """(depth, H, N, N): how much each patch takes of each other one, the mean over ``limit`` test images, in float64.
+    """(depth, H, N, N) float64: attention from each patch to each patch, mean over ``limit`` test images.
 
-    Prefix tokens are left out, as queries and as keys, and what remains of each row is scaled to sum to 1 in each image.
+    Prefix tokens are left out as queries and keys, and each row is renormalized to sum to 1 in each image.
     """
-    seen = on_one_grid(model, "mean attention")
-    sums = AttentionSums(seen, math.prod(grid_seen(seen, data)))
-    images = hear_logits(seen, data, sums.add, limit=limit, seed=seed)
-    return (sums.total / images).cpu()
+    vit = require_global_attention(model, "mean attention")
+    attention = AttentionSum(vit, math.prod(image_grid(vit, data)))
+    images = for_each_logits(vit, data, attention.add, limit=limit, seed=seed)
+    return (attention.total / images).cpu()
 
 
-def distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
-    """(N, N): pixels between the centres of every two patches of a grid, in float64."""
-    steps = Positions.of(grid).offsets()[0].double() * torch.tensor(patch, dtype=torch.float64)
-    return steps.norm(dim=-1)
+def patch_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
+    """(N, N) float64: distance between the centers of every two patches, in pixels."""
+    offsets = Positions.of(grid).offsets()[0].double() * torch.tensor(patch, dtype=torch.float64)
+    return offsets.norm(dim=-1)
 
 
 def attention_distance(attention: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
-    """Attention (…, N, N) to (…): the mean over patches of Σ_j a_ij·‖p_i − p_j‖₂, in pixels (ViT's Figure 7).
+    """Attention (…, N, N) → (…): mean over queries of Σ_j a_ij · ‖p_i − p_j‖₂, in pixels (ViT's Figure 7).
 
-    It is linear in attention: of a mean over images it is the mean of the images' distances.
+    It is linear: the distance of attention averaged over images is the mean of the distances of the images.
     """
-    return (attention * distances(grid, patch)).sum(-1).mean(-1)
+    return (attention * patch_distances(grid, patch)).sum(-1).mean(-1)
 
 
-def uniform_distance(grid: tuple[int, int], patch: tuple[int, int]) -> float:
-    """The attention distance, in pixels, of whoever looks at all patches alike: about .52 of the side of a square."""
-    return distances(grid, patch).mean().item()
+def uniform_attention_distance(grid: tuple[int, int], patch: tuple[int, int]) -> float:
+    """Attention distance of uniform attention, in pixels: about 0.52 of the side of a square image."""
+    return patch_distances(grid, patch).mean().item()
 
 
 def head_diversity(attention: Tensor) -> Tensor:
-    """Attention (…, H, N, N) to (…): how differently the heads of a layer look, in bits from 0 (alike) to 1.
+    """Attention (…, H, N, N) → (…): Jensen–Shannon divergence between heads, in bits, from 0 (equal) to 1.
 
-    The Jensen–Shannon divergence between the attention of two heads, averaged over queries and over all pairs of heads.
-    Given the mean attention over images it is about where heads look in all images; given each image's own, and averaged
-    over images afterwards, it also has what heads look at in some: it is never less than the former. Of one head there are
-    no pairs, and the answer is NaN.
+    The mean over queries and over all pairs of heads; NaN for a single head. Applied to attention averaged over images
+    it measures where heads attend in general. Applied per image and averaged afterwards it also includes differences
+    that depend on content, and is never smaller.
     """
     heads = attention.shape[-3]
     if heads < 2:
         return attention.new_full(attention.shape[:-3], math.nan)
-    alone = _entropy(attention)  # (…, H)
+    entropy = _entropy(attention)  # (…, H)
     first, second = torch.triu_indices(heads, heads, 1)
-    between = [
-        _entropy((attention[..., a, :, :] + attention[..., b, :, :]) / 2) - (alone[..., a] + alone[..., b]) / 2
+    divergences = [
+        _entropy((attention[..., a, :, :] + attention[..., b, :, :]) / 2) - (entropy[..., a] + entropy[..., b]) / 2
         for a, b in zip(first.tolist(), second.tolist(), strict=True)
     ]
-    return torch.stack(between).mean(0)
+    return torch.stack(divergences).mean(0)
 
 
 def _entropy(attention: Tensor) -> Tensor:
-    """(…, N, N) to (…): in bits, the mean over queries."""
+    """(…, N, N) → (…): entropy over keys in bits, mean over queries."""
     return -torch.xlogy(attention, attention).sum(-1).mean(-1) / math.log(2)
 
 
-def reading(model: PatchClassifier, tokens: int) -> Tensor:
-    """(T,): how much of each of the tokens after the last layer the head reads: CLS alone, or all patches alike."""
-    one_by_one = torch.eye(tokens, device=model.project.weight.device)[None]
-    return model.read(one_by_one)[0]
+def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
+    """(T,): weight of each final token in the pooled feature: CLS alone, or the mean over patches."""
+    one_hot = torch.eye(tokens, device=model.project.weight.device)[None]
+    return model.read(one_hot)[0]
 
 
 def attention_rollout(model: Classifier, images: Tensor) -> Tensor:
-    """Normalised images (B, C, height, width) to maps (B, R, C) of how attention carries patches into the answer.
+    """Attention rollout (Abnar & Zuidema, ACL 2020) of normalized images (B, C, height, width) → maps (B, R, C).
 
-    Abnar & Zuidema (ACL 2020): in each layer the mean over heads of attention and, as much of it, the token itself,
-    ½(A + I); the layers multiplied; the row that the head reads, which is that of CLS or the mean over patches. What
-    comes from prefix tokens is left out, so that a map may sum to less than 1.
+    Multiplies ½(A + I) over the layers, with A the attention averaged over heads, and reads the row of the pooled token
+    (CLS, or the mean over patches). Columns of prefix tokens are dropped, so a map may sum to less than 1.
     """
-    seen = on_one_grid(model, "attention rollout")
-    rolled: list[Tensor] = []
+    vit = require_global_attention(model, "attention rollout")
+    rollout: list[Tensor] = []
 
-    def multiply(attending: Attending) -> None:
-        weights = attending.weights().mean(1)  # (B, T, T)
+    def multiply(call: AttentionCall) -> None:
+        weights = call.weights().mean(1)  # (B, T, T)
         step = (weights + torch.eye(weights.shape[-1], device=weights.device)) / 2
         step = step / step.sum(-1, keepdim=True)
-        rolled[:] = [step @ rolled[0] if rolled else step]
+        rollout[:] = [step @ rollout[0] if rollout else step]
 
-    seen.eval()
+    vit.eval()
     with torch.inference_mode():
-        look_inside(seen, images, attention=multiply)
-        return _as_maps(seen, images, rolled[0])
+        capture_activations(vit, images, on_attention=multiply)
+        return _pooled_maps(vit, images, rollout[0])
 
 
 def attention_maps(
     model: Classifier, images: Tensor, *, layers: Sequence[int] = (-1,), heads: Sequence[int] | None = None
 ) -> Tensor:
-    """Normalised images (B, C, height, width) to maps (B, layers, heads, R, C) of what is looked at (MJP's Figure 8).
+    """Attention of the pooled token (CLS, or the mean over patches) to each patch: (B, layers, heads, R, C).
 
-    In each of the ``layers`` (from 0, or from −1 backwards) and ``heads`` (all unless named): how much the tokens that the
-    head of the model reads take of each patch, which is what CLS looks at or, in pooled models, the mean over patches.
-    What goes to prefix tokens is left out, so that a map may sum to less than 1. Other layers' attention is not computed.
+    As in MJP's Figure 8. Columns of prefix tokens are dropped, so a map may sum to less than 1. Attention weights are
+    computed only for the layers requested.
+
+    Args:
+        images: (B, C, height, width), normalized.
+        layers: layer indices, negative from the end.
+        heads: head indices; all by default.
     """
-    seen = on_one_grid(model, "a map of attention")
-    chosen = _chosen("layers", layers, seen.geometry.depth)
-    wanted = _chosen("heads", range(seen.geometry.heads) if heads is None else heads, seen.geometry.heads)
-    found: dict[int, Tensor] = {}
+    vit = require_global_attention(model, "an attention map")
+    layer_indices = _indices("layers", layers, vit.geometry.depth)
+    head_indices = _indices("heads", range(vit.geometry.heads) if heads is None else heads, vit.geometry.heads)
+    maps: dict[int, Tensor] = {}
 
-    def keep(attending: Attending) -> None:
-        if attending.layer in chosen:
-            found[attending.layer] = _as_maps(seen, images, attending.weights()[:, wanted])
+    def keep(call: AttentionCall) -> None:
+        if call.layer in layer_indices:
+            maps[call.layer] = _pooled_maps(vit, images, call.weights()[:, head_indices])
 
-    seen.eval()
+    vit.eval()
     with torch.inference_mode():
-        look_inside(seen, images, attention=keep)
-    return torch.stack([found[layer] for layer in chosen], 1)
+        capture_activations(vit, images, on_attention=keep)
+    return torch.stack([maps[layer] for layer in layer_indices], 1)
 
 
-def _as_maps(model: PatchClassifier, images: Tensor, weights: Tensor) -> Tensor:
-    """Attention of all tokens (…, T, T) as what is read of it, on the grid: (…, R, C)."""
+def _pooled_maps(model: PatchClassifier, images: Tensor, weights: Tensor) -> Tensor:
+    """Weights between all tokens (…, T, T) → their pooled row over patches, (…, R, C)."""
     grid = model.positions(images).grid
-    return (reading(model, weights.shape[-1]) @ weights)[..., -grid[0] * grid[1] :].unflatten(-1, grid).cpu()
+    return (_pooling_weights(model, weights.shape[-1]) @ weights)[..., -grid[0] * grid[1] :].unflatten(-1, grid).cpu()
 
 
-def _chosen(name: str, numbers: Sequence[int], count: int) -> list[int]:
-    if not numbers or not all(-count <= number < count for number in numbers):
-        raise UserError(f"{name}={list(numbers)} are not in a model that has {count}; choose from 0 to {count - 1}")
-    return [number % count for number in numbers]
+def _indices(name: str, indices: Sequence[int], count: int) -> list[int]:
+    if not indices or not all(-count <= index < count for index in indices):
+        raise UserError(
+            f"{name}={list(indices)} is out of range for a model with {count}; choose from 0 to {count - 1}"
+        )
+    return [index % count for index in indices]

@@ -1,8 +1,9 @@
-"""Positions counted by content: what gates and counts look like, and whether the bias goes by what patches show."""
+"""Gates and counted positions of content-dependent encodings (CoPE, SaPE2), and how their bias relates to content."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -10,122 +11,139 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.encodings.base import PositionEncoding, parts
-from vitpos.encodings.cope import CoPE
-from vitpos.encodings.sape2 import SaPE2
 from vitpos.errors import UserError
-from vitpos.inspection._batches import grid_seen, pictures
-from vitpos.models.activations import Attending, look_inside, on_one_grid
+from vitpos.inspection._batches import image_batches, image_grid
+from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.positions import Positions
 
-ROUNDING = 1e-5  # of the size of values in float32: what varies less does not vary
+EPS = 1e-5  # relative variation in float32 below which values count as constant
+
+
+@runtime_checkable
+class CountsByContent(Protocol):
+    """An encoding that counts positions by gates computed from queries and keys."""
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
+        """The bias (B, H, N, N) for queries and keys (B, H, T, d)."""
+
+    def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
+        """Gates and counted positions, each (B, H, N, N), for each direction of counting."""
 
 
 @dataclass(frozen=True)
-class ByContent:
-    """How the bias of two patches goes with how alike they are, at equal offsets.
+class BiasContentCorrelation:
+    """Partial correlation between the bias of two patches and the similarity of their content, at equal offsets.
 
-    correlation: (depth, H) mean over images of the partial correlation, from −1 to 1: below 0, patches that are alike
-    get less of the bias than others that lie to each other in the same way. spread: (depth, H) its standard deviation
-    over images. An image in which either does not vary does not count; NaN where none is left.
+    mean: (depth, H), mean over images, −1 to 1; negative if similar patches get a smaller bias than dissimilar ones at
+    the same offset. std: (depth, H), standard deviation over images. Images in which one of the two is constant are
+    left out; NaN if none remains.
     """
 
-    correlation: Tensor
-    spread: Tensor
+    mean: Tensor
+    std: Tensor
     images: int
 
 
-def bias_by_content(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> ByContent:
-    """SaPE2's case study as a number (its Figure 4 shows two pictures), also for CoPE, over ``limit`` test images.
+def bias_content_correlation(
+    model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0
+) -> BiasContentCorrelation:
+    """SaPE2's case study (its Figure 4 shows two images) as a number, also for CoPE, over ``limit`` test images.
 
-    For every two different patches of an image: the bias as it is added to the logit, and the cosine between what the
-    attention reads of the two. Both are centred on their mean over the pairs with the same distance in rows and in
-    columns, so that neither can gain by nearness; then their correlation, in each image, layer and head.
+    For every two different patches of an image: the bias added to the logit, and the cosine similarity of the tokens
+    that the attention reads. Both are centered on their mean over the pairs with the same |Δrow| and |Δcolumn|, so
+    proximity cannot contribute; then correlated within each image, layer and head.
     """
-    seen, counting = _counting(model)
-    pairs, groups = _different(grid_seen(seen, data), seen.project.weight.device)
-    found: list[list[Tensor]] = [[] for _ in range(seen.geometry.depth)]
+    vit, encoding = _counting_model(model)
+    pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.project.weight.device)
+    correlations: list[list[Tensor]] = [[] for _ in range(vit.geometry.depth)]
 
-    def correlate(attending: Attending) -> None:
-        bias = counting.bias(*attending.queries_and_keys(), attending.pos, attending.layer)
-        content = F.normalize(attending.x[:, attending.prefix :].double(), dim=-1)
-        said, alike = (x.double().flatten(-2)[..., pairs] for x in (bias, (content @ content.mT)[:, None]))
-        found[attending.layer].append(_partial_correlation(said, alike, groups))
+    def correlate(call: AttentionCall) -> None:
+        bias = encoding.bias(*call.queries_and_keys(), call.pos, call.layer)
+        content = F.normalize(call.x[:, call.num_prefix :].double(), dim=-1)
+        a, b = (x.double().flatten(-2)[..., pairs] for x in (bias, (content @ content.mT)[:, None]))
+        correlations[call.layer].append(_partial_correlation(a, b, groups))
 
     with torch.inference_mode():
-        for images in pictures(seen, data, limit=limit, seed=seed):
-            look_inside(seen, images, attention=correlate)
-        values = torch.stack([torch.cat(layer) for layer in found]).cpu()  # (depth, B, H)
-    told = ~values.isnan()
+        for images in image_batches(vit, data, limit=limit, seed=seed):
+            capture_activations(vit, images, on_attention=correlate)
+        values = torch.stack([torch.cat(layer) for layer in correlations]).cpu()  # (depth, B, H)
+    defined = ~values.isnan()
     mean = values.nanmean(1)
-    deviations = (values - mean[:, None]).square().nan_to_num(0).sum(1) / (told.sum(1) - 1).clamp_min(0)
-    return ByContent(mean, deviations.sqrt(), values.shape[1])
+    variance = (values - mean[:, None]).square().nan_to_num(0).sum(1) / (defined.sum(1) - 1).clamp_min(0)
+    return BiasContentCorrelation(mean, variance.sqrt(), values.shape[1])
 
 
 @dataclass(frozen=True)
-class Counted:
-    """Gates and counts, from one patch of each image, over the grid: (B, H, R, C); NaN where nothing is counted."""
+class GateMaps:
+    """Gates and counted positions as seen from one patch of each image, (B, H, R, C); NaN where nothing is counted."""
 
     gates: Tensor
     counts: Tensor
 
 
-def gates_seen_from(model: Classifier, images: Tensor, place: tuple[int, int], *, layer: int = -1) -> list[Counted]:
-    """How the patch at ``place`` (row, column) counts in normalised images (B, C, height, width), in one layer.
+def gates_from_position(
+    model: Classifier, images: Tensor, position: tuple[int, int], *, layer: int = -1
+) -> list[GateMaps]:
+    """Gates and counts of the query at ``position`` (row, column) in one layer, for each direction of counting.
 
-    Along its row, then along its column in SaPE2; along the row-major order of all patches in CoPE.
+    SaPE2 counts along the row and along the column; CoPE along all patches in row-major order.
+
+    Args:
+        images: (B, C, height, width), normalized.
+        layer: layer index, negative from the end.
     """
-    seen, counting = _counting(model)
-    grid, depth = seen.positions(images).grid, seen.geometry.depth
-    if not (0 <= place[0] < grid[0] and 0 <= place[1] < grid[1] and -depth <= layer < depth):
+    vit, encoding = _counting_model(model)
+    grid, depth = vit.positions(images).grid, vit.geometry.depth
+    if not (0 <= position[0] < grid[0] and 0 <= position[1] < grid[1] and -depth <= layer < depth):
         raise UserError(
-            f"there is no place {place} in layer {layer} of {depth} layers on a grid of {grid[0]}x{grid[1]}; "
-            "count all of them from 0"
+            f"position {position} of layer {layer} is out of range for a grid of {grid[0]}x{grid[1]} "
+            f"and {depth} layers; count all from 0"
         )
-    query = place[0] * grid[1] + place[1]
-    found: list[Counted] = []
+    query = position[0] * grid[1] + position[1]
+    maps: list[GateMaps] = []
 
-    def keep(attending: Attending) -> None:
-        if attending.layer == layer % depth:
-            both = counting.counts(*attending.queries_and_keys(), attending.pos, attending.layer)
-            found.extend(Counted(*(x[:, :, query].unflatten(-1, grid).cpu() for x in pair)) for pair in both)
+    def keep(call: AttentionCall) -> None:
+        if call.layer == layer % depth:
+            directions = encoding.counts(*call.queries_and_keys(), call.pos, call.layer)
+            maps.extend(GateMaps(*(x[:, :, query].unflatten(-1, grid).cpu() for x in both)) for both in directions)
 
-    seen.eval()
+    vit.eval()
     with torch.inference_mode():
-        look_inside(seen, images, attention=keep)
-    return found
+        capture_activations(vit, images, on_attention=keep)
+    return maps
 
 
-def counts_by_content(encoding: PositionEncoding) -> SaPE2 | CoPE | None:
+def counting_part(encoding: PositionEncoding) -> CountsByContent | None:
     """The part of an encoding that counts positions by content; None if there is none."""
-    return next((part for part in parts(encoding) if isinstance(part, SaPE2 | CoPE)), None)
+    return next((part for part in parts(encoding) if isinstance(part, CountsByContent)), None)
 
 
-def _counting(model: Classifier) -> tuple[PatchClassifier, SaPE2 | CoPE]:
-    seen = on_one_grid(model, "a look at gates")
-    counting = counts_by_content(seen.encoding)
-    if counting is None:
-        raise UserError("a look at gates needs an encoding that counts by content; take one with sape2 or cope")
-    return seen, counting
+def _counting_model(model: Classifier) -> tuple[PatchClassifier, CountsByContent]:
+    vit = require_global_attention(model, "an inspection of gates")
+    encoding = counting_part(vit.encoding)
+    if encoding is None:
+        raise UserError("an inspection of gates needs an encoding that counts by content; use one with sape2 or cope")
+    return vit, encoding
 
 
-def _different(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The pairs (P,) of different patches, of all N·N, and the group (P,) of equal distances in rows and columns."""
-    steps = Positions.of(grid, device=device).offsets()[0].abs().long().flatten(0, 1)  # (N·N, 2)
-    pairs = steps.any(1).nonzero()[:, 0]
-    return pairs, (steps[:, 0] * grid[1] + steps[:, 1])[pairs]
+def _pairs_by_offset(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Flat indices (P,) of the pairs of different patches among N·N, and the group (P,) of equal |Δrow|, |Δcolumn|."""
+    offsets = Positions.of(grid, device=device).offsets()[0].abs().long().flatten(0, 1)  # (N·N, 2)
+    pairs = offsets.any(1).nonzero()[:, 0]
+    return pairs, (offsets[:, 0] * grid[1] + offsets[:, 1])[pairs]
 
 
 def _partial_correlation(a: Tensor, b: Tensor, groups: Tensor) -> Tensor:
-    """Of two sets of values (…, P) within groups: (…), NaN where one of them varies by no more than rounding."""
-    left, right = _within(a, groups), _within(b, groups)
-    still = (left.norm(dim=-1) <= ROUNDING * a.norm(dim=-1)) | (right.norm(dim=-1) <= ROUNDING * b.norm(dim=-1))
-    found = (F.normalize(left, dim=-1) * F.normalize(right, dim=-1)).sum(-1)
-    return found.masked_fill(still, torch.nan)
+    """(…, P), (…, P) → (…): correlation after centering within groups; NaN where one varies only by rounding."""
+    x, y = _center_groups(a, groups), _center_groups(b, groups)
+    constant = (x.norm(dim=-1) <= EPS * a.norm(dim=-1)) | (y.norm(dim=-1) <= EPS * b.norm(dim=-1))
+    correlation = (F.normalize(x, dim=-1) * F.normalize(y, dim=-1)).sum(-1)
+    return correlation.masked_fill(constant, torch.nan)
 
 
-def _within(values: Tensor, groups: Tensor) -> Tensor:
-    """Values (…, P) less the mean of their group."""
+def _center_groups(values: Tensor, groups: Tensor) -> Tensor:
+    """(…, P) minus the mean of each group (P,)."""
     sizes = groups.bincount().clamp_min(1)
     sums = values.new_zeros(*values.shape[:-1], len(sizes)).index_add_(-1, groups, values)
     return values - (sums / sizes)[..., groups]

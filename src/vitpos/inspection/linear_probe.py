@@ -1,4 +1,4 @@
-"""Where position lives: how well row and column can be told from the tokens between layers, by a linear regression."""
+"""Linear probe: ridge regression of row and column on the patch tokens of each layer."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Tensor
 
 from vitpos.data.base import Dataset
 from vitpos.errors import UserError
-from vitpos.inspection._batches import grid_seen, pictures
-from vitpos.models.activations import look_inside, on_one_grid
+from vitpos.inspection._batches import image_batches, image_grid
+from vitpos.models.activations import capture_activations, require_global_attention
 from vitpos.models.base import Classifier
 from vitpos.positions import Positions
 
-STRENGTHS = tuple(10.0**power for power in range(-8, 5))  # of the ridge, in mean variances of a channel
-PARTS = 5  # of the images, in turns: three to fit on, one to choose the ridge by, one to test
+PENALTIES = tuple(10.0**power for power in range(-8, 5))  # in units of the mean variance of a channel
+PARTS = 5  # images are assigned in turn: three parts to fit, one to choose the penalty, one to test
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a linear regression of the place from a token finds on images that it was not fitted on.
+    """Scores of a linear probe on test images.
 
-    r2: share of the variance of row and column that it explains, the mean of both; 1 is all of it, 0 is chance, and
-    below 0 is worse. error: mean absolute error of row and column, in patches, the mean of both; chance: the error of
-    whoever always says the middle of the grid. An axis of one place does not count. standard_error: of r2, by
-    what it is in each of the images, NaN if there is one; fitted to other images it would differ as well.
+    r2: fraction of the variance of row and column explained, mean of both; 1 is perfect, 0 chance, negative worse.
+    error: mean absolute error of row and column, in patches. chance: the error of a constant predictor (the center of
+    the grid). An axis with one position does not count. standard_error: of r2 over the test images, NaN for one image;
+    it does not include the variation between fits.
     """
 
     r2: float
@@ -36,102 +36,107 @@ class Probe:
     chance: float
 
 
-def probe_places(
+def probe_positions(
     model: Classifier, data: Dataset, *, shuffled: bool = True, limit: int | None = 500, seed: int = 0
 ) -> list[Probe]:
-    """A probe for each layer: of the patch tokens that enter the first one, then of those that each layer leaves.
+    """One probe per layer: of the tokens that enter the first block, then of those that each block returns.
 
-    ``shuffled``: the patches of each image change places by a permutation of its own and positions stay with the slots,
-    so that what a patch shows says nothing of where it is, and a model without positions is at chance in every layer. Of
-    ``limit`` test images, drawn by a seed, three fifths are fitted on, one fifth chooses the strength of the ridge and
-    one fifth gives the numbers. A regression is linear: it finds places that lie in order, or that have channels enough,
-    as a table of unrelated vectors has where there are no more places than channels.
+    Three fifths of the images are fitted, one fifth chooses the ridge penalty, one fifth gives the scores. The probe is
+    linear: it finds positions that vary smoothly in the tokens, or any table with at least as many channels as
+    positions.
+
+    Args:
+        shuffled: permute the patches of each image, so that content carries no information about position; a model
+        without
+            positions is then at chance in every layer.
+        limit: number of test images, sampled with ``seed``.
     """
-    seen = on_one_grid(model, "a probe of places")
-    grid = grid_seen(seen, data)
+    vit = require_global_attention(model, "a position probe")
+    grid = image_grid(vit, data)
     count = len(data.some(limit, seed=seed).test)
     if grid == (1, 1) or count < PARTS:
         raise UserError(
-            f"a probe of places got {count} images of {grid[0]}x{grid[1]} patches; "
-            f"give {PARTS} images or more, of two patches or more"
+            f"a position probe got {count} images of {grid[0]}x{grid[1]} patches; "
+            f"use {PARTS} images or more and 2 patches or more"
         )
-    places = Positions.of(grid, device=seen.project.weight.device).coords[0].double()  # (N, 2)
-    turn = torch.arange(count) % PARTS
-    layers = range(seen.geometry.depth + 1)
-    fitted, held = ([_Moments(places, seen.geometry.dim) for _ in layers] for _ in range(2))
-    means: list[list[Tensor]] = [[] for _ in layers]  # of squares and sizes in each image, by axis: (B, 2, 2)
+    coords = Positions.of(grid, device=vit.project.weight.device).coords[0].double()  # (N, 2)
+    part = torch.arange(count) % PARTS
+    layers = range(vit.geometry.depth + 1)
+    train, validation = ([_Moments(coords, vit.geometry.dim) for _ in layers] for _ in range(2))
+    errors: list[list[Tensor]] = [[] for _ in layers]  # squared and absolute, per image and axis: (B, 2, 2)
 
-    def listen(part: Tensor, hear: Callable[[int, Tensor], None]) -> None:
-        which = part.nonzero()[:, 0]
-        for images in pictures(seen, data, limit=limit, seed=seed, shuffled=shuffled, which=which):
-            look_inside(seen, images, tokens=hear)
+    def for_each_tokens(mask: Tensor, on_tokens: Callable[[int, Tensor], None]) -> None:
+        indices = mask.nonzero()[:, 0]
+        for images in image_batches(vit, data, limit=limit, seed=seed, shuffled=shuffled, indices=indices):
+            capture_activations(vit, images, on_tokens=on_tokens)
 
     def test(layer: int, x: Tensor) -> None:
-        slope, start = lines[layer]
-        wrong = x.double() @ slope + start - places  # (B, N, 2)
-        means[layer].append(torch.stack([wrong.square().mean(1), wrong.abs().mean(1)], 1))
+        weight, bias = fits[layer]
+        error = x.double() @ weight + bias - coords  # (B, N, 2)
+        errors[layer].append(torch.stack([error.square().mean(1), error.abs().mean(1)], 1))
 
     with torch.inference_mode():
-        listen(turn < PARTS - 2, lambda layer, x: fitted[layer].add(x))
-        listen(turn == PARTS - 2, lambda layer, x: held[layer].add(x))
-        lines = [_best_line(*pair) for pair in zip(fitted, held, strict=True)]
-        listen(turn == PARTS - 1, test)
-    return [_probe(torch.cat(each), places) for each in means]
+        for_each_tokens(part < PARTS - 2, lambda layer, x: train[layer].add(x))
+        for_each_tokens(part == PARTS - 2, lambda layer, x: validation[layer].add(x))
+        fits = [_best_ridge(*pair) for pair in zip(train, validation, strict=True)]
+        for_each_tokens(part == PARTS - 1, test)
+    return [_probe(torch.cat(layer), coords) for layer in errors]
 
 
-def _probe(errors: Tensor, places: Tensor) -> Probe:
-    """From the mean squared and the mean absolute error of each image and axis (images, 2, 2)."""
-    squares, sizes = errors.unbind(1)
-    apart = places - places.mean(0)
-    axes = apart.square().mean(0) > 0
-    r2 = (1 - squares[:, axes] / apart.square().mean(0)[axes]).mean(1)
-    about = r2.std().item() / len(r2) ** 0.5 if len(r2) > 1 else math.nan
-    return Probe(r2.mean().item(), about, sizes[:, axes].mean().item(), apart.abs().mean(0)[axes].mean().item())
+def _probe(errors: Tensor, coords: Tensor) -> Probe:
+    """Scores from mean squared and mean absolute errors (images, 2, axes) and coordinates (N, axes)."""
+    squared, absolute = errors.unbind(1)
+    centered = coords - coords.mean(0)
+    axes = centered.square().mean(0) > 0
+    r2 = (1 - squared[:, axes] / centered.square().mean(0)[axes]).mean(1)
+    standard_error = r2.std().item() / len(r2) ** 0.5 if len(r2) > 1 else math.nan
+    chance = centered.abs().mean(0)[axes].mean().item()
+    return Probe(r2.mean().item(), standard_error, absolute[:, axes].mean().item(), chance)
 
 
-Line = tuple[Tensor, Tensor]  # slope (D, 2) and start (2,)
+Ridge = tuple[Tensor, Tensor]  # weight (D, 2) and bias (2,)
 
 
 class _Moments:
-    """Sums over tokens (…, N, D) that a linear regression of their places (N, 2) needs, in float64."""
+    """Sums over tokens (…, N, D) that a regression of their coordinates (N, 2) needs, in float64."""
 
-    def __init__(self, places: Tensor, dim: int):
-        self.places = places
+    def __init__(self, coords: Tensor, dim: int):
+        self.coords = coords
         self.tokens = 0
-        self.sum, self.products, self.towards = (places.new_zeros(shape) for shape in ((dim,), (dim, dim), (dim, 2)))
+        self.sum, self.products, self.cross = (coords.new_zeros(shape) for shape in ((dim,), (dim, dim), (dim, 2)))
 
     def add(self, x: Tensor) -> None:
-        """Another batch (B, N, D)."""
+        """Adds a batch of tokens (B, N, D)."""
         x = x.double()
         flat = x.flatten(0, 1)
         self.tokens += len(flat)
         self.sum += flat.sum(0)
         self.products += flat.mT @ flat
-        self.towards += x.sum(0).mT @ self.places
+        self.cross += x.sum(0).mT @ self.coords
 
-    def centred(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean token (D,), the covariance of tokens (D, D), and that of tokens and places (D, 2)."""
+    def centered(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean token (D,), covariance of tokens (D, D), and covariance of tokens and coordinates (D, 2)."""
         mean = self.sum / self.tokens
         covariance = self.products / self.tokens - mean[:, None] * mean
-        return mean, covariance, self.towards / self.tokens - mean[:, None] * self.places.mean(0)
+        return mean, covariance, self.cross / self.tokens - mean[:, None] * self.coords.mean(0)
 
 
-def _best_line(fitted: _Moments, held: _Moments) -> Line:
-    """The ridge regression, in closed form, whose strength errs least on what was held back."""
-    mean, covariance, towards = fitted.centred()
+def _best_ridge(train: _Moments, validation: _Moments) -> Ridge:
+    """The closed-form ridge regression whose penalty has the smallest validation error."""
+    mean, covariance, cross = train.centered()
     values, directions = torch.linalg.eigh(covariance)
-    along = directions.mT @ towards
+    rotated = directions.mT @ cross
     unit = values.mean().clamp_min(torch.finfo(torch.float64).tiny)
-    lines = []
-    for strength in STRENGTHS:
-        slope = directions @ (along / (values.clamp_min(0) + strength * unit)[:, None])
-        lines.append((slope, fitted.places.mean(0) - mean @ slope))
-    errors = torch.stack([_squared_error(*line, held) for line in lines])
-    return lines[int(errors.argmin())]
+    fits = []
+    for penalty in PENALTIES:
+        weight = directions @ (rotated / (values.clamp_min(0) + penalty * unit)[:, None])
+        fits.append((weight, train.coords.mean(0) - mean @ weight))
+    errors = torch.stack([_squared_error(*fit, validation) for fit in fits])
+    return fits[int(errors.argmin())]
 
 
-def _squared_error(slope: Tensor, start: Tensor, held: _Moments) -> Tensor:
-    """The mean squared error of a line, summed over both axes, less what is the same for every line."""
-    mean, covariance, towards = held.centred()
-    missed = mean @ slope + start - held.places.mean(0)
-    return (slope * (covariance @ slope)).sum() - 2 * (slope * towards).sum() + missed.square().sum()
+def _squared_error(weight: Tensor, bias: Tensor, moments: _Moments) -> Tensor:
+    """Mean squared error of a fit, summed over axes, minus the variance of the coordinates (equal for every fit)."""
+    mean, covariance, cross = moments.centered()
+    offset = mean @ weight + bias - moments.coords.mean(0)
+    return (weight * (covariance @ weight)).sum() - 2 * (weight * cross).sum() + offset.square().sum()

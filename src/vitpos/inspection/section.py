@@ -1,24 +1,38 @@
-"""What a look inside gives: numbers, and figures of them with their captions."""
+"""The result of one part of an inspection: numbers, and figures described as data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure, and what it shows."""
+class Figure:
+    """A figure as data, drawn by ``vitpos.plotting.draw(figure.kind, figure.data)``.
 
-    figure: Figure
+    Args:
+        name: file name without suffix, unique within an inspection.
+        kind: a key of ``vitpos.plotting.KINDS``.
+        data: keyword arguments of the drawing function, with numpy arrays and plain numbers.
+        caption: one or two sentences that say what is shown.
+    """
+
+    name: str
+    kind: str
+    data: dict[str, Any]
     caption: str
 
 
 @dataclass(frozen=True)
-class Look:
-    """Numbers, nested as in ``inspect.json``, and figures by the name of their file."""
+class Section:
+    """One part of an inspection.
 
+    Args:
+        name: the key of the section in ``inspect.json``: ``table``, ``offsets`` or ``model``.
+        numbers: nested dictionaries and lists of numbers and strings; NaN where a number is undefined.
+        figures: descriptions of the figures of these numbers.
+    """
+
+    name: str
     numbers: dict[str, Any]
-    figures: dict[str, Drawn] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()

@@ -1,4 +1,4 @@
-"""A look at a table of position vectors: what they say by themselves."""
+"""Inspects a position table: norms, spectrum, regression, structure and projections, beside two baseline tables."""
 
 from __future__ import annotations
 
@@ -7,102 +7,136 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from vitpos.inspection.section import Drawn, Look
-from vitpos.inspection.similarity import cosine_similarity
-from vitpos.inspection.spectrum import Spectrum, spectrum
-from vitpos.inspection.table_projection import pca, umap
-from vitpos.inspection.table_regression import LINEAR, SLOW, baselines, regression
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.sinusoidal import Sinusoidal
+from vitpos.inspection.section import Figure, Section
+from vitpos.inspection.table_projection import Projection, pca, umap
+from vitpos.inspection.table_regression import EXTRA, LINEAR, regression
+from vitpos.inspection.table_stats import Spectrum, cosine_similarity, spectrum
 from vitpos.inspection.table_structure import structure
-from vitpos.plotting import charts as draw
-from vitpos.plotting import maps as portraits
+from vitpos.patches import generator_of
+from vitpos.positions import Positions
 
-COMPONENTS = 30  # of a spectrum that are drawn
-PLACES = 1600  # of which every map is drawn
-SAID = {"noise": "white noise", "sin_cos": "fixed waves"}  # of the tables that others are compared with
+MAX_COMPONENTS = 30  # components shown in the figures of the spectrum
+MAX_TILES = 1600  # positions up to which the similarity maps of all positions are drawn
+BASELINE_LABELS = {"noise": "white noise", "sin_cos": "fixed sin-cos"}
+PROJECTION_TITLES = {"pca": "First two principal components", "umap": "UMAP"}
 
 
-def look_at_table(table: Tensor, *, slow: bool = False, seed: int = 0) -> Look:
-    """What position vectors (R, C, D) say by themselves, beside white noise and fixed waves of the same shape.
+def inspect_table(table: Tensor, *, extra: bool = False, seed: int = 0) -> Section:
+    """Numbers and figures of a position table (R, C, D), beside white noise and a sin-cos table of the same shape.
 
-    ``slow`` also asks a support vector machine, a small network and UMAP, which need the extra ``analysis``.
+    norm: mean, smallest and largest norm of the vectors; norm_by_position: (R, C) norms. spectrum, regression: of the
+    table and of both baselines. structure, projection: of the table.
+
+    Args:
+        extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
     """
     grid = table.shape[0], table.shape[1]
     flat = table.detach().cpu().double().flatten(0, 1)
-    compared = {"table": table, **baselines(table, seed=seed)}
-    spectra = {name: spectrum(one) for name, one in compared.items()}
-    methods = (*LINEAR, *SLOW) if slow else LINEAR
-    laid = {"pca": pca(table), **({"umap": umap(table, seed=seed)} if slow else {})}
-    lengths = flat.norm(dim=1)
+    tables = {"table": table, **baseline_tables(table, seed=seed)}
+    spectra = {name: spectrum(one) for name, one in tables.items()}
+    methods = (*LINEAR, *EXTRA) if extra else LINEAR
+    projections = {"pca": pca(table), **({"umap": umap(table, seed=seed)} if extra else {})}
+    norms = flat.norm(dim=1)
     numbers: dict[str, Any] = {
-        "norm": {"mean": lengths.mean().item(), "least": lengths.min().item(), "most": lengths.max().item()},
-        "norm_by_place": lengths.unflatten(0, grid).tolist(),
-        "spectrum": {name: {way: _told(one) for way, one in both.items()} for name, both in spectra.items()},
-        "regression": {name: asdict(regression(one, methods=methods, seed=seed)) for name, one in compared.items()},
+        "norm": {"mean": norms.mean().item(), "min": norms.min().item(), "max": norms.max().item()},
+        "norm_by_position": norms.unflatten(0, grid).tolist(),
+        "spectrum": {
+            name: {kind: _spectrum_numbers(one) for kind, one in both.items()} for name, both in spectra.items()
+        },
+        "regression": {name: asdict(regression(one, methods=methods, seed=seed)) for name, one in tables.items()},
         "structure": {name: asdict(finding) for name, finding in structure(table, seed=seed).items()},
         "projection": {
             name: {"residual": one.residual, "trustworthiness": one.trustworthiness, "reason": one.reason}
-            for name, one in laid.items()
+            for name, one in projections.items()
         },
     }
-    found = {
-        "norms": Drawn(
-            portraits.maps({"length": lengths.unflatten(0, grid)[None].numpy()}, label="length", numbered=False),
-            "Length of the vector of each place.",
-        ),
-        **_spectra(spectra),
+    norm_map = {"rows": {"norm": norms.unflatten(0, grid)[None].numpy()}, "label": "norm", "numbered": False}
+    figures = [
+        Figure("norms", "maps", norm_map, "Norm of the position vector at each position."),
+        *_spectrum_figures(spectra),
+        *(_similarity_figure(flat, grid) if len(flat) <= MAX_TILES else ()),
+        *_projection_figures(projections, _component_labels(spectra["table"]["centered"])),
+    ]
+    return Section("table", numbers, tuple(figures))
+
+
+def baseline_tables(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
+    """Reference tables on the grid of ``table``: ``noise``, Gaussian with its standard deviation, and ``sin_cos``.
+
+    ``sin_cos`` is the fixed 2-D sinusoidal encoding; its width is rounded up to a multiple of 4.
+    """
+    rows, columns, width = table.shape
+    noise = torch.randn(table.shape, generator=generator_of(seed), dtype=torch.float64)
+    width += -width % 4
+    sinusoidal = Sinusoidal(Geometry(dim=width, heads=1, depth=1, grid=(rows, columns)))
+    zeros = torch.zeros(1, rows * columns, width, dtype=torch.float64)
+    return {
+        "noise": noise * table.detach().cpu().double().std(correction=0),
+        "sin_cos": sinusoidal.embed(zeros, Positions.of((rows, columns)))[0].unflatten(0, (rows, columns)),
     }
-    if len(flat) <= PLACES:
-        found["similarity"] = Drawn(
-            draw.tiles(
-                cosine_similarity(flat).numpy(), grid, title="Likeness of each place's vector to all others", low=-1
-            ),
-            "Cosine between the vector of each place (white dot) and those of all others, as in ViT's Figure 7.",
-        )
-    if laid["pca"].space is not None:
-        found["pca-3d"] = Drawn(
-            portraits.places(
-                laid["pca"].space.numpy(), title="Three principal components", labels=_components(spectra)
-            ),
-            "Places by three principal components: rows joined in blue, columns in red, the first place black.",
-        )
-    for name, one in laid.items():
-        if one.points is not None:
-            said = {"pca": "Two principal components", "umap": f"UMAP, seed {seed}"}[name]
-            caption = (
-                f"Places by {name.upper()} in the plane, neighbours joined; residual of the grid {one.residual:.3f}."
-            )
-            labels = _components(spectra) if name == "pca" else ()
-            found[f"{name}-2d"] = Drawn(portraits.places(one.points.numpy(), title=said, labels=labels), caption)
-    return Look(numbers, found)
 
 
-def _components(spectra: Mapping[str, Mapping[str, Spectrum]]) -> list[str]:
-    """The names of the first components, with the share of the variance that each has."""
-    shares = [0.0, *(spectra["table"]["centred"].variance or [])[:3]]
-    return [f"component {n} ({100 * (after - before):.0f} %)" for n, (before, after) in enumerate(pairwise(shares), 1)]
+def _spectrum_numbers(one: Spectrum) -> dict[str, Any]:
+    """The entries of a spectrum in ``inspect.json``."""
+    curves = {"cumulative_variance": one.variance, "cumulative_singular_values": one.cumulative}
+    return one.explained() | {"effective_rank": one.effective_rank, "reason": one.reason} | curves
 
 
-def _told(one: Spectrum) -> dict[str, Any]:
-    """What ``inspect.json`` has of a spectrum."""
-    accumulated = {"accumulated_variance": one.variance, "accumulated_values": one.accumulated}
-    return one.explained() | {"effective_rank": one.effective_rank, "reason": one.reason} | accumulated
-
-
-def _spectra(spectra: Mapping[str, Mapping[str, Spectrum]]) -> dict[str, Drawn]:
-    """Curves of the table, of noise and of waves: of squared singular values, and of singular values."""
-    found = {}
-    for name, what in (("variance", "variance"), ("accumulated", "sum of singular values")):
+def _spectrum_figures(spectra: Mapping[str, Mapping[str, Spectrum]]) -> list[Figure]:
+    """Cumulative curves of the table and both baselines: of squared singular values, and of singular values."""
+    figures = []
+    for name, quantity in (("variance", "variance"), ("cumulative", "sum of singular values")):
         curves = {
-            SAID.get(who, who): [(float(number), share, 0.0) for number, share in enumerate(values[:COMPONENTS], 1)]
+            BASELINE_LABELS.get(who, who): [
+                (float(n), value, 0.0) for n, value in enumerate(values[:MAX_COMPONENTS], 1)
+            ]
             for who, both in spectra.items()
-            if (values := getattr(both["centred"], name))
+            if (values := getattr(both["centered"], name))
         }
-        colours = dict(zip(curves, draw.COLOURS, strict=False))
-        title = f"Share of the {what}"
-        (figure,) = draw.lines({title: curves}, x="components", y="share", colours=colours) if curves else [None]
-        if figure:
-            caption = f"Share of the {what} in the first components (MJP's Figure 4), mean vector taken off."
-            found[f"spectrum-{name}"] = Drawn(figure, caption)
-    return found
+        if curves:
+            title = f"Fraction of the {quantity}"
+            data = {"series": curves, "title": title, "x": "components", "y": "fraction", "highlighted": list(curves)}
+            caption = f"{title} in the first principal components of the centered vectors (MJP's Figure 4)."
+            figures.append(Figure(f"spectrum-{name}", "lines", data, caption))
+    return figures
+
+
+def _similarity_figure(vectors: Tensor, grid: tuple[int, int]) -> list[Figure]:
+    title = "Cosine similarity of each position's vector to all others"
+    data = {"maps": cosine_similarity(vectors).numpy(), "grid": grid, "title": title, "low": -1.0}
+    caption = (
+        "Cosine similarity of the vector of each position (white dot) to those of all others, as in ViT's Figure 7."
+    )
+    return [Figure("similarity", "tiles", data, caption)]
+
+
+def _projection_figures(projections: Mapping[str, Projection], labels: list[str]) -> list[Figure]:
+    figures = []
+    if projections["pca"].points_3d is not None:
+        data = {
+            "points": projections["pca"].points_3d.numpy(),
+            "title": "First three principal components",
+            "labels": labels,
+        }
+        caption = (
+            "Positions by three principal components: rows joined in blue, columns in red, the first position black."
+        )
+        figures.append(Figure("pca-3d", "points", data, caption))
+    for name, one in projections.items():
+        if one.points is not None:
+            axes = labels if name == "pca" else []
+            data = {"points": one.points.numpy(), "title": PROJECTION_TITLES[name], "labels": axes}
+            caption = f"Positions by {name.upper()}, neighbors joined; residual to the grid {one.residual:.3f}."
+            figures.append(Figure(f"{name}-2d", "points", data, caption))
+    return figures
+
+
+def _component_labels(one: Spectrum) -> list[str]:
+    """Axis labels of the first three components, with the percentage of the variance in each."""
+    cumulative = [0.0, *(one.variance or [])[:3]]
+    return [f"component {n} ({100 * (b - a):.0f} %)" for n, (a, b) in enumerate(pairwise(cumulative), 1)]

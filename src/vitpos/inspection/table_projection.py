@@ -1,4 +1,4 @@
-"""Position vectors in two and three dimensions, and how much of the grid is to be seen there."""
+"""Projections of a position table to two and three dimensions (PCA, UMAP) and their agreement with the grid."""
 
 from __future__ import annotations
 
@@ -9,114 +9,115 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.inspection.table_stats import INSTALL, ROUNDING, centred, coordinates, thinned, vectors
+from vitpos.inspection.table_stats import CONSTANT, EPS, INSTALL, center, flatten_table, grid_coordinates, subsample
 
-FEWEST = 5  # places that UMAP lays out
+MIN_UMAP = 5  # positions that UMAP needs
 
 
 @dataclass(frozen=True)
 class Projection:
-    """Places in the plane, and how much of the grid and of the table is to be seen there.
+    """A projection of a position table.
 
-    points: (R, C, 2). residual: :func:`grid_residual`, 0 to 1. trustworthiness: :func:`trustworthiness`, None where
-    scikit-learn is not installed or places are few. What there is not is None, and ``reason`` says why. space: (R, C, 3),
-    of principal components with the third one, of which ``points`` are the first two.
+    points: (R, C, 2). residual: :func:`grid_residual`, 0 to 1. trustworthiness: :func:`trustworthiness`; None without
+    scikit-learn or with fewer than 3 positions. points_3d: (R, C, 3), for PCA only; ``points`` are its first two
+    components. What is undefined is None, and ``reason`` says why.
     """
 
     points: Tensor | None
     residual: float | None
     trustworthiness: float | None
     reason: str = ""
-    space: Tensor | None = None
+    points_3d: Tensor | None = None
 
 
 def pca(table: Tensor) -> Projection:
-    """The first two principal components of a table (R, C, D), and the third beside them."""
-    space = principal(table, dimensions=3)
-    shown = _seen(table, space[..., :2])
-    return shown if shown.points is None else replace(shown, space=space)
+    """The first two and three principal components of a table (R, C, D)."""
+    components = principal_components(table, dimensions=3)
+    projection = _projection(table, components[..., :2])
+    return projection if projection.points is None else replace(projection, points_3d=components)
 
 
-def umap(table: Tensor, *, neighbours: int = 15, seed: int = 0) -> Projection:
-    """UMAP's layout of a table (R, C, D) in the plane (McInnes et al., 2018), by umap-learn; a seed repeats it.
+def umap(table: Tensor, *, neighbors: int = 15, seed: int = 0) -> Projection:
+    """UMAP of a table (R, C, D) to the plane (McInnes et al., 2018), by umap-learn, deterministic for a seed.
 
-    Other seeds give other pictures: compare the numbers over several, and believe no single picture.
+    Layouts vary between seeds: compare numbers over several seeds rather than trusting one figure.
     """
-    if neighbours < 2:
-        raise UserError(f"UMAP got neighbours={neighbours}; take 2 or more")
-    x = vectors(table)
-    if len(x) < FEWEST:
-        return Projection(None, None, None, f"{len(x)} places are too few for UMAP")
-    return _seen(table, _layout(x, neighbours, seed).unflatten(0, table.shape[:2]))
+    if neighbors < 2:
+        raise UserError(f"UMAP got neighbors={neighbors}; use 2 or more")
+    x = flatten_table(table)
+    if len(x) < MIN_UMAP:
+        return Projection(None, None, None, f"{len(x)} positions are too few for UMAP")
+    return _projection(table, _umap_layout(x, neighbors, seed).unflatten(0, table.shape[:2]))
 
 
-def _seen(table: Tensor, points: Tensor) -> Projection:
-    if not centred(vectors(table)).any():
-        return Projection(None, None, None, "all position vectors are the same")
+def _projection(table: Tensor, points: Tensor) -> Projection:
+    if not center(flatten_table(table)).any():
+        return Projection(None, None, None, CONSTANT)
     try:
         trust = trustworthiness(table, points)
     except UserError as missing:
         return Projection(points, grid_residual(points), None, str(missing))
-    few = "" if trust is not None else f"{points.shape[0] * points.shape[1]} places are too few for a trustworthiness"
-    return Projection(points, grid_residual(points), trust, few)
+    count = points.shape[0] * points.shape[1]
+    reason = "" if trust is not None else f"{count} positions are too few for trustworthiness"
+    return Projection(points, grid_residual(points), trust, reason)
 
 
-def principal(table: Tensor, *, dimensions: int = 2) -> Tensor:
-    """(R, C, D) → (R, C, dimensions): coordinates along the first principal components, 0 where there are fewer.
+def principal_components(table: Tensor, *, dimensions: int = 2) -> Tensor:
+    """(R, C, D) → (R, C, dimensions): scores of the first principal components, 0 where there are fewer.
 
-    They are in units of the table's largest magnitude, each with the sign that makes its largest coordinate positive.
+    They are in units of the table's largest magnitude; the largest absolute score of each component is positive.
     """
-    x = centred(vectors(table))
-    directions, values, _ = torch.linalg.svd(x, full_matrices=False)
-    values = torch.where(values > max(x.shape) * ROUNDING * values[0], values, 0)
-    found = x.new_zeros(len(x), dimensions)
-    found[:, : len(values)] = (directions * values)[:, :dimensions]
-    largest = found.gather(0, found.abs().argmax(0, keepdim=True))
-    return torch.where(largest < 0, -found, found).unflatten(0, table.shape[:2])
+    x = center(flatten_table(table))
+    u, values, _ = torch.linalg.svd(x, full_matrices=False)
+    values = torch.where(values > max(x.shape) * EPS * values[0], values, 0)
+    scores = x.new_zeros(len(x), dimensions)
+    scores[:, : len(values)] = (u * values)[:, :dimensions]
+    largest = scores.gather(0, scores.abs().argmax(0, keepdim=True))
+    return torch.where(largest < 0, -scores, scores).unflatten(0, table.shape[:2])
 
 
-def _layout(x: Tensor, neighbours: int, seed: int) -> Tensor:
-    """(N, D) → (N, 2): umap-learn's, on one core, as it does with a seed anyway; what it would say aloud is left unsaid."""
+def _umap_layout(x: Tensor, neighbors: int, seed: int) -> Tensor:
+    """(N, D) → (N, 2) by umap-learn on one core, with its warnings suppressed."""
     with warnings.catch_warnings(action="ignore"):
         try:
             from umap import UMAP
         except ImportError as error:
             raise UserError(f"a UMAP projection needs umap-learn ({error}); {INSTALL}") from error
-        start = "random" if len(x) <= 2 * FEWEST else "spectral"  # eigenvectors need more places than that
+        init = "random" if len(x) <= 2 * MIN_UMAP else "spectral"  # the spectral start needs more positions
         threads = torch.get_num_threads()
         try:
-            layout = UMAP(n_neighbors=min(neighbours, len(x) - 1), init=start, random_state=seed, n_jobs=1)
+            layout = UMAP(n_neighbors=min(neighbors, len(x) - 1), init=init, random_state=seed, n_jobs=1)
             return torch.from_numpy(layout.fit_transform(x.numpy())).double()
         finally:
-            torch.set_num_threads(threads)  # which the compiler of UMAP sets for the whole process
+            torch.set_num_threads(threads)  # numba changes it for the whole process
 
 
 def grid_residual(points: Tensor) -> float | None:
-    """How far points (R, C, K) are from their grid: 0 for the grid itself, up to 1 for nothing of it (Procrustes).
+    """Procrustes distance between points (R, C, K) and their grid: 0 for the grid itself, up to 1 for no resemblance.
 
-    Points and true places (row and column, in patches) are both centred and scaled to a sum of squares of 1; the points
-    are turned, mirrored and scaled as fits best; what is left is the sum of squared distances. Stretching one axis is not
-    undone. None for one place, or where all points are the same.
+    Points and true coordinates (row and column, in patches) are centered and scaled to a sum of squares of 1; the
+    points are rotated, reflected and scaled to fit best; the residual is the sum of squared distances that remains.
+    Anisotropic stretching is not undone. None for a single position, or if all points are equal.
     """
     grid = (points.shape[0], points.shape[1])
-    found, true = centred(vectors(points)), coordinates(grid)
+    x, true = center(flatten_table(points)), grid_coordinates(grid)
     true = true - true.mean(0)
-    if not found.any() or not true.any():
+    if not x.any() or not true.any():
         return None
-    overlap = torch.linalg.svdvals(found.mT @ true).sum() / (found.norm() * true.norm())
+    overlap = torch.linalg.svdvals(x.mT @ true).sum() / (x.norm() * true.norm())
     return max(0.0, 1 - overlap.square().item())
 
 
-def trustworthiness(table: Tensor, points: Tensor, *, neighbours: int = 5) -> float | None:
-    """Whether neighbours in a projection (R, C, K) are neighbours in the table (Venna and Kaski, 2001): 1 if all are.
+def trustworthiness(table: Tensor, points: Tensor, *, neighbors: int = 5) -> float | None:
+    """Whether neighbors in a projection (R, C, K) are neighbors in the table (R, C, D), 0 to 1 (Venna and Kaski, 2001).
 
-    By scikit-learn, of the nearest ``neighbours``, or of as many as less than half of the places are. None below 3 places.
-    Of more than 2,000 places every k-th row and column is taken, since all pairs are compared.
+    Computed by scikit-learn for the nearest ``neighbors``, or fewer than half of the positions; None for fewer than 3
+    positions. Tables of more than 2,000 positions are subsampled.
     """
     try:
-        from sklearn.manifold import trustworthiness as measure
+        from sklearn.manifold import trustworthiness as sklearn_trustworthiness
     except ImportError as error:
         raise UserError(f"trustworthiness needs scikit-learn ({error}); {INSTALL}") from error
-    x, laid = (vectors(thinned(one)[0]) for one in (table, points))
-    count = min(neighbours, (len(x) - 1) // 2)
-    return float(measure(x.numpy(), laid.numpy(), n_neighbors=count)) if count else None
+    x, projected = (flatten_table(subsample(one)[0]) for one in (table, points))
+    count = min(neighbors, (len(x) - 1) // 2)
+    return float(sklearn_trustworthiness(x.numpy(), projected.numpy(), n_neighbors=count)) if count else None

@@ -1,7 +1,7 @@
-"""Can the place be told from its vector? (MJP, CVPR 2023: Table 8.)
+"""Predicts grid positions from position vectors by cross-validated regression (MJP, CVPR 2023: Table 8).
 
-Every place is predicted by fits that have not seen it. Table 8 takes the minimum-norm solution, because there are fewer
-places than dimensions; a ridge regression whose penalty is chosen without the held-out places is the fairer question.
+Every prediction comes from a fit that did not see the position. MJP fits the minimum-norm solution, since there are
+fewer positions than dimensions; ridge regression with a penalty chosen on inner folds is the fairer test.
 """
 
 from __future__ import annotations
@@ -14,127 +14,180 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry
-from vitpos.encodings.sinusoidal import Sinusoidal
 from vitpos.errors import UserError
-from vitpos.inspection.ridge import nested_ridge
-from vitpos.inspection.table_stats import INSTALL, MOST, centred, coordinates, spanned, taken, thinned, vectors
-from vitpos.patches import generator_of, permutations
-from vitpos.positions import Positions
+from vitpos.inspection.table_stats import (
+    CONSTANT,
+    INSTALL,
+    LARGE,
+    MAX_POSITIONS,
+    center,
+    column_space,
+    flatten_table,
+    grid_coordinates,
+    subsample,
+    subsample_text,
+)
+from vitpos.patches import permutations
 
-LINEAR, SLOW = ("ridge", "minimum_norm"), ("svm", "mlp")
+LINEAR, EXTRA = ("ridge", "minimum_norm"), ("svm", "mlp")
+PENALTIES = torch.logspace(-8, 3, 12, dtype=torch.float64)  # in units of the mean variance along a direction
 
 
 @dataclass(frozen=True)
 class Regression:
-    """How well each method tells the place; empty, with a reason, where there are too few places.
+    """Scores of each method; empty, with a ``reason``, for fewer than 4 positions.
 
-    Where all vectors are the same there is a reason beside the numbers, which are those of whoever says the mean.
-    ``taken`` says which places, if not all: of large tables every 2nd row and column, or fewer.
-    For each method, of the row-major number of the place from 0 (``index``) and of its row and column (``grid``, in
-    patches, mean over both): ``…_mae``, the mean absolute error over the held-out places of a fold, mean over folds;
-    ``…_r2``, 1 − squared error over variance, of all held-out places together (of ``grid``: mean over row and column, or
-    the one that varies); 1 is perfect and 0 as good as always saying the mean. ``…_fit_mae``: as ``…_mae``, of the places
-    that a fit has seen; far below it, they are learned by heart. ``…_offset_mae``: the error of signed offsets between two
-    held-out places of a fold, left out where a fold has one place. Each is the mean over shufflings, and ``…_std`` its
-    deviation.
+    The metrics concern two targets: ``index``, the row-major index of a position from 0, and ``grid``, its row and
+    column in patches (mean of both). ``…_mae``: mean absolute error on the held-out positions of a fold, mean over
+    folds; ``…_train_mae``: the same on the positions that were fitted, far below ``…_mae`` if the fit memorizes.
+    ``…_r2``: R² over all held-out positions; 1 is perfect, 0 a constant predictor. ``…_offset_mae``: error of the
+    signed offset between two held-out positions of a fold; absent if a fold holds one position. Each is a mean over
+    shufflings of the folds, with its standard deviation ``…_std``. ``subsampled`` says which positions of a large table
+    were used. If all vectors are equal, the scores are those of a constant predictor and ``reason`` says so.
     """
 
     methods: dict[str, dict[str, float]]
     reason: str = ""
-    taken: str = ""
+    subsampled: str = ""
 
 
 def regression(
     table: Tensor, *, methods: Sequence[str] = LINEAR, folds: int = 5, shuffles: int | None = None, seed: int = 0
 ) -> Regression:
-    """Predicts the places of a table (R, C, D) from its vectors, by cross-validation on shuffled places.
+    """Regresses the index and the row and column of each position on its vector, for a table (R, C, D).
 
-    ridge: the penalty is chosen on inner folds. minimum_norm: least squares with an intercept, as scikit-learn's
-    LinearRegression. svm, mlp: scikit-learn's SVR and MLPRegressor on standardised vectors and targets; minutes.
-    MJP's relative regression predicts |offset|, which no linear function of a difference of vectors is, and its 2-D
-    targets wrap in 8 bits. A linear fit of signed offsets on differences, over all pairs of training places, has the
-    weights of the fit of places on vectors, so offsets here are differences of predicted places.
-    ``shuffles`` are 10 unless given, or fewer of large tables: 2,000 places in all, but at least 1. Of a table of more
-    than 2,000 places every k-th row and column is taken; places keep their numbers, and errors are in patches all the same.
+    MJP's relative regression predicts |offset|, which is no linear function of a difference of vectors, and its 2-D
+    targets overflow 8 bits. A linear fit of signed offsets on differences of vectors over all training pairs has the
+    weights of the fit of positions on vectors, so offsets here are differences of predicted positions.
+
+    Args:
+        methods: ``ridge`` (penalty chosen on inner folds), ``minimum_norm`` (least squares with intercept, as
+            scikit-learn's LinearRegression), ``svm`` and ``mlp`` (scikit-learn's SVR and MLPRegressor on standardized
+            vectors and targets; minutes).
+        shuffles: repetitions with shuffled folds; 10 by default, fewer for large tables (2,000 positions in total).
     """
-    few, steps = thinned(table)
-    x, grid = centred(vectors(few)), (few.shape[0], few.shape[1])
-    shuffles = min(10, max(1, MOST // len(x))) if shuffles is None else shuffles
-    wrong = [name for name in methods if name not in LINEAR + SLOW]
-    if wrong or folds < 2 or shuffles < 1:
+    used, steps = subsample(table)
+    x, grid = center(flatten_table(used)), (used.shape[0], used.shape[1])
+    shuffles = min(10, max(1, MAX_POSITIONS // len(x))) if shuffles is None else shuffles
+    unknown = [name for name in methods if name not in LINEAR + EXTRA]
+    if unknown or folds < 2 or shuffles < 1:
         raise UserError(
             f"regression got methods={tuple(methods)}, folds={folds}, shuffles={shuffles}; "
-            f"take some of {', '.join(LINEAR + SLOW)}, 2 folds or more and 1 shuffling or more"
+            f"choose from {', '.join(LINEAR + EXTRA)}, with folds >= 2 and shuffles >= 1"
         )
     if len(x) < 4:
-        return Regression({}, f"{len(x)} places are too few to hold some of them out twice")
-    places = coordinates(grid) * torch.tensor(steps)
-    targets = {"index": places @ torch.tensor([[table.shape[1]], [1]], dtype=places.dtype), "grid": places}
+        return Regression({}, f"{len(x)} positions are too few for nested cross-validation")
+    coords = grid_coordinates(grid) * torch.tensor(steps)  # in patches of the whole table
+    targets = {"index": coords @ torch.tensor([[table.shape[1]], [1]], dtype=coords.dtype), "grid": coords}
     orders, folds = permutations(shuffles, len(x), seed=seed), min(folds, len(x))
-    held, turned = _held(orders, folds), spanned(x)
-    found = {}
+    held_out, (u, values) = _fold_masks(orders, folds), column_space(x)
+    scores = {}
     for method in methods:
         if method == "ridge":
-            said = nested_ridge(*turned, list(targets.values()), orders, folds)
+            predictions = nested_ridge(u, values, list(targets.values()), orders, folds)
         elif method == "minimum_norm":
-            said = _minimum_norm(*turned, list(targets.values()), held)
+            predictions = _minimum_norm(u, values, list(targets.values()), held_out)
         else:
-            said = [_learned(method, x, target, held, seed) for target in targets.values()]
-        pairs = zip(targets.items(), said, strict=True)
-        found[method] = {k: v for (name, target), one in pairs for k, v in _scores(name, target, one, held).items()}
-    return Regression(found, "" if x.any() else "all position vectors are the same", taken(steps))
+            predictions = [_sklearn(method, x, target, held_out, seed) for target in targets.values()]
+        pairs = zip(targets.items(), predictions, strict=True)
+        scores[method] = {k: v for (name, y), one in pairs for k, v in _scores(name, y, one, held_out).items()}
+    return Regression(scores, "" if x.any() else CONSTANT, subsample_text(steps))
 
 
-def baselines(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
-    """Tables on the same grid to compare with: ``noise``, white and of the table's deviation; ``sin_cos``, fixed 2-D waves.
+def penalty_grid(positions: int) -> Tensor:
+    """The ridge penalties that are tried: all, or every other one for more than ``LARGE`` positions."""
+    return PENALTIES if positions <= LARGE else PENALTIES[1::2]
 
-    The waves have the table's width, or the next that 4 divides.
+
+def nested_ridge(u: Tensor, values: Tensor, targets: Sequence[Tensor], orders: Tensor, folds: int) -> list[Tensor]:
+    """Ridge predictions (S, k, N, K) for each target (N, K) by nested cross-validation, one fit per shuffling and fold.
+
+    The centered vectors are given by left singular vectors u (N, r) and singular values (r,). ``orders`` (S, N) are the
+    shufflings; each of the k folds holds out a contiguous part of an order, and the inner folds split the rest
+    likewise. The penalty minimizes the squared error over the inner folds, per fold and target; the intercept is not
+    penalized.
+
+    Nothing is fitted twice. With Q = (I − hat matrix) / penalty of the fit on all N positions, the residuals of a fit
+    without the positions F are Q_FF⁻¹ (Q y)_F, and the Q of that fit on the remaining positions T is
+    Q_TT − Q_TF Q_FF⁻¹ Q_FT.
     """
-    rows, columns, width = table.shape
-    noise = torch.randn(table.shape, generator=generator_of(seed), dtype=torch.float64)
-    width += -width % 4
-    waves = Sinusoidal(Geometry(dim=width, heads=1, depth=1, grid=(rows, columns)))
-    zeros = torch.zeros(1, rows * columns, width, dtype=torch.float64)
-    return {
-        "noise": noise * table.detach().cpu().double().std(correction=0),
-        "sin_cos": waves.embed(zeros, Positions.of((rows, columns)))[0].unflatten(0, (rows, columns)),
-    }
+    y = torch.cat(list(targets), 1)
+    widths = [target.shape[1] for target in targets]
+    scale = values.square().sum() / len(y) if len(values) else torch.ones_like(y[0, 0])
+    penalties = penalty_grid(len(y)) * scale
+    predictions = y.repeat(len(orders), folds, 1, 1)
+    for shuffling, order in zip(predictions, orders, strict=True):
+        q = _residual_makers(u[order], values.square(), penalties)  # (P, N, N)
+        residuals = q @ y[order]
+        for prediction, fold in zip(shuffling, torch.arange(len(y)).tensor_split(folds), strict=True):
+            errors, costs = _without_fold(q, residuals, penalties, fold, folds)
+            best = [cost.sum(1).argmin() for cost in costs.split(widths, 1)]
+            chosen = [part[at] for part, at in zip(errors.split(widths, 2), best, strict=True)]
+            prediction[order] -= torch.cat(chosen, 1)
+    return list(predictions.split(widths, 3))
 
 
-def _held(orders: Tensor, folds: int) -> Tensor:
-    """(S, k, N): which places each fold holds out, a stretch of the order (S, N) that they are shuffled into."""
+def _residual_makers(u: Tensor, squares: Tensor, penalties: Tensor) -> Tensor:
+    """Q of :func:`nested_ridge` for each penalty, (P, N, N), from u (N, r) and squared singular values (r,)."""
+    q = u / (squares + penalties[:, None])[:, None] @ u.mT
+    if u.shape[1] < len(u) - 1:  # directions in which the vectors do not vary
+        q += (torch.eye(len(u), dtype=u.dtype) - 1 / len(u) - u @ u.mT) / penalties[:, None, None]
+    return q
+
+
+def _without_fold(q: Tensor, residuals: Tensor, penalties: Tensor, fold: Tensor, folds: int) -> tuple[Tensor, Tensor]:
+    """Fits without one fold: errors y − ŷ (P, N, K) at all positions, squared errors (P, K) over the inner folds."""
+    start, stop, count = int(fold[0]), int(fold[-1]) + 1, q.shape[-1]
+    rows = q[:, start:stop]
+    root = torch.linalg.cholesky(rows[..., start:stop])
+    halves = torch.linalg.solve_triangular(root, torch.cat([rows, residuals[:, start:stop]], 2), upper=False)
+    rows, right = halves.split([count, residuals.shape[2]], 2)  # (P, M, N), (P, M, K)
+    rest_residuals = residuals - rows.mT @ right  # (P, N, K)
+    errors = rest_residuals * penalties[:, None, None]
+    errors[:, start:stop] = torch.linalg.solve_triangular(root.mT, right, upper=True)
+    rest = torch.cat([torch.arange(start), torch.arange(stop, count)])
+    costs = torch.zeros_like(errors[:, 0])
+    part = torch.arange(len(rest)) * min(folds, len(rest)) // len(rest)
+    for inner in rest.split(part.bincount().tolist()):
+        block = q[:, inner][..., inner] - rows[..., inner].mT @ rows[..., inner]
+        costs += torch.cholesky_solve(rest_residuals[:, inner], torch.linalg.cholesky(block)).square().sum(1)
+    return errors, costs
+
+
+def _fold_masks(orders: Tensor, folds: int) -> Tensor:
+    """(S, k, N) bool: the positions each fold holds out, a contiguous part of its order (S, N)."""
     sizes = torch.tensor([len(part) for part in torch.arange(orders.shape[1]).tensor_split(folds)])
     fold = torch.arange(folds).repeat_interleave(sizes)[orders.argsort(1)]  # (S, N)
     return fold[:, None] == torch.arange(folds)[:, None]
 
 
-def _minimum_norm(directions: Tensor, values: Tensor, targets: Sequence[Tensor], held: Tensor) -> list[Tensor]:
-    """Least squares with an intercept, of all solutions the shortest: (S, k, N, K) for each target (N, K)."""
+def _minimum_norm(u: Tensor, values: Tensor, targets: Sequence[Tensor], held_out: Tensor) -> list[Tensor]:
+    """Minimum-norm least squares with intercept: (S, k, N, K) for each target (N, K)."""
     y = torch.cat(list(targets), 1)
-    z = directions * values if len(values) else y.new_zeros(len(y), 1)
-    said = torch.stack([_predicted(z, y, one) for one in held])
-    return list(said.split([target.shape[1] for target in targets], 3))
+    x = u * values if len(values) else y.new_zeros(len(y), 1)
+    predictions = torch.stack([_least_squares(x, y, masks) for masks in held_out])
+    return list(predictions.split([target.shape[1] for target in targets], 3))
 
 
-def _predicted(z: Tensor, y: Tensor, held: Tensor) -> Tensor:
-    """(k, N, K): what fits that each hold out a fold (k, N) say of all places."""
-    train = (~held).to(z.dtype)
-    share = train / train.sum(1, keepdim=True)
-    from_mean, from_target = z - (share @ z)[:, None], y - (share @ y)[:, None]  # (k, N, …)
-    weights = torch.linalg.lstsq(from_mean * train[..., None], from_target * train[..., None], driver="gelsy").solution
-    return from_mean @ weights + (share @ y)[:, None]
+def _least_squares(x: Tensor, y: Tensor, held_out: Tensor) -> Tensor:
+    """(k, N, K): predictions at all positions of k fits, each without the positions of one mask (k, N)."""
+    train = (~held_out).to(x.dtype)
+    weights = train / train.sum(1, keepdim=True)
+    x_centered, y_centered = x - (weights @ x)[:, None], y - (weights @ y)[:, None]  # (k, N, …)
+    a, b = x_centered * train[..., None], y_centered * train[..., None]
+    return x_centered @ torch.linalg.lstsq(a, b, driver="gelsy").solution + (weights @ y)[:, None]
 
 
-def _learned(method: str, x: Tensor, y: Tensor, held: Tensor, seed: int) -> Tensor:
-    """(S, k, N, K): what scikit-learn's regressors say of all places."""
-    said = y.repeat(*held.shape[:2], 1, 1).numpy()
+def _sklearn(method: str, x: Tensor, y: Tensor, held_out: Tensor, seed: int) -> Tensor:
+    """(S, k, N, K): predictions of scikit-learn's regressors at all positions."""
+    predictions = y.repeat(*held_out.shape[:2], 1, 1).numpy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Stochastic Optimizer: Maximum iterations")
-        for one, folds in zip(said, held.numpy(), strict=True):
-            for whole, left in zip(one, folds, strict=True):
-                whole[:] = _regressor(method, seed).fit(x.numpy()[~left], y.numpy()[~left]).predict(x.numpy())
-    return torch.from_numpy(said)
+        for shuffling, masks in zip(predictions, held_out.numpy(), strict=True):
+            for prediction, mask in zip(shuffling, masks, strict=True):
+                fitted = _regressor(method, seed).fit(x.numpy()[~mask], y.numpy()[~mask])
+                prediction[:] = fitted.predict(x.numpy())
+    return torch.from_numpy(predictions)
 
 
 def _regressor(method: str, seed: int) -> Any:
@@ -151,31 +204,32 @@ def _regressor(method: str, seed: int) -> Any:
     return TransformedTargetRegressor(make_pipeline(StandardScaler(), learner), transformer=StandardScaler())
 
 
-def _scores(name: str, y: Tensor, said: Tensor, held: Tensor) -> dict[str, float]:
-    wrong = said - y  # (S, k, N, K)
-    sizes = wrong.abs().mean(3)
-    errors = (wrong * held[..., None]).sum(1)  # (S, N, K), each from the fit that has not seen the place
+def _scores(name: str, y: Tensor, predictions: Tensor, held_out: Tensor) -> dict[str, float]:
+    """The metrics of :class:`Regression` for one target (N, K) from predictions (S, k, N, K)."""
+    errors = predictions - y
+    absolute = errors.abs().mean(3)
+    held_out_errors = (errors * held_out[..., None]).sum(1)  # (S, N, K)
     varies = (y != y[0]).any(0)
-    r2 = 1 - (errors.square().sum(1) / (y - y.mean(0)).square().sum(0))[:, varies].mean(1)
-    each = {"mae": _mean(sizes, held), "r2": r2, "fit_mae": _mean(sizes, ~held)}
-    if (held.sum(2) > 1).all():
-        each["offset_mae"] = torch.stack([_offsets(*pair) for pair in zip(errors, held, strict=True)])
+    r2 = 1 - (held_out_errors.square().sum(1) / (y - y.mean(0)).square().sum(0))[:, varies].mean(1)
+    metrics = {"mae": _fold_mean(absolute, held_out), "r2": r2, "train_mae": _fold_mean(absolute, ~held_out)}
+    if (held_out.sum(2) > 1).all():
+        metrics["offset_mae"] = torch.stack([_offset_mae(*one) for one in zip(held_out_errors, held_out, strict=True)])
     return {
-        f"{name}_{metric}{end}": number.item()
-        for metric, values in each.items()
-        for end, number in (("", values.mean()), ("_std", values.std(correction=0)))
+        f"{name}_{metric}{suffix}": number.item()
+        for metric, values in metrics.items()
+        for suffix, number in (("", values.mean()), ("_std", values.std(correction=0)))
     }
 
 
-def _mean(sizes: Tensor, places: Tensor) -> Tensor:
-    """(S, k, N) → (S,): the mean over the places of each fold, mean over folds."""
-    return ((sizes * places).sum(2) / places.sum(2)).mean(1)
+def _fold_mean(values: Tensor, masks: Tensor) -> Tensor:
+    """(S, k, N) → (S,): mean over the masked positions of each fold, then over folds."""
+    return ((values * masks).sum(2) / masks.sum(2)).mean(1)
 
 
-def _offsets(errors: Tensor, held: Tensor) -> Tensor:
-    """The mean error of offsets between two different places of a fold, mean over folds."""
-    each = []
-    for fold in held:
-        differences = (errors[fold][:, None] - errors[fold]).abs().mean(2)  # (M, M)
-        each.append(differences.sum() / (len(differences) * (len(differences) - 1)))
-    return torch.stack(each).mean()
+def _offset_mae(errors: Tensor, held_out: Tensor) -> Tensor:
+    """Mean absolute error of the offset between two held-out positions of a fold, mean over folds; errors (N, K)."""
+    means = []
+    for mask in held_out:
+        differences = (errors[mask][:, None] - errors[mask]).abs().mean(2)  # (M, M)
+        means.append(differences.sum() / (len(differences) * (len(differences) - 1)))
+    return torch.stack(means).mean()

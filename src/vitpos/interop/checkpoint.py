@@ -1,6 +1,6 @@
-"""Anyone's ViT checkpoint: which position encoding it holds, on which grid, and its tables in our shapes.
+"""Recognizes an untrusted ViT checkpoint: its position encoding, its grid, and its position tables.
 
-``open_checkpoint("vit.safetensors", grid=(14, 14)).table`` is (R, C, D).
+``read_checkpoint("vit.safetensors", grid=(14, 14)).table`` is (R, C, D).
 """
 
 from __future__ import annotations
@@ -12,93 +12,105 @@ from pathlib import Path
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.interop import architecture
-from vitpos.interop.absolute_tables import Added, find_added
-from vitpos.interop.continuous import network_tables, networks
-from vitpos.interop.formats import one_line
-from vitpos.interop.grids import Clue, Grid, of_image, written
-from vitpos.interop.naming import Trunk, find_trunk
-from vitpos.interop.relative_tables import bias_tables, decomposed, laid_out, largest, windows
-from vitpos.interop.rotary_tables import Rotations, find_rotations, rotary_grids
-from vitpos.interop.sanitize import shown
-from vitpos.interop.tensor_files import Contents, read_contents
+from vitpos.interop.absolute_tables import AbsoluteTable, find_absolute_table
+from vitpos.interop.architecture import Trunk, count_heads, count_layers, find_trunk, patch_projection
+from vitpos.interop.formats import errors_in_one_line
+from vitpos.interop.grids import Grid, GridHint, format_grid, grid_from_config
+from vitpos.interop.relative_tables import (
+    evaluate_bias_networks,
+    find_bias_networks,
+    find_bias_tables,
+    find_decomposed_tables,
+    largest_biases,
+    largest_decomposed,
+    window_hints,
+)
+from vitpos.interop.rotary_tables import RotaryTables, find_rotary_tables, rotary_grid_hints
+from vitpos.interop.sanitize import sanitize
+from vitpos.interop.tensor_files import CheckpointContents, read_contents
 
-CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, in front of a block (CPE, PEG)
-NOTHING = "no position is stored: there is none, or one that code computes, as fixed sines and most rotary ones are"
+CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, before a block (CPE, PEG)
+NONE_STORED = (
+    "no positions are stored: there are none, or code computes them, as most fixed sin-cos and rotary encodings"
+)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a foreign checkpoint says of position. What its file cannot say is None."""
+    """The position encoding and dimensions of a checkpoint; None where the file does not determine them."""
 
     path: Path
-    naming: str  # timm, DeiT, DINOv2, MAE, Hugging Face ViT, JAX, …
-    encodings: dict[str, str]  # our names of the encodings found, each with a sentence on what is stored
-    tokens: tuple[str, ...]  # the tokens in front of the patches: CLS, distillation, register …
-    grid: Grid | None  # rows, columns of the patches; of a window, where only windows have tables
-    grid_source: str  # what said so
-    axes: str  # the order of tokens, and of axes within a vector, where known
+    format: str  # library or family of the tensor names: timm, DeiT, DINOv2, MAE, Hugging Face ViT, JAX, …
+    encodings: dict[str, str]  # our names of the encodings, each with a description of what is stored
+    prefix_tokens: tuple[str, ...]  # CLS, distillation, register, …
+    grid: Grid | None  # rows, columns of patches; of a window, if only windows have tables
+    grid_source: str
+    axes: str  # order of tokens, and of axes within a vector where known
     patch: tuple[int, int] | None
     channels: int | None
     dim: int | None
     depth: int | None
     heads: int | None
-    table: Tensor | None = None  # (R, C, D), what is added at each place
-    prefix: Tensor | None = None  # (P, D), the rows of the table before the places
-    relative: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # name → (2R−1, 2C−1, H), by layer; also what networks give
-    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # name → (2R−1, d), (2C−1, d)
-    frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians a patch, row before column
-    periods: Tensor | None = None  # (d/4,), of coordinates from −1 to 1
+    table: Tensor | None = None  # (R, C, D), vectors added to the patch tokens
+    prefix: Tensor | None = None  # (P, D), vectors added to the prefix tokens
+    biases: dict[str, Tensor] = field(default_factory=dict)  # by layer: (2R−1, 2C−1, H); also those of networks
+    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by layer: (2R−1, d), (2C−1, d)
+    frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians per patch, row before column
+    periods: Tensor | None = None  # (d/4,), for coordinates from −1 to 1
 
 
-def open_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:
-    """Reads and recognises a checkpoint; ``grid`` is needed where neither its tensors nor its configuration tell it."""
+def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:
+    """Reads and recognizes a checkpoint; ``grid`` is needed if neither tensors nor configuration determine it."""
     if grid is not None and min(grid) < 1:
-        raise UserError(f"--grid {written(grid)} has no places; give rows and columns, such as 14x14")
+        raise UserError(f"--grid {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
     contents = read_contents(path)
-    with one_line(contents.path):
-        return recognise(contents, grid=grid)
+    with errors_in_one_line(contents.path):
+        return recognize(contents, grid=grid)
 
 
-def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
-    """What the contents of a checkpoint say of position."""
-    path, trunk = str(contents.path), find_trunk(contents.tensors, contents.about)
+def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Checkpoint:
+    """Position encoding and dimensions of the contents of a checkpoint; ``grid`` as in :func:`read_checkpoint`."""
+    path, trunk = str(contents.path), find_trunk(contents.tensors, contents.config)
     if trunk is None:
-        some = ", ".join(map(shown, list(contents.tensors)[:3]))
-        raise UserError(f"{path} is no vision transformer that we know by its names ({some}, …); give a ViT checkpoint")
-    patch, channels, dim = architecture.projection(trunk, path)
-    image = of_image(contents.about, patch)
-    known = [*([image] if image else []), *rotary_grids(trunk), *windows(trunk, contents.about)]
-    added = find_added(trunk, known, grid, dim, path)
-    asked = Clue(added.grid, added.source) if added else Clue(grid, "as asked") if grid else None
-    tables = bias_tables(trunk, [*([asked] if asked else []), *known], grid, strict=added is None, path=path)
-    within = grid if added is None else None  # a table for the whole picture says nothing of windows
-    evaluated = network_tables(trunk, contents.about, asked=within, picture=image, path=path)
-    relative = tables | evaluated
-    apart = decomposed(trunk, path)
-    told = asked or next(iter(rotary_grids(trunk)), None) or largest(apart) or laid_out(relative, known) or image
-    rotations = find_rotations(trunk, contents.about, path)
-    frequencies, periods = (rotations.frequencies, rotations.periods) if rotations else (None, None)
-    widths = {rows.shape[1] for rows, _ in apart.values()} | ({4 * len(periods)} if periods is not None else set())
+        some = ", ".join(map(sanitize, list(contents.tensors)[:3]))
+        raise UserError(f"{path} has no tensor names of a known vision transformer ({some}, …); give a ViT checkpoint")
+    patch, channels, dim = patch_projection(trunk, path)
+    image = grid_from_config(contents.config, patch)
+    hints = [*([image] if image else []), *rotary_grid_hints(trunk), *window_hints(trunk, contents.config)]
+    absolute = find_absolute_table(trunk, hints, grid, dim, path)
+    chosen = GridHint(absolute.grid, absolute.source) if absolute else GridHint(grid, "as requested") if grid else None
+    bias_hints = [*([chosen] if chosen else []), *hints]
+    tables = find_bias_tables(trunk, bias_hints, grid, strict=absolute is None, path=path)
+    window = grid if absolute is None else None  # a table of the whole image implies nothing about windows
+    evaluated = evaluate_bias_networks(trunk, contents.config, requested=window, image=image, path=path)
+    biases = tables | evaluated
+    decomposed = find_decomposed_tables(trunk, path)
+    rotary_hint = next(iter(rotary_grid_hints(trunk)), None)
+    source = chosen or rotary_hint or largest_decomposed(decomposed) or largest_biases(biases, hints) or image
+    rotary = find_rotary_tables(trunk, contents.config, path)
+    frequencies, periods = (rotary.frequencies, rotary.periods) if rotary else (None, None)
+    known_heads = {table.shape[-1] for table in biases.values()}
+    known_heads |= {weight.shape[0] for weight in find_bias_networks(trunk).values()}
+    known_heads |= {frequencies.shape[1]} if frequencies is not None and frequencies.shape[1] > 1 else set()
+    head_dims = {rows.shape[1] for rows, _ in decomposed.values()}
+    head_dims |= {4 * len(periods)} if periods is not None else set()
     return Checkpoint(
         path=contents.path,
-        naming=trunk.naming,
-        encodings=_encodings(trunk, added, tables, evaluated, apart, rotations),
-        tokens=tuple(kind for kind, count in trunk.tokens() for _ in range(count)),
-        grid=told.grid if told else None,
-        grid_source=told.source if told else "",
-        axes=added.axes if added else "",
+        format=trunk.format,
+        encodings=_encodings(trunk, absolute, tables, evaluated, decomposed, rotary),
+        prefix_tokens=tuple(kind for kind, count in trunk.prefix_tokens() for _ in range(count)),
+        grid=source.grid if source else None,
+        grid_source=source.source if source else "",
+        axes=absolute.axes if absolute else "",
         patch=patch,
         channels=channels,
-        dim=dim or (added.table.shape[-1] if added else None),
-        depth=architecture.depth(trunk),
-        heads=architecture.heads(trunk, contents.about, dim, relative=relative, widths=widths, frequencies=frequencies),
-        table=added.table if added else None,
-        prefix=added.prefix if added else None,
-        relative=relative,
-        decomposed=apart,
+        dim=dim or (absolute.table.shape[-1] if absolute else None),
+        depth=count_layers(trunk),
+        heads=count_heads(trunk, contents.config, dim, known=known_heads, head_dims=head_dims),
+        table=absolute.table if absolute else None,
+        prefix=absolute.prefix if absolute else None,
+        biases=biases,
+        decomposed=decomposed,
         frequencies=frequencies,
         periods=periods,
     )
@@ -106,38 +118,38 @@ def recognise(contents: Contents, *, grid: Grid | None = None) -> Checkpoint:
 
 def _encodings(
     trunk: Trunk,
-    added: Added | None,
+    absolute: AbsoluteTable | None,
     tables: Mapping[str, Tensor],
     evaluated: Mapping[str, Tensor],
-    apart: Mapping[str, tuple[Tensor, Tensor]],
-    rotations: Rotations | None,
+    decomposed: Mapping[str, tuple[Tensor, Tensor]],
+    rotary: RotaryTables | None,
 ) -> dict[str, str]:
-    """What was found, by our names of it."""
-    found = {added.encoding: added.said} if added else {}
+    """Our names of the encodings in the checkpoint, each with a description of what is stored."""
+    found = {absolute.encoding: absolute.description} if absolute else {}
     if tables:
-        more = len(trunk.ending("relative_position_bias_table")) - len(tables)
-        left = f"; {more} more do not say their window" if more else ""
-        found["relative"] = f"biases by offset, {_layers(tables)}, {_first(tables)}{left}"
-    elif biases := trunk.ending("attention_biases|relative_position_bias_table"):
-        found["relative"] = f"biases by offset, {_layers(biases)}, which the file does not lay out"
-    if apart:
-        found["decomposed"] = f"tables of rows and columns by offset, {_layers(apart)}"
-    if cpb := networks(trunk):
-        seen = f", evaluated in {len(evaluated)}, {_first(evaluated)}" if evaluated else ""
-        found["cpb"] = f"networks from offset to bias, {_layers(cpb)}{seen}"
-    if rotations:
-        found[rotations.encoding] = rotations.said
-    if convolutions := [w for w in trunk.ending(CONVOLUTION).values() if w.ndim == 4 and w.shape[1] == 1]:
-        found["cpe"] = f"depthwise convolutions of the tokens, {len(convolutions)} of them"
-    if trunk.ending(r"pos_embed\.token_projection\.weight"):
-        found["fourier"] = "waves of the place through a learned projection"
-    return found or {"none": NOTHING}
+        others = len(trunk.matching("relative_position_bias_table")) - len(tables)
+        note = f"; the window of {others} more is unknown" if others else ""
+        found["relative"] = f"biases by offset, {_layers(tables)}, {_first(tables)}{note}"
+    elif biases := trunk.matching("attention_biases|relative_position_bias_table"):
+        found["relative"] = f"biases by offset, {_layers(biases)}, in a layout that the file does not state"
+    if decomposed:
+        found["decomposed"] = f"vectors of row and column offsets, {_layers(decomposed)}"
+    if networks := find_bias_networks(trunk):
+        note = f", evaluated in {len(evaluated)}, {_first(evaluated)}" if evaluated else ""
+        found["cpb"] = f"networks from offset to bias, {_layers(networks)}{note}"
+    if rotary:
+        found[rotary.encoding] = rotary.description
+    if convolutions := [w for w in trunk.matching(CONVOLUTION).values() if w.ndim == 4 and w.shape[1] == 1]:
+        found["cpe"] = f"{len(convolutions)} depthwise convolutions of the tokens"
+    if trunk.matching(r"pos_embed\.token_projection\.weight"):
+        found["fourier"] = "Fourier features of the position with a learned projection"
+    return found or {"none": NONE_STORED}
 
 
-def _first(relative: Mapping[str, Tensor]) -> str:
-    rows, columns, heads = next(iter(relative.values())).shape
-    return f"the first for {written(((rows + 1) // 2, (columns + 1) // 2))} places and {heads} heads"
+def _first(tables: Mapping[str, Tensor]) -> str:
+    rows, columns, heads = next(iter(tables.values())).shape
+    return f"the first for {format_grid(((rows + 1) // 2, (columns + 1) // 2))} positions and {heads} heads"
 
 
-def _layers(found: Mapping[str, object]) -> str:
-    return "one for all layers" if len(found) == 1 else f"in {len(found)} layers"
+def _layers(tables: Mapping[str, object]) -> str:
+    return "one for all layers" if len(tables) == 1 else f"in {len(tables)} layers"

@@ -1,14 +1,17 @@
-"""Words of a stranger, made fit to print: a name in a file may hold line breaks, escape codes or a whole book."""
+"""Makes strings from untrusted files safe to print in one line: no line breaks, escape codes or excessive length."""
 
 from __future__ import annotations
 
-PRINTED = 80  # characters of a foreign name that a message shows
+MAX_CHARACTERS = 80
 
 
-def shown(text: object, *, most: int = PRINTED) -> str:
-    """The text in one line: what a terminal or a figure takes for a command is escaped, and the middle of much left out."""
+def sanitize(text: object, *, limit: int = MAX_CHARACTERS) -> str:
+    """``str(text)`` in one printable line of at most ``limit`` characters; a longer middle is replaced by an ellipsis.
+
+    Unprintable characters are escaped, and dollar signs too, which matplotlib takes for a formula.
+    """
     plain = str(text)
-    plain = plain if len(plain) <= most else plain[:most] + plain[-most:]  # before a whole book is escaped
+    plain = plain if len(plain) <= limit else plain[:limit] + plain[-limit:]  # before escaping a very long string
     plain = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in plain)
-    plain = plain.replace("$", r"\x24")  # a dollar begins a formula in a figure
-    return plain if len(plain) <= most else f"{plain[: most // 2 - 1]}…{plain[-(most // 2) :]}"
+    plain = plain.replace("$", r"\x24")
+    return plain if len(plain) <= limit else f"{plain[: limit // 2 - 1]}…{plain[-(limit // 2) :]}"

@@ -1,7 +1,7 @@
 """Detection metrics of scores (AUPR, AUROC, FPR at a recall) and calibration metrics of confidences (AURRA, RMS error).
 
-All functions take 1-D tensors over n images. Images with tied scores are counted together, so the order of the images never
-changes a result.
+All functions take 1-D tensors over n images. Images with tied scores are counted together, so the order of the images
+never changes a result.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def response_rate_accuracy(confidence: Tensor, correct: Tensor) -> float:
 def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = False) -> float:
     """RMS calibration error: √ Σ_b (n_b / n) · (mean confidence in b − accuracy in b)² over bins of 100 images.
 
-    Bins are formed in order of confidence. The last bin holds the most confident images and the remainder of the division;
-    the code published with ImageNet-A leaves it out of the sum.
+    Bins are formed in order of confidence. The last bin holds the most confident images and the remainder of the
+    division; the code published with ImageNet-A leaves it out of the sum.
 
     Args:
         all_bins: include the last bin. Without it, fewer than 200 images give NaN.

@@ -77,7 +77,8 @@ def lpips_unavailable(size: Sequence[int]) -> str:
     if channels not in (1, 3):
         return f"LPIPS takes grayscale or RGB images, and these have {channels} channels"
     if min(height, width) < MIN_SIZE:
-        return f"LPIPS needs images of at least {MIN_SIZE}×{MIN_SIZE} pixels, and these have {height}×{width}; enlarge them"
+        size_text = f"{MIN_SIZE}×{MIN_SIZE} pixels, and these have {height}×{width}"
+        return f"LPIPS needs images of at least {size_text}; enlarge them"
     return "" if weights_installed() else f"the weights of LPIPS are not installed; run '{INSTALL}'"
 
 

@@ -1,4 +1,4 @@
-"""What passes inside a model, told while it passes: tokens between its layers, and what each attention reads."""
+"""Captures the patch tokens between layers and the inputs of every attention during a forward pass."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
@@ -17,79 +18,119 @@ from vitpos.positions import Positions
 
 
 @dataclass(frozen=True)
-class Attending:
-    """One attention over one batch, just before it answers; everything about it is computed only when asked for."""
+class AttentionCall:
+    """The inputs of one attention module for one batch; logits and weights are computed only when requested."""
 
     layer: int
     module: SelfAttention
-    x: Tensor  # (B, T, D): what it reads, prefix tokens first
+    x: Tensor  # (B, T, D), input tokens, prefix tokens first
     encoding: PositionEncoding
     pos: Positions
 
     @property
-    def prefix(self) -> int:
-        """How many of the tokens are CLS or registers."""
+    def num_prefix(self) -> int:
+        """Number of prefix tokens (CLS and registers) among the T tokens."""
         return self.x.shape[1] - self.pos.cells.shape[1]
 
     def logits(self) -> Tensor:
-        """(B, H, T, T)."""
+        """Attention logits (B, H, T, T), with biases and rotations applied."""
         return self.module.logits(self.x, self.encoding, self.pos, self.layer)
 
     def weights(self) -> Tensor:
-        """(B, H, T, T): how much each token takes of each; rows sum to 1."""
+        """Attention weights (B, H, T, T): softmax of the logits over keys."""
         return self.logits().softmax(-1)
 
     def queries_and_keys(self) -> tuple[Tensor, Tensor]:
-        """(B, H, T, d) each, before anything is said of places."""
+        """Queries and keys (B, H, T, d), before any rotation."""
         q, k, _ = self.module.prepared(self.x, self.encoding, self.layer)
         return q, k
 
 
-def look_inside(
+def capture_activations(
     model: PatchClassifier,
     images: Tensor,
     positions: Positions | None = None,
     *,
-    tokens: Callable[[int, Tensor], None] | None = None,
-    attention: Callable[[Attending], None] | None = None,
+    on_tokens: Callable[[int, Tensor], None] | None = None,
+    on_attention: Callable[[AttentionCall], None] | None = None,
 ) -> None:
-    """One pass, in which ``tokens`` hears of the patch tokens (B, N, D) and ``attention`` of every attention.
+    """Runs one forward pass and calls back with its activations; the hooks are removed afterwards.
 
-    Layer 0 of the tokens is what enters the first layer, layer l what the l-th left. The model answers as ever, by its
-    fused kernels; nothing is kept on it, and here no longer than the listeners keep it.
+    Args:
+        images: (B, C, height, width), normalized.
+        on_tokens: called as ``on_tokens(layer, tokens)`` with patch tokens (B, N, D): layer 0 is the input of the first
+            block, layer l the output of block l.
+        on_attention: called with an :class:`AttentionCall` before every attention.
     """
     x, pos = model.placed(images, positions)
-    if tokens:
-        tokens(0, x)
+    if on_tokens:
+        on_tokens(0, x)
 
-    def after(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        if tokens:
-            tokens(inputs[3] + 1, output[:, model.geometry.prefix :])
+    def after_block(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if on_tokens:
+            on_tokens(inputs[3] + 1, output[:, model.geometry.prefix :])
 
-    def before(module: SelfAttention, inputs: Any) -> None:
-        if attention:
+    def before_attention(module: SelfAttention, inputs: Any) -> None:
+        if on_attention:
             x, encoding, pos, layer = inputs[:4]
-            attention(Attending(layer, module, x, encoding, pos))
+            on_attention(AttentionCall(layer, module, x, encoding, pos))
 
     blocks = [module for module in model.modules() if isinstance(module, Block | Bare)]
-    handles = [module.register_forward_hook(after) for module in blocks]
-    handles += [
-        module.register_forward_pre_hook(before) for module in model.modules() if isinstance(module, SelfAttention)
-    ]
+    attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
+    handles = [module.register_forward_hook(after_block) for module in blocks]
+    handles += [module.register_forward_pre_hook(before_attention) for module in attentions]
     try:
-        last = model.encode(x, pos)
+        output = model.encode(x, pos)
     finally:
         for handle in handles:
             handle.remove()
-    if tokens and not blocks:
-        tokens(model.geometry.depth, last[:, model.geometry.prefix :])
+    if on_tokens and not blocks:
+        on_tokens(model.geometry.depth, output[:, model.geometry.prefix :])
 
 
-def on_one_grid(model: Classifier, what: str) -> PatchClassifier:
-    """The model, if its attention is over all patches of one grid; otherwise says that ``what`` does not apply."""
+def layer_tokens_and_logits(
+    model: PatchClassifier, images: Tensor, positions: Positions | None = None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Patch tokens (B, N, D) after each layer, and attention logits (B, H, N, N) between patches of each layer.
+
+    Both lists are empty for models with windowed attention, whose tokens do not stay on one grid.
+    """
+    tokens: list[Tensor] = []
+    logits: list[Tensor] = []
+    if model.by_slot:
+        return tokens, logits
+
+    def keep_tokens(layer: int, x: Tensor) -> None:
+        if layer:
+            tokens.append(x)
+
+    def keep_logits(call: AttentionCall) -> None:
+        logits.append(call.logits()[:, :, call.num_prefix :, call.num_prefix :])
+
+    capture_activations(model, images, positions, on_tokens=keep_tokens, on_attention=keep_logits)
+    return tokens, logits
+
+
+def relative_error(values: Tensor, expected: Tensor) -> Tensor:
+    """‖values − expected‖ / ‖expected‖ for each of B images, (B,), in float64.
+
+    Two entries of −∞ are equal; where only one of the two is −∞, the difference counts as the root mean square of the
+    finite expected entries.
+    """
+    values, expected = values.flatten(1).double(), expected.flatten(1).double()
+    masked, expected_masked = values.isneginf(), expected.isneginf()
+    norm = expected.masked_fill(expected_masked, 0).norm(dim=1)
+    rms = norm / (~expected_masked).sum(1).clamp_min(1).sqrt()
+    difference = (values - expected).masked_fill(masked | expected_masked, 0)
+    difference = difference.where(masked == expected_masked, rms[:, None])
+    return difference.norm(dim=1) / norm.clamp_min(torch.finfo(torch.float64).tiny)
+
+
+def require_global_attention(model: Classifier, purpose: str) -> PatchClassifier:
+    """Returns the model if every attention is over all patches of one grid; otherwise raises, naming ``purpose``."""
     if not isinstance(model, PatchClassifier) or model.by_slot:
         raise UserError(
-            f"{what} needs attention over all patches of one grid, which model {type(model).__name__.lower()!r} "
-            "has not; take a vit or attention"
+            f"{purpose} needs attention over all patches of one grid, which model {type(model).__name__.lower()!r} "
+            "does not have; use a vit or attention model"
         )
     return model

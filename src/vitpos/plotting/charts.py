@@ -1,4 +1,4 @@
-"""Figures, from plain numbers: nothing here trains, reads a file or knows a model."""
+"""Bars, lines, heatmaps, confusion matrices and scatter plots, from plain numbers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")  # Tol's, for all eyes
-INK, SOFT, GREY = "#1c2430", "#5b6675", "#c3c8cf"
+COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")  # Paul Tol's, color-blind safe
+INK, SOFT, GRAY = "#1c2430", "#5b6675", "#c3c8cf"
+
+Points = Sequence[tuple[float, float, float]]  # x, mean and standard deviation
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as SVG text, the same bytes for the same figure."""
+    """The figure as SVG, byte for byte the same for the same figure."""
     with matplotlib.rc_context({"svg.hashsalt": "vitpos", "svg.fonttype": "path"}):
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
@@ -25,52 +27,52 @@ def svg(figure: Figure) -> bytes:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG."""
+    """The figure as PNG at 150 dpi."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", bbox_inches="tight", dpi=150)
     return buffer.getvalue()
 
 
 def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], *, label: str) -> Figure:
-    """Groups of horizontal bars, a colour per series: (mean, deviation, reference) each; a diamond is a reference.
+    """Groups of horizontal bars, one color per series; with more series than colors, each bar is labeled instead.
 
-    Of more series than colours, each bar has its name beside it instead.
+    Args:
+        groups: by group and series: (mean, standard deviation, published value or None); a diamond marks the latter.
+        label: of the x axis, which ends at 108 (percent).
     """
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     figure = Figure(figsize=(9, 0.5 + len(groups) * (0.16 + 0.19 * len(names))))
     axes = figure.subplots()
-    thick = 0.8 / len(names)
-    many = len(names) > len(COLOURS)
-    beside: dict[float, str] = {}
+    thickness = 0.8 / len(names)
+    many = len(names) > len(COLORS)
+    tick_labels: dict[float, str] = {}
     for number, name in enumerate(names):
         at = {
-            place + number * thick - 0.4 + thick / 2: group[name]
-            for place, group in enumerate(groups.values())
+            row + number * thickness - 0.4 + thickness / 2: group[name]
+            for row, group in enumerate(groups.values())
             if name in group
         }
         axes.barh(
             list(at),
             [mean for mean, _, _ in at.values()],
-            0.92 * thick,
-            xerr=[deviation for _, deviation, _ in at.values()],
-            color=COLOURS[0 if many else number],
+            0.92 * thickness,
+            xerr=[std for _, std, _ in at.values()],
+            color=COLORS[0 if many else number],
             label=None if many else name,
             error_kw={"lw": 1},
         )
-        beside |= dict.fromkeys(at, name)
-        for y, (mean, deviation, reference) in at.items():
-            axes.annotate(
-                f"{mean:.1f}", (mean + deviation, y), (4, 0), textcoords="offset points", va="center", fontsize=8
-            )
-            if reference is not None:
-                axes.plot(reference, y, "D", ms=4, mfc="white", mec="black", zorder=3)
-    if any(reference is not None for group in groups.values() for _, _, reference in group.values()):
+        tick_labels |= dict.fromkeys(at, name)
+        for y, (mean, std, published) in at.items():
+            axes.annotate(f"{mean:.1f}", (mean + std, y), (4, 0), textcoords="offset points", va="center", fontsize=8)
+            if published is not None:
+                axes.plot(published, y, "D", ms=4, mfc="white", mec="black", zorder=3)
+    if any(published is not None for group in groups.values() for _, _, published in group.values()):
         axes.plot([], [], "D", ms=4, mfc="white", mec="black", label="source document")
     if many:
-        axes.set_yticks(list(beside), list(beside.values()), fontsize=7)
-        for place, group in enumerate(groups):
+        axes.set_yticks(list(tick_labels), list(tick_labels.values()), fontsize=7)
+        for row, group in enumerate(groups):
             axes.text(
-                0, place - 0.41, group, va="bottom", fontsize=8, weight="bold", transform=axes.get_yaxis_transform()
+                0, row - 0.41, group, va="bottom", fontsize=8, weight="bold", transform=axes.get_yaxis_transform()
             )
     else:
         axes.set_yticks(range(len(groups)), list(groups))
@@ -82,106 +84,121 @@ def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], 
     return figure
 
 
-Points = Sequence[tuple[float, float, float]]  # x, mean and deviation
-
-
 def lines(
     panels: Mapping[str, Mapping[str, Points]],
     *,
     x: str,
     y: str,
-    colours: Mapping[str, str],
+    colors: Mapping[str, str],
     dashed: str = "",
     log: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> list[Figure]:
-    """A figure for each panel, all of the same height in y: a line for each series, whose name stands where it ends.
+    """One figure per panel with a common y range: a line per series, labeled at its right end.
 
-    Lines without a colour are grey and lie below; those with one have a band of a deviation on either side.
+    Args:
+        panels: by title and series.
+        x, y: axis labels.
+        colors: by series; series without a color are gray and lie below. Colored lines have a band of ± one standard
+            deviation.
+        dashed: the series drawn dashed.
+        limits: of the y axis; by default the range of all panels.
     """
-    high = max(2.1, 0.117 * max(len(series) for series in panels.values()))  # room for the names, in inches
+    height = max(2.1, 0.117 * max(len(series) for series in panels.values()))  # inches, enough for the labels
     figures = []
     for title, series in panels.items():
-        figure = Figure(figsize=(3, high + 1))
-        axes = figure.add_axes((0.15, 0.5 / (high + 1), 0.7, high / (high + 1)))
-        for name in sorted(series, key=lambda name: name in colours):
-            _draw_line(axes, series[name], colours.get(name), "--" if name == dashed else "-")
+        figure = Figure(figsize=(3, height + 1))
+        axes = figure.add_axes((0.15, 0.5 / (height + 1), 0.7, height / (height + 1)))
+        for name in sorted(series, key=lambda name: name in colors):
+            _draw_line(axes, series[name], colors.get(name), "--" if name == dashed else "-")
         axes.set_title(title, fontsize=8)
         axes.set_xlabel(x, fontsize=8)
         axes.set_ylabel(y, fontsize=8)
         axes.tick_params(labelsize=8)
         axes.ticklabel_format(axis="y", useOffset=False)
         axes.spines[["top", "right"]].set_visible(False)
-        at = sorted({point[0] for points in series.values() for point in points})
+        ticks = sorted({point[0] for points in series.values() for point in points})
         if log:
             axes.set_xscale("log")
-        if len(at) <= 12:
-            axes.set_xticks(at, [f"{number:g}" for number in at])
+        if len(ticks) <= 12:
+            axes.set_xticks(ticks, [f"{number:g}" for number in ticks])
             axes.set_xticks([], minor=True)
         figures.append(figure)
-    seen = [limits] if limits else [figure.axes[0].get_ylim() for figure in figures]
+    ranges = [limits] if limits else [figure.axes[0].get_ylim() for figure in figures]
     for figure, series in zip(figures, panels.values(), strict=True):
-        figure.axes[0].set_ylim(min(low for low, _ in seen), max(top for _, top in seen))
-        _name_lines(figure.axes[0], series, colours, gap=0.117 / high)
+        figure.axes[0].set_ylim(min(low for low, _ in ranges), max(high for _, high in ranges))
+        _label_line_ends(figure.axes[0], series, colors, gap=0.117 / height)
     return figures
 
 
-def _draw_line(axes: Axes, points: Points, colour: str | None, style: str) -> None:
-    at, means, deviations = np.array(points, dtype=float).reshape(-1, 3).T
-    axes.plot(at, means, marker=".", ms=4, lw=1.4 if colour else 0.7, ls=style, color=colour or GREY)
-    if colour and np.any(deviations > 0):
-        axes.fill_between(at, means - deviations, means + deviations, color=colour, alpha=0.18, lw=0)
+def line_chart(
+    series: Mapping[str, Points],
+    *,
+    title: str,
+    x: str,
+    y: str,
+    highlighted: Sequence[str],
+    dashed: str = "",
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """One panel of :func:`lines`; the ``highlighted`` series get colors in order, the others are gray."""
+    colors = dict(zip(highlighted, COLORS, strict=False))
+    return lines({title: series}, x=x, y=y, colors=colors, dashed=dashed, limits=limits)[0]
 
 
-def _name_lines(axes: Axes, series: Mapping[str, Points], colours: Mapping[str, str], *, gap: float) -> None:
-    """Writes the names to the right of the lines' ends, at least ``gap`` of the axes' height apart."""
-    whole = axes.transData + axes.transAxes.inverted()  # from numbers to shares of the axes
-    ends = [(*whole.transform((x, y)), name) for name, points in series.items() for x, y, _ in points[-1:]]
+def _draw_line(axes: Axes, points: Points, color: str | None, style: str) -> None:
+    at, means, stds = np.array(points, dtype=float).reshape(-1, 3).T
+    axes.plot(at, means, marker=".", ms=4, lw=1.4 if color else 0.7, ls=style, color=color or GRAY)
+    if color and np.any(stds > 0):
+        axes.fill_between(at, means - stds, means + stds, color=color, alpha=0.18, lw=0)
+
+
+def _label_line_ends(axes: Axes, series: Mapping[str, Points], colors: Mapping[str, str], *, gap: float) -> None:
+    """Writes each name to the right of its line's end, at least ``gap`` of the axes' height apart."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = [(*to_axes.transform((x, y)), name) for name, points in series.items() for x, y, _ in points[-1:]]
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: end[1])
-    for (x, y, name), place in zip(ends, _spread([y for _, y, _ in ends], gap), strict=True):
-        colour = colours.get(name)
-        axes.plot(
-            (x, 1.07),
-            (y, place),
-            color=colour or GREY,
-            lw=0.9 if colour else 0.4,
-            ls=":",
-            transform=axes.transAxes,
-            clip_on=False,
-        )
-        axes.text(1.08, place, name, va="center", fontsize=7.5, color=INK if colour else SOFT, transform=axes.transAxes)
+    for (x, y, name), height in zip(ends, spread_labels([y for _, y, _ in ends], gap), strict=True):
+        color = colors.get(name)
+        (leader,) = axes.plot((x, 1.07), (y, height), color=color or GRAY, transform=axes.transAxes, clip_on=False)
+        leader.set(linewidth=0.9 if color else 0.4, linestyle=":")
+        axes.text(1.08, height, name, va="center", fontsize=7.5, color=INK if color else SOFT, transform=axes.transAxes)
 
 
-def _spread(places: Sequence[float], gap: float) -> list[float]:
-    """Rising places, moved as little as keeps them ``gap`` apart and, if there is room, between 0 and 1."""
-    groups: list[list[float]] = []  # places less the gaps below them; what would fall has its mean
-    for number, place in enumerate(places):
-        groups.append([place - number * gap])
+def spread_labels(heights: Sequence[float], gap: float) -> list[float]:
+    """Moves ascending heights as little as possible to be ``gap`` apart and, if there is room, between 0 and 1."""
+    groups: list[list[float]] = []  # heights minus the gaps below them; groups that would overlap share their mean
+    for number, height in enumerate(heights):
+        groups.append([height - number * gap])
         while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
-    level = [fmean(group) for group in groups for _ in group]
-    top = max(0.0, 1 - gap * (len(places) - 1))
-    return [min(max(place, 0.0), top) + number * gap for number, place in enumerate(level)]
+    levels = [fmean(group) for group in groups for _ in group]
+    top = max(0.0, 1 - gap * (len(heights) - 1))
+    return [min(max(level, 0.0), top) + number * gap for number, level in enumerate(levels)]
 
 
-def heat(
+def heatmap(
     names: Sequence[str],
     headings: Sequence[str],
     values: np.ndarray,
     texts: Sequence[Sequence[str]],
     signs: Sequence[int],
 ) -> Figure:
-    """A map of numbers (rows, columns): each column coloured from its worst to its best, by the sign of what is better."""
+    """A table of numbers (rows, columns), each column colored from its worst to its best value.
+
+    Args:
+        signs: per column, 1 if higher is better, −1 if lower is, 0 for no color.
+    """
     figure = Figure(figsize=(0.78 * len(headings) + 1.5, 0.27 * len(names) + 0.9))
     axes = figure.subplots()
     missing = np.isnan(values)
     low, high = np.where(missing, np.inf, values).min(0), np.where(missing, -np.inf, values).max(0)
     level = (values - low) / np.where(high > low, high - low, 1)
-    colours = np.where(np.array(signs) == 0, np.nan, np.where(np.array(signs) < 0, 1 - level, level))
-    axes.imshow(colours, cmap="Blues", vmin=-0.1, vmax=1.4, aspect="auto")
+    shades = np.where(np.array(signs) == 0, np.nan, np.where(np.array(signs) < 0, 1 - level, level))
+    axes.imshow(shades, cmap="Blues", vmin=-0.1, vmax=1.4, aspect="auto")
     axes.set_facecolor("#f0f0f0")
     for row, column in np.ndindex(values.shape):
-        ink = "white" if colours[row, column] > 0.75 else "black"
+        ink = "white" if shades[row, column] > 0.75 else "black"
         axes.text(column, row, texts[row][column], ha="center", va="center", fontsize=8, color=ink)
     axes.set_xticks(range(len(headings)), headings, rotation=30, ha="left", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
@@ -191,8 +208,8 @@ def heat(
     return figure
 
 
-def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
-    """Confusion matrices side by side: rows are what it is, columns what it is taken for, in percent of the row."""
+def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+    """Confusion matrices (true class, predicted class) by name, side by side, in percent of the row."""
     columns = min(2, len(tables))
     rows = -(-len(tables) // columns)
     figure = Figure(figsize=(4.6 * columns, 4.5 * rows))
@@ -203,69 +220,26 @@ def confusion(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figur
         axes.imshow(table, cmap="Blues", vmin=0, vmax=1)
         for (row, column), value in np.ndenumerate(table):
             if value >= 0.005:
-                colour = "white" if value > 0.6 else "black"
-                axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+                color = "white" if value > 0.6 else "black"
+                axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=color)
         axes.set_xticks(range(len(classes)), classes)
         axes.set_yticks(range(len(classes)), classes)
-        axes.set(title=name, xlabel="taken for", ylabel="is")
+        axes.set(title=name, xlabel="predicted class", ylabel="true class")
     figure.tight_layout()
     return figure
 
 
-def tiles(
-    maps: np.ndarray,
-    grid: tuple[int, int],
-    *,
-    title: str,
-    label: str = "cosine similarity",
-    low: float | None = None,
-    top: float | None = 1.0,
-) -> Figure:
-    """An R×C tile of R×C maps (N, N), one for each place; a dot marks the place itself."""
-    rows, columns = grid
-    side = min(0.5, 4.5 / max(grid))  # of a map, in inches, so that two tiles find room beside each other
-    figure = Figure(figsize=(side * columns + 0.5, side * rows))
+def scatter(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figure:
+    """One point per name, labeled to the right of the axes."""
+    height = max(3.5, 0.15 * len(points))  # inches, enough for the labels
+    figure = Figure(figsize=(6, height))
     axes = figure.subplots()
-    apart = ((0, 0), (0, 0), (0, 1), (0, 1))  # a blank row and column after each map
-    whole = np.pad(maps.reshape(rows, columns, rows, columns), apart, constant_values=np.nan)
-    whole = whole.transpose(0, 2, 1, 3).reshape(rows * (rows + 1), -1)[:-1, :-1]
-    picture = axes.imshow(whole, cmap="viridis", vmin=low, vmax=top)
-    row, column = np.divmod(np.arange(rows * columns), columns)
-    axes.plot(column * (columns + 2), row * (rows + 2), ".", color="white", ms=2)
-    axes.axis("off")
-    axes.set_title(title, fontsize=8)
-    bar = figure.colorbar(picture, ax=axes, fraction=0.04, pad=0.02)
-    bar.set_label(label, fontsize=8)
-    bar.ax.tick_params(labelsize=8)
-    return figure
-
-
-def plane(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figure:
-    """A point for each name, which stands to the right of all."""
-    high = max(3.5, 0.15 * len(points))  # room for the names, in inches
-    figure = Figure(figsize=(6, high))
-    axes = figure.subplots()
-    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(points)}
-    for name, (across, up) in points.items():
-        axes.plot(across, up, "o", ms=5, color=colours[name])
+    colors = {name: COLORS[number % len(COLORS)] for number, name in enumerate(points)}
+    for name, (horizontal, vertical) in points.items():
+        axes.plot(horizontal, vertical, "o", ms=5, color=colors[name])
     axes.set(xlabel=x, ylabel=y)
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(0.08)
-    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # where names go depends on them
-    _name_lines(axes, {name: [(*point, 0.0)] for name, point in points.items()}, colours, gap=0.15 / high)
-    return figure
-
-
-def strips(rows: Mapping[str, np.ndarray]) -> Figure:
-    """Pictures (n, height, width, channels) in a row for each name."""
-    count = max(8, *(len(pictures) for pictures in rows.values()))  # a few are not drawn larger
-    figure = Figure(figsize=(0.85 * count + 0.1, 1.12 * len(rows)))
-    for axes, (name, pictures) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows.items(), strict=True):
-        gap = np.full((pictures.shape[1], 2, pictures.shape[3]), 255, np.uint8)
-        strip = np.concatenate([part for picture in pictures for part in (picture, gap)][:-1], 1)
-        axes.imshow(strip.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        axes.set_title(name, loc="left", fontsize=9)
-        axes.set(xlim=(-0.5, count * (pictures.shape[2] + 2) - 2.5))
-        axes.axis("off")
-    figure.tight_layout()
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # fixed before the labels are laid out
+    _label_line_ends(axes, {name: [(*point, 0.0)] for name, point in points.items()}, colors, gap=0.15 / height)
     return figure

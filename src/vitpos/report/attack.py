@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitpos import plotting as draw
 from vitpos.attacks.recovery import Recovery
 from vitpos.cells import Cell
-from vitpos.plotting import charts as draw
 from vitpos.store import write_bytes, write_rows
 
 Attacked = tuple[Cell, str, Recovery]  # a cell, the attack on it, what it found
@@ -44,7 +44,7 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
             strips["how the first was found"] = drawn(answer.frames[0])
         words = f"{len(answers) - 1:02} {cell.told} seed{cell.seed} {spec}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
-        write_bytes(out / f"{file}.png", draw.png(draw.strips(strips)))
+        write_bytes(out / f"{file}.png", draw.png(draw.image_strips(strips)))
     return write_rows(out / "results.csv", rows, swept)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from matplotlib.figure import Figure
 
+from vitpos import plotting as draw
 from vitpos.catalog import Term
 from vitpos.cells import Column, Table
-from vitpos.plotting import charts as draw
 from vitpos.questions import QUESTIONS
 from vitpos.report.groups import arranged, base, colours, legend, lines
 from vitpos.store import Folder
@@ -40,7 +40,7 @@ def curves(folder: Folder) -> Iterator[tuple[str, str, list[list[Figure]]]]:
         if ways:
             unit = f"{metric}, %" if metric.startswith(SHARES) else metric
             groups = _drawn(folder, ways)
-            rows = [draw.lines(group, x=label, y=unit, colours=shade, dashed=compared, log=log) for group in groups]
+            rows = [draw.lines(group, x=label, y=unit, colors=shade, dashed=compared, log=log) for group in groups]
             grey = any(key not in shade for group in groups for points in group.values() for key in points)
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",

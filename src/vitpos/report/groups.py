@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from vitpos.cells import Table
-from vitpos.plotting.charts import COLOURS, INK
+from vitpos.plotting import COLORS, INK
 from vitpos.report.advice import among_best, supported
 from vitpos.store import Folder, Run
 from vitpos.summary import Row, grouped, labels, summarise
@@ -40,7 +40,7 @@ def _known(row: Row) -> bool:
 
 def lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
     """Rows that may be lines of one figure: of the same data as long as there are colours for all."""
-    return panels(rows, most=len(COLOURS))
+    return panels(rows, most=len(COLORS))
 
 
 def colours(folder: Folder) -> dict[str, str]:
@@ -63,8 +63,8 @@ def colours(folder: Folder) -> dict[str, str]:
             ranks[name] = better - wins[row.cell.row], higher - first.get(row.cell.row, 0.0)
     ranks.pop(base(folder), None)
     others = sorted(ranks, key=lambda name: ranks[name])
-    chosen = others if len(others) <= len(COLOURS) else others[:BRIGHT]
-    return dict(zip(chosen, COLOURS, strict=False)) | {base(folder): INK}
+    chosen = others if len(others) <= len(COLORS) else others[:BRIGHT]
+    return dict(zip(chosen, COLORS, strict=False)) | {base(folder): INK}
 
 
 def legend(folder: Folder) -> str:

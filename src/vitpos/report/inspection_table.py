@@ -1,196 +1,198 @@
-"""What is said of inspected models in lines of a table: a heading, what it means, and a text for each."""
+"""The summary table of inspections: one row per quantity, one column per model or checkpoint."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitpos.inspection.inspect import Inspection
-from vitpos.inspection.similarity import linear_cka
-from vitpos.inspection.table_regression import SLOW
+from vitpos.inspection.table_regression import EXTRA
+from vitpos.inspection.table_stats import linear_cka
 
-Line = tuple[str, str, str]  # heading, what it means, what is said
-TESTED = (
-    "effect: a difference of mean cosines, or of lengths over their mean; p: two-sided, for neighbours and lists by "
-    "shuffled places, for rows and columns by random tables of the same likeness by distance, for rim, corners and lengths "
-    "(which are centre-weighted or edge-aware) by ones of the same likeness by offset; judged at .01"
+MISSING = "–"
+TEST_NOTE = (
+    "effect: a difference of mean cosine similarities, or of norms over their mean; p: two-sided, by permuted positions "
+    "for neighbors and row-major order, by random tables whose similarity depends on distance alone for rows and columns, "
+    "and by ones whose similarity depends on the offset alone for border, corners and norms; tested at level .01"
 )
-FEW = 100  # images of which numbers vary from draw to draw
-BASELINES = ("table", "noise", "sin_cos")
+FEW_IMAGES = 100  # below which numbers vary considerably between samples of images
+TABLES = ("table", "noise", "sin_cos")
+METADATA_LABELS = {
+    "axes": "token order",
+    "prefix_tokens": "prefix tokens",
+    "dim": "width",
+    "depth": "layers",
+    "heads": "heads",
+    "biases": "biases",
+}
+REGRESSION_NOTES = {"ridge": "penalty chosen on inner folds", "minimum_norm": "least squares, as in MJP's Table 8"}
+BIAS_PARTS = {
+    "by_distance": ("distance", "explained by the distance between two positions"),
+    "by_row": ("row offset", "explained by the row offset alone"),
+    "by_column": ("column offset", "explained by the column offset alone"),
+    "antisymmetric": ("sign", "that changes sign when query and key are exchanged"),
+}
+MODEL_ROWS = {
+    "probe_r2": (
+        "position from tokens, R² by layer",
+        "linear regression on images with permuted patches; 0 is chance; the input of the first layer first",
+    ),
+    "probe_standard_error": ("standard error of that R²", "over the images it was tested on, a fifth of all"),
+    "position_share": (
+        "position in logits, by layer (shuffled)",
+        "fraction of the variance of attention logits explained by the pair of positions, on images with permuted "
+        "patches; unbiased, so it can be below 0",
+    ),
+    "position_share_unshuffled": (
+        "position in logits, by layer (unshuffled)",
+        "the same on the original images, where the average content at a position counts too",
+    ),
+    "attention_distance": ("attention distance, px, by layer", "mean over heads"),
+    "head_diversity": (
+        "head diversity, bits, by layer",
+        "Jensen–Shannon divergence between the mean attention of two heads",
+    ),
+    "head_diversity_per_image": ("head diversity per image, bits, by layer", "the same in each image, then averaged"),
+}
+CONTRAST_ROWS = {"neighbors": "neighbors", "same_row": "same row", "same_column": "same column"}
 
 
-def side_by_side(seen: Sequence[Inspection]) -> list[tuple[str, str, list[str]]]:
-    """Lines of a table: what is said of each subject, under the same headings."""
-    each = [
-        {heading: (meaning, text) for heading, meaning, text in [*told(one.look.numbers), *_likeness(seen[0], one)]}
-        for one in seen
+class Row(NamedTuple):
+    """One row of the summary of an inspection."""
+
+    heading: str
+    note: str  # what the quantity is
+    text: str
+
+
+def comparison_table(inspections: Sequence[Inspection]) -> list[tuple[str, str, list[str]]]:
+    """Rows (heading, note, one text per inspection); a dash where an inspection lacks the quantity."""
+    columns = [
+        {row.heading: row for row in [*summary_rows(one.numbers), *_similarity_row(inspections[0], one)]}
+        for one in inspections
     ]
-    meanings = {heading: meaning for one in each for heading, (meaning, _) in one.items()}
+    notes = {heading: row.note for column in columns for heading, row in column.items()}
+    missing = Row("", "", MISSING)
     return [
-        (heading, meaning, [one.get(heading, ("", "–"))[1] for one in each]) for heading, meaning in meanings.items()
+        (heading, note, [column.get(heading, missing).text for column in columns]) for heading, note in notes.items()
     ]
 
 
-def told(numbers: dict[str, Any]) -> Iterator[Line]:
-    """The facts and the main numbers of an inspection."""
-    yield from _facts(numbers)
+def summary_rows(numbers: dict[str, Any]) -> Iterator[Row]:
+    """Metadata and main numbers of an inspection, from the content of its ``inspect.json``."""
+    yield from _metadata_rows(numbers)
     if "table" in numbers:
-        yield from _of_table(numbers["table"])
+        yield from _table_rows(numbers["table"])
     if "offsets" in numbers:
-        yield from _of_offsets(numbers["offsets"])
-    if "work" in numbers:
-        yield from _of_work(numbers["work"])
+        yield from _offset_rows(numbers["offsets"])
+    if "model" in numbers:
+        yield from _model_rows(numbers["model"])
 
 
-def _facts(numbers: dict[str, Any]) -> Iterator[Line]:
+def _metadata_rows(numbers: dict[str, Any]) -> Iterator[Row]:
     if "encodings" in numbers:
-        said = "; ".join(f"{name}: {what}" for name, what in numbers["encodings"].items())
-        yield (
-            "encoding",
-            "what was found",
-            said,
-        )
-        yield "found in", "whose names the tensors have", numbers["kind"]
-        if numbers["kind"] != "vitpos":
-            yield "cannot be seen", "", "what code computes and no file stores, as most rotations"
+        yield Row("encoding", "", "; ".join(f"{name}: {text}" for name, text in numbers["encodings"].items()))
+        yield Row("format", "library or family whose tensor names these are", numbers["format"])
+        if numbers["format"] != "vitpos":
+            yield Row("not visible in a file", "", "what code computes without storing it, as most rotary encodings")
     if numbers.get("grid"):
         source = f" ({numbers['grid_source']})" if numbers["grid_source"] else ""
-        yield (
-            "grid",
-            "rows and columns of patches, or of a window where attention stays in windows, and what says so",
-            "×".join(map(str, numbers["grid"])) + source,
-        )
+        note = "rows and columns of patches, or of a window if only windows have tables, and the source"
+        yield Row("grid", note, "×".join(map(str, numbers["grid"])) + source)
     if numbers.get("patch"):
-        yield "patch", "height and width, in pixels", "×".join(map(str, numbers["patch"]))
-    for key in ("axes", "prefix_tokens", "dim", "depth", "heads", "biases"):
+        yield Row("patch size", "height and width, in pixels", "×".join(map(str, numbers["patch"])))
+    for key, label in METADATA_LABELS.items():
         value = numbers.get(key)
         if value not in (None, "", []):
-            yield key.replace("_", " "), "", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    if "unwatched" in numbers:
-        yield "not watched at work", "no probes, no attention", numbers["unwatched"]
-    if "why" in numbers:
-        yield "nothing to see", "", numbers["why"]
+            yield Row(label, "", ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    if "skipped" in numbers:
+        yield Row("model not run", "no probes and no attention maps", numbers["skipped"])
+    if "reason" in numbers:
+        yield Row("nothing to inspect", "", numbers["reason"])
 
 
-def _of_table(table: dict[str, Any]) -> Iterator[Line]:
-    own = table["spectrum"]["table"]["centred"]
-    if own["effective_rank"] is None:
-        yield "spectrum", "", own["reason"]
+def _table_rows(table: dict[str, Any]) -> Iterator[Row]:
+    spectrum = table["spectrum"]["table"]["centered"]
+    if spectrum["effective_rank"] is None:
+        yield Row("spectrum", "", spectrum["reason"])
     else:
-        meaning = "exp of the entropy of the variance over principal components: how many directions are used"
-        yield "effective rank", meaning, _short(own["effective_rank"])
-        shares = _several(own.get(f"explained_{n}") for n in (3, 5, 10))
-        yield "variance in 3, 5, 10 components", "share, 0 to 1, mean vector taken off (MJP's Table 6)", shares
-    how = "mean absolute error of row and column, in patches, of places held out in five folds"
-    methods = {"ridge": "penalty chosen on inner folds", "minimum_norm": "least squares, as in MJP's Table 8"}
-    for method in table["regression"]["table"]["methods"]:
-        known = [table["regression"][one]["methods"].get(method, {}) for one in BASELINES]
-        heading = f"place by {method.replace('_', ' ')}, error in patches (white noise, fixed waves)"
-        meaning = f"{how}; {methods.get(method, 'scikit-learn')}; in the same way of tables of noise and of waves"
-        yield heading, meaning, _several(one.get("grid_mae") for one in known)
-        if method in SLOW:  # which MJP's authors found to overfit
-            heading, meaning = f"the same by {method}, places fitted on", "far below the line above: learned by heart"
-            yield heading, meaning, _several(one.get("grid_fit_mae") for one in known)
-    if taken := table["regression"]["table"]["taken"]:
-        yield "places taken", "of a large table not all are, for regressions and tests", taken
-    for way, laid in table["projection"].items():
-        meaning = "Procrustes: 0 if the places lie as on the grid, 1 if nothing of it is to be seen"
-        yield (
-            f"residual of the grid, {way.upper()}",
-            meaning,
-            _short(laid["residual"]) if laid["residual"] is not None else laid["reason"],
-        )
+        note = "exp of the entropy of the variance over principal components: the number of directions in use"
+        yield Row("effective rank", note, _format(spectrum["effective_rank"]))
+        fractions = _join(spectrum.get(f"explained_{n}") for n in (3, 5, 10))
+        yield Row("variance in 3, 5, 10 components", "fraction, of centered vectors (MJP's Table 6)", fractions)
+    yield from _regression_rows(table["regression"])
+    for name, projection in table["projection"].items():
+        note = "Procrustes distance: 0 if the positions lie as on the grid, 1 if there is no resemblance"
+        residual = projection["residual"]
+        text = _format(residual) if residual is not None else projection["reason"]
+        yield Row(f"residual to the grid, {name.upper()}", note, text)
     for finding in table["structure"].values():
-        yield finding["statement"], TESTED, _verdict(finding)
+        yield Row(finding["statement"], TEST_NOTE, _verdict(finding))
+
+
+def _regression_rows(regression: dict[str, Any]) -> Iterator[Row]:
+    test_note = "mean absolute error of row and column on held-out positions, five folds"
+    for method in regression["table"]["methods"]:
+        scores = [regression[name]["methods"].get(method, {}) for name in TABLES]
+        name = method.replace("_", " ")
+        note = f"{test_note}; {REGRESSION_NOTES.get(method, 'scikit-learn')}; the same for two baseline tables"
+        heading = f"position by {name}, error in patches (white noise, fixed sin-cos)"
+        yield Row(heading, note, _join(one.get("grid_mae") for one in scores))
+        if method in EXTRA:  # which MJP's authors found to overfit
+            note = "on the positions that were fitted; far below the row above if the fit memorizes"
+            yield Row(f"training error of {name}", note, _join(one.get("grid_train_mae") for one in scores))
+    if subsampled := regression["table"]["subsampled"]:
+        yield Row("positions used", "of a large table, for regressions and tests", subsampled)
 
 
 def _verdict(finding: dict[str, Any]) -> str:
     if not finding["verdict"]:
         return str(finding["reason"])
-    verdict = "no structure shown at .01" if finding["verdict"] == "no structure" else finding["verdict"]
+    verdict = "not significant at .01" if finding["verdict"] == "no structure" else finding["verdict"]
     return f"{verdict} (effect {finding['effect']:.3g}, p {finding['p']:.2g})"
 
 
-def _of_offsets(offsets: dict[str, Any]) -> Iterator[Line]:
+def _offset_rows(offsets: dict[str, Any]) -> Iterator[Row]:
     if biases := offsets.get("biases"):
-        yield (
-            "deviation of biases, by layer",
-            "over pairs of places, in logits, mean over heads",
-            _several(_mean(one["deviation"]) for one in biases.values()),
+        note = "over pairs of positions, in logits, mean over heads"
+        yield Row("std of biases, by layer", note, _join(_mean(one["std"]) for one in biases.values()))
+        for part, (label, meaning) in BIAS_PARTS.items():
+            text = _join(_mean(one[part]) for one in biases.values())
+            noise = ", ".join(dict.fromkeys(_format(one["noise"][part]) for one in biases.values()))
+            note = f"fraction of the variance of biases over pairs of positions {meaning}, mean over heads"
+            note += "; in brackets its expectation for white noise"
+            yield Row(f"biases by {label}, by layer (white noise)", note, f"{text} ({noise})")
+    if frequencies := offsets.get("frequencies"):
+        norms = [math.hypot(*pair) for heads in frequencies for pairs in heads for pair in pairs]
+        text = _join((min(norms), max(norms)))
+        yield Row("rotary frequencies, radians per patch", "smallest and largest", text)
+
+
+def _model_rows(model: dict[str, Any]) -> Iterator[Row]:
+    few = f" (fewer than {FEW_IMAGES}: the rows below vary considerably)" if model["images"] < FEW_IMAGES else ""
+    yield Row("test images", "a fifth of them tests the probe", f"{model['images']}{few}")
+    for key, (heading, note) in MODEL_ROWS.items():
+        if key in model:
+            yield Row(heading, note, _join(model[key]))
+    for key, label in CONTRAST_ROWS.items():
+        if key in model["logit_contrasts"]:
+            note = "difference of mean logits, on images with permuted patches, mean over heads"
+            yield Row(f"logits of {label} minus all others, by layer", note, _join(model["logit_contrasts"][key]))
+    note = "of attention that is equal for all patches"
+    yield Row("uniform attention distance, px", note, _format(model["attention_distance_uniform"]))
+    if correlation := model.get("bias_content_correlation"):
+        note = (
+            "between the bias of two patches and the cosine of their tokens at equal offsets, mean over heads, images"
         )
-        parts = {
-            "by_distance": "goes by the distance of two places",
-            "by_row": "goes by their distance in rows alone",
-            "by_column": "goes by their distance in columns alone",
-            "turned": "changes its sign when query and key change places",
-        }
-        for part, meaning in parts.items():
-            heading = f"share of biases {part.replace('_', ' ')}, by layer (white noise)"
-            text = _several(_mean(one[part]) for one in biases.values())
-            noise = ", ".join(dict.fromkeys(_short(one["noise"][part]) for one in biases.values()))
-            meaning = f"of the variance of biases over pairs of places, what {meaning}; mean over heads"
-            yield heading, f"{meaning}; in brackets what a table of noise has on average", f"{text} ({noise})"
-    if waves := offsets.get("frequencies"):
-        sizes = [math.hypot(*pair) for heads in waves for pairs in heads for pair in pairs]
-        yield (
-            "frequencies, radians per patch",
-            "of rotations, the least and the most",
-            _several((min(sizes), max(sizes))),
-        )
+        yield Row("bias and content, correlation by layer", note, _join(map(_mean, correlation["mean"])))
 
 
-def _of_work(work: dict[str, Any]) -> Iterator[Line]:
-    lines = {
-        "probe_r2": (
-            "place from tokens, R² by layer",
-            "of a linear regression on images whose patches are shuffled one by one; 0 is chance; the input first",
-        ),
-        "probe_standard_error": ("its standard error", "over the images that it was tested on, a fifth of all"),
-        "position_share": (
-            "position in logits, by layer (shuffled)",
-            "share of the variance of attention logits that a pair of places has in all images alike, less what chance "
-            "gives, so that it can be below 0; patches shuffled",
-        ),
-        "position_share_pictures": (
-            "position in logits, by layer (pictures)",
-            "the same of pictures as they are, where places also differ by what is usually seen there",
-        ),
-        "attention_distance": ("attention distance, px, by layer", "mean distance of what is looked at, over heads"),
-        "head_diversity": ("diversity of heads, bits, by layer", "Jensen–Shannon divergence of their mean attention"),
-        "head_diversity_of_images": (
-            "diversity of heads in an image, bits, by layer",
-            "the same in each image, then averaged",
-        ),
-    }
-    few = f" (few: shares and probes of fewer than {FEW} vary much)" if work["images"] < FEW else ""
-    yield "test images watched", "of which a fifth tests the probe", f"{work['images']}{few}"
-    for key, (heading, meaning) in lines.items():
-        if key in work:
-            yield heading, meaning, _several(work[key])
-    prefers = {"nearby": "neighbouring places", "same_row": "places of a row", "same_column": "places of a column"}
-    for what, said in prefers.items():
-        if what in work["logits_prefer"]:
-            meaning = "mean logit of such pairs less that of all others, patches shuffled, mean over heads"
-            yield f"logits prefer {said}, by layer", meaning, _several(work["logits_prefer"][what])
-    yield "attention distance if uniform, px", "of whoever looks at all patches alike", _short(work["uniform_distance"])
-    if by_content := work.get("bias_by_content"):
-        yield (
-            "bias with likeness, correlation by layer",
-            "between the bias of two patches and the cosine of their tokens, at equal offsets, mean over heads and images",
-            _several(map(_mean, by_content["correlation"])),
-        )
-
-
-def _likeness(first: Inspection, other: Inspection) -> Iterator[Line]:
-    a, b = first.subject.table, other.subject.table
+def _similarity_row(first: Inspection, other: Inspection) -> Iterator[Row]:
+    a, b = first.target.table, other.target.table
     if first is not other and a is not None and b is not None and a.shape[:2] == b.shape[:2]:
-        value = linear_cka(a.flatten(0, 1), b.flatten(0, 1))
-        yield (
-            "likeness to the first table (CKA)",
-            "linear centred kernel alignment: 1 if one is a turn of the other",
-            _short(value),
-        )
+        note = "linear centered kernel alignment: 1 if one table is the other, rotated and scaled"
+        yield Row("similarity to the first table (CKA)", note, _format(linear_cka(a.flatten(0, 1), b.flatten(0, 1))))
 
 
 def _mean(values: Sequence[float | None]) -> float:
@@ -198,11 +200,11 @@ def _mean(values: Sequence[float | None]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def _several(values: Iterable[float | None]) -> str:
-    return ", ".join(map(_short, values))
+def _join(values: Iterable[float | None]) -> str:
+    return ", ".join(map(_format, values))
 
 
-def _short(value: float | None) -> str:
+def _format(value: float | None) -> str:
     if value is None or math.isnan(value):
-        return "–"
+        return MISSING
     return f"{value:.3g}" if abs(value) >= 1 else f"{value:.3f}"

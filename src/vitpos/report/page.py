@@ -21,7 +21,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.experiment import Experiment
 from vitpos.models import MODELS
-from vitpos.plotting.charts import svg
+from vitpos.plotting import svg
 from vitpos.questions import QUESTIONS
 from vitpos.report import sections
 from vitpos.report.advice import advice

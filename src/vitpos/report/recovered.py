@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
+from vitpos import plotting as draw
 from vitpos.attacks import ATTACKS
-from vitpos.plotting import charts as draw
 from vitpos.questions import QUESTIONS
 from vitpos.report.attack import difference, drawn, nearness
 from vitpos.report.groups import first_runs
@@ -36,7 +36,7 @@ def attacks(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
             said = [f"Not {', '.join(names)}: {why}." for why, names in reasons.items()]
             if strips or said:
                 title = " · ".join(filter(None, (f"Attack {spec}", group)))
-                yield title, " ".join(filter(None, [note, *said])), draw.strips(strips) if strips else None
+                yield title, " ".join(filter(None, [note, *said])), draw.image_strips(strips) if strips else None
 
 
 def films(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
@@ -47,7 +47,7 @@ def films(folder: Folder) -> Iterator[tuple[str, str, Figure | None]]:
             strips = {name: drawn(film[0]) for name, film in frames.items() if film is not None}
             if strips:
                 title = " · ".join(filter(None, (f"How it was found: {spec}", group)))
-                yield title, "The first picture, from its start to the end.", draw.strips(strips)
+                yield title, "The first picture, from its start to the end.", draw.image_strips(strips)
 
 
 def _asked(folder: Folder) -> list[str]:

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from vitpos import plotting as draw
 from vitpos.cells import Cell, Column, Table
 from vitpos.data import DATASETS, STORED
 from vitpos.data.base import Dataset, load
 from vitpos.errors import UserError, WorkError
-from vitpos.inspection.similarity import cosine_similarity, position_vectors
+from vitpos.inspection.table_stats import cosine_similarity, position_vectors
 from vitpos.lab import restore
 from vitpos.models.base import PatchClassifier
-from vitpos.plotting import charts as draw
 from vitpos.report.advice import among_best
 from vitpos.report.curves import curves
 from vitpos.report.groups import arranged, base, colours, first_runs, legend, panels
@@ -79,7 +79,7 @@ def _heat(folder: Folder) -> Iterator[Section]:
                 "or where the seeds tell nobody from the best."
             )
             title = " · ".join(filter(None, (f"At a glance: {table.title}", group)))
-            yield title, note, draw.heat(list(named), headings, np.array(values), texts, signs)
+            yield title, note, draw.heatmap(list(named), headings, np.array(values), texts, signs)
 
 
 def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
@@ -104,7 +104,7 @@ def _planes(folder: Folder) -> Iterator[Section]:
             yield (
                 f"{table.title}: {x} and {y}",
                 "A point for each row, mean over its seeds.",
-                draw.plane(points, x=x, y=y),
+                draw.scatter(points, x=x, y=y),
             )
 
 
@@ -126,7 +126,7 @@ def _pictures(folder: Folder) -> Iterator[Section]:
     yield (
         "What the models saw",
         "The first test image of each class (of ten at most), in every data set of this run.",
-        draw.strips(strips),
+        draw.image_strips(strips),
     )
 
 
@@ -141,7 +141,7 @@ def _confusions(folder: Folder) -> Iterator[Section]:
     for data, models in found.items():
         note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."
         means = {name: np.mean(matrices, 0) for name, matrices in models.items()}
-        yield f"Confusion, trained on {data}", note, draw.confusion(means, _data(data).classes)
+        yield f"Confusion, trained on {data}", note, draw.confusion_matrices(means, _data(data).classes)
 
 
 def _similarities(folder: Folder) -> Iterator[Section]:
@@ -157,7 +157,9 @@ def _similarities(folder: Folder) -> Iterator[Section]:
                 vectors = position_vectors(model) if isinstance(model, PatchClassifier) else torch.zeros(1)
                 if isinstance(model, PatchClassifier) and vectors.any() and vectors.isfinite().all():
                     title = "\n".join(filter(None, (group, name)))
-                    drawn[-1].append(draw.tiles(cosine_similarity(vectors).numpy(), model.geometry.grid, title=title))
+                    drawn[-1].append(
+                        draw.tiled_maps(cosine_similarity(vectors).numpy(), model.geometry.grid, title=title)
+                    )
         except WorkError as error:
             missing = error
     if any(drawn):
@@ -178,7 +180,7 @@ def _curves(folder: Folder) -> Iterator[Section]:
         pair = []
         for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
             points = {name: [(at["epoch"], scale * at[key], 0.0) for at in log] for name, log in named.items()}
-            pair += draw.lines({group: points}, x="epoch", y=label, colours=shade, dashed=base(folder))
+            pair += draw.lines({group: points}, x="epoch", y=label, colors=shade, dashed=base(folder))
         drawn.append(pair)
     grey = any(name not in shade for named in logs.values() for name in named)
     note = f"Mean over the images of each epoch, first seed.{legend(folder) if grey else ''}"

@@ -1,4 +1,4 @@
-"""Other people's weights in our models: the same answers, and errors that name the tensor."""
+"""timm's weights in our models give the same outputs; tensors that do not fit are named."""
 
 import pytest
 import torch
@@ -13,8 +13,8 @@ VIT = "vit(patch=(2, 4), dim=16, depth=2, heads=2)"
 RESNET = "resnet(depths=(1, 2, 1, 1))"
 
 
-def wild(model):
-    """The model with large random weights and statistics, so that a tensor in a wrong place can be seen."""
+def randomize(model):
+    """The model with large random weights and statistics, so that a misplaced tensor changes the output."""
     torch.manual_seed(0)
     for name, tensor in model.state_dict().items():
         if name.endswith("running_var"):
@@ -29,20 +29,20 @@ def wild(model):
 def timm_swin(window=(2, 4)):
     options = {"patch_size": 2, "embed_dim": 16, "depths": (2, 2, 1), "num_heads": (2, 4, 4), "window_size": window}
     swin = peer("timm.models.swin_transformer").SwinTransformer
-    return wild(swin(img_size=IMAGE[1:], num_classes=5, drop_path_rate=0.0, **options))
+    return randomize(swin(img_size=IMAGE[1:], num_classes=5, drop_path_rate=0.0, **options))
 
 
 def timm_vit():
     vit = peer("timm.models.vision_transformer").VisionTransformer
-    return wild(vit(img_size=IMAGE[1:], patch_size=(2, 4), embed_dim=16, depth=2, num_heads=2, num_classes=5))
+    return randomize(vit(img_size=IMAGE[1:], patch_size=(2, 4), embed_dim=16, depth=2, num_heads=2, num_classes=5))
 
 
 def timm_resnet():
     resnet = peer("timm.models.resnet")
-    return wild(resnet.ResNet(resnet.Bottleneck, (1, 2, 1, 1), num_classes=5))
+    return randomize(resnet.ResNet(resnet.Bottleneck, (1, 2, 1, 1), num_classes=5))
 
 
-def agree(ours, theirs, images):
+def assert_same_outputs(ours, theirs, images):
     load_timm(ours, theirs.state_dict())
     expected, found = theirs(images), ours(images)
     assert expected.std() > 0.1
@@ -50,23 +50,23 @@ def agree(ours, theirs, images):
 
 
 @pytest.mark.parametrize("window", [(2, 4), (4, 8), 2, 4])
-def test_a_swin_answers_as_timms_with_its_weights(window):
-    """Windows that shift along both sides, along one, and that shrink to their grid in the last stage."""
+def test_a_swin_with_timms_weights_gives_timms_outputs(window):
+    """Windows that shift along both axes, along one, and that shrink to the grid of the last stage."""
     ours = MODELS.build(SWIN.format(window), IMAGE, 5).eval()
-    agree(ours, timm_swin(window), torch.randn(3, *IMAGE))
+    assert_same_outputs(ours, timm_swin(window), torch.randn(3, *IMAGE))
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_resnet_answers_as_timms_with_its_weights_and_keeps_the_same_statistics(training):
+def test_a_resnet_with_timms_weights_gives_timms_outputs_and_statistics(training):
     ours, theirs = MODELS.build(RESNET, (3, 48, 32), 5).train(training), timm_resnet().train(training)
-    agree(ours, theirs, torch.randn(3, 3, 48, 32))
+    assert_same_outputs(ours, theirs, torch.randn(3, 3, 48, 32))
     statistics = [[b for _, b in model.named_buffers()] for model in (ours, theirs)]
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(*statistics, strict=True))
 
 
-def test_a_vit_answers_as_timms_with_its_weights():
+def test_a_vit_with_timms_weights_gives_timms_outputs():
     ours = MODELS.build(VIT, IMAGE, 5, "learned(prefix=True)").eval()
-    agree(ours, timm_vit(), torch.randn(3, *IMAGE))
+    assert_same_outputs(ours, timm_vit(), torch.randn(3, *IMAGE))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_weights_that_do_not_fit_are_named_and_nothing_is_loaded(spec, image, en
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_vit_without_a_row_for_cls_refuses_a_table_that_has_one():
+def test_a_vit_without_a_row_for_cls_rejects_a_table_with_one():
     model = MODELS.build(VIT, IMAGE, 5, "learned")
     with pytest.raises(ValueError, match=r"'pos_embed' is \(1, 65, 16\) and the model's \(1, 64, 16\)"):
         load_timm(model, timm_vit().state_dict())
@@ -110,7 +110,7 @@ def test_a_vit_without_a_row_for_cls_refuses_a_table_that_has_one():
         ("vit(patch=16, dim=384, depth=12, heads=6)", "learned(prefix=True)", "vit_small_patch16_224", 22_050_664),
     ],
 )
-def test_the_published_sizes_have_the_parameters_of_timms(spec, encoding, name, parameters):
+def test_published_sizes_have_as_many_parameters_as_timms_models(spec, encoding, name, parameters):
     create = peer("timm").create_model
     with torch.device("meta"):
         ours, theirs = MODELS.build(spec, (3, 224, 224), 1000, encoding), create(name)
