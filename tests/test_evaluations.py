@@ -11,10 +11,10 @@ from vitpos.data.shapes import stretched
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.layers import relative_error
 from vitpos.evaluations.predict import predict, remembering
 from vitpos.evaluations.resolution import nearest
 from vitpos.models import MODELS
+from vitpos.models.activations import relative_error
 from vitpos.models.base import Classifier
 from vitpos.moves import moved, scattered, shared
 from vitpos.patches import permutation, split

@@ -172,7 +172,7 @@ def _distance_figure(distance: Tensor, uniform: float) -> Figure:
 
 
 def _mean_figures(layers: LayerSummary, grid: tuple[int, int]) -> list[Figure]:
-    """Mean logits and mean attention of the layer whose logits depend most on positions."""
+    """Mean logits and mean attention of the layer with the largest position share of the logits."""
     layer = int(layers.shuffled.position_share.nanmean(1).nan_to_num(-1).argmax())
     logits = layers.shuffled.mean[layer].mean(0)
     maps = {
@@ -184,8 +184,8 @@ def _mean_figures(layers: LayerSummary, grid: tuple[int, int]) -> list[Figure]:
         title = f"Mean {name}, layer {layer + 1}"
         data = {"maps": values.numpy(), "grid": grid, "title": title, "label": label, "high": None}
         caption = (
-            f"Mean {name} from each position (white dot) to all others in layer {layer + 1}, whose logits depend most "
-            f"on positions; mean over heads and images, {images}."
+            f"Mean {name} from each position (white dot) to all others in layer {layer + 1}, which has the largest "
+            f"position share of the logits; mean over heads and images, {images}."
         )
         figures.append(Figure(f"mean-{name}", "tiles", data, caption))
     return figures

@@ -87,7 +87,7 @@ def write_page(path: Path, drawn: Drawn) -> Path:
         rows=comparison_table(inspections),
         shared=[(caption, _data_url(plotting.png(figure))) for caption, figure in shared_figures(inspections)],
         figures=figures,
-        definitions=[(title, prose(thing.__doc__ or "")) for title, thing in DEFINITIONS.items()],
+        definitions=[(title, _definition(thing)) for title, thing in DEFINITIONS.items()],
     )
     return write_text(path, page)
 
@@ -107,6 +107,11 @@ def _curve(model: Mapping[str, Any], key: str, band: str, first: int) -> list[tu
     """(layer, value, half width of the band) for layers from ``first``."""
     widths = model[band] if band else [0.0] * len(model[key])
     return [(float(layer), *point) for layer, point in enumerate(zip(model[key], widths, strict=True), first)]
+
+
+def _definition(thing: object) -> str:
+    """The docstring of an object as HTML, without its list of arguments."""
+    return prose((thing.__doc__ or "").partition("Args:")[0])
 
 
 def _captions(name: str, caption: str, inspections: Sequence[Inspection]) -> list[str]:

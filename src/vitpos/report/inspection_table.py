@@ -16,7 +16,7 @@ TEST_NOTE = (
     "for neighbors and row-major order, by random tables whose similarity depends on distance alone for rows and columns, "
     "and by ones whose similarity depends on the offset alone for border, corners and norms; tested at level .01"
 )
-FEW_IMAGES = 100  # below which numbers vary considerably between samples of images
+FEW_IMAGES = 100  # below which the table mentions sampling noise
 TABLES = ("table", "noise", "sin_cos")
 METADATA_LABELS = {
     "axes": "token order",
@@ -28,10 +28,10 @@ METADATA_LABELS = {
 }
 REGRESSION_NOTES = {"ridge": "penalty chosen on inner folds", "minimum_norm": "least squares, as in MJP's Table 8"}
 BIAS_PARTS = {
-    "by_distance": ("distance", "explained by the distance between two positions"),
-    "by_row": ("row offset", "explained by the row offset alone"),
-    "by_column": ("column offset", "explained by the column offset alone"),
-    "antisymmetric": ("sign", "that changes sign when query and key are exchanged"),
+    "by_distance": ("by distance", "explained by the distance between two positions"),
+    "by_row": ("by row offset", "explained by the row offset alone"),
+    "by_column": ("by column offset", "explained by the column offset alone"),
+    "antisymmetric": ("antisymmetric", "that changes sign when query and key are exchanged"),
 }
 MODEL_ROWS = {
     "probe_r2": (
@@ -162,7 +162,7 @@ def _offset_rows(offsets: dict[str, Any]) -> Iterator[Row]:
             noise = ", ".join(dict.fromkeys(_format(one["noise"][part]) for one in biases.values()))
             note = f"fraction of the variance of biases over pairs of positions {meaning}, mean over heads"
             note += "; in brackets its expectation for white noise"
-            yield Row(f"biases by {label}, by layer (white noise)", note, f"{text} ({noise})")
+            yield Row(f"variance of biases, {label}, by layer (white noise)", note, f"{text} ({noise})")
     if frequencies := offsets.get("frequencies"):
         norms = [math.hypot(*pair) for heads in frequencies for pairs in heads for pair in pairs]
         text = _join((min(norms), max(norms)))
@@ -170,7 +170,7 @@ def _offset_rows(offsets: dict[str, Any]) -> Iterator[Row]:
 
 
 def _model_rows(model: dict[str, Any]) -> Iterator[Row]:
-    few = f" (fewer than {FEW_IMAGES}: the rows below vary considerably)" if model["images"] < FEW_IMAGES else ""
+    few = f" (fewer than {FEW_IMAGES}: expect sampling noise)" if model["images"] < FEW_IMAGES else ""
     yield Row("test images", "a fifth of them tests the probe", f"{model['images']}{few}")
     for key, (heading, note) in MODEL_ROWS.items():
         if key in model:
@@ -207,4 +207,4 @@ def _join(values: Iterable[float | None]) -> str:
 def _format(value: float | None) -> str:
     if value is None or math.isnan(value):
         return MISSING
-    return f"{value:.3g}" if abs(value) >= 1 else f"{value:.3f}"
+    return f"{value:.3g}" if abs(value) >= 1 else f"{value:z.3f}"  # z: no minus sign before 0.000
