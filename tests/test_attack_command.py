@@ -15,9 +15,9 @@ from rich.console import Console
 from tests.test_cli import vitpos
 from vitpos.attacks.pictures import own
 from vitpos.cli import tables
+from vitpos.cli.inspect import find_targets
 from vitpos.data.dataset import load
 from vitpos.evaluations.result import Result
-from vitpos.inspection import subjects
 from vitpos.lab import runner
 from vitpos.lab.cell_models import build_model, load_models
 from vitpos.lab.experiment import Experiment
@@ -181,7 +181,7 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
         "train.defense-none-seed",
         "train.defense-prune-sha",
     }
-    seen = [name.split(" · ")[0] for name, _ in subjects(tmp_path / "run")]
+    seen = [name.split(" · ")[0] for name, _ in find_targets(tmp_path / "run")]
     assert sorted(seen) == ["learned, train.defense=none", "learned, train.defense=prune(fraction=0.5)"]
     narrow = Console(width=80, file=(printed := io.StringIO()))
     cells = [cell for cell, _ in load_models(tmp_path / "run")]

@@ -13,9 +13,9 @@ from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
-from vitpos.evaluations.layers import relative_error
 from vitpos.evaluations.resolution import nearest
 from vitpos.models import MODELS
+from vitpos.models.activations import relative_error
 from vitpos.models.base import Classifier
 from vitpos.patches import patchify, seeded_permutation
 from vitpos.positions import Positions

@@ -1,13 +1,9 @@
 """How sure a number is, and what is beyond noise."""
 
-import math
 from dataclasses import replace
 
 import pytest
-import torch
 
-from tests.references import peer
-from vitpos.analysis.intervals import half_width, paired, quantile
 from vitpos.errors import UserError
 from vitpos.evaluations.result import Result
 from vitpos.lab import runner
@@ -35,39 +31,6 @@ columns = [
 
 def make(text=TEXT):
     return Experiment.make({"name": "tiny", "asked": "tiny", "text": text, "settings": [], "seeds": None})
-
-
-def test_an_interval_is_the_textbooks():
-    values = [4.8, 5.1, 5.3, 4.9, 5.4]  # mean 5.1, deviation √.065, t of 4 degrees 2.776
-    assert half_width(values) == pytest.approx(2.776 * math.sqrt(0.065 / 5), rel=1e-6)
-    assert half_width([1.0]) == math.inf and half_width([2.0, 2.0]) == 0
-    expected = 2.023 * torch.arange(40.0).std().item() / math.sqrt(40)  # t of 39 degrees
-    assert half_width(list(range(40))) == pytest.approx(expected, rel=3e-4)
-
-
-def test_quantiles_are_those_of_students_distribution():
-    for freedom, textbook in ((1, 12.706), (30, 2.042), (40, 2.021), (60, 2.000), (120, 1.980), (1000, 1.962)):
-        assert quantile(freedom) == pytest.approx(textbook, abs=6e-4)
-    student = peer("scipy.stats").t
-    for freedom in range(1, 500):
-        assert quantile(freedom) == pytest.approx(student.ppf(0.975, freedom), abs=6e-4), freedom
-
-
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_an_interval_holds_the_truth_nineteen_times_of_twenty(count):
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.randn(4000, count, generator=generator, dtype=torch.float64)
-    held = [abs(sum(row) / count) <= half_width(row) for row in draws.tolist()]
-    assert sum(held) / 4000 == pytest.approx(0.95, abs=0.012)
-
-
-def test_pairs_are_made_by_seed():
-    ours, theirs = {0: 0.9, 1: 0.8, 5: 0.1}, {1: 0.7, 0: 0.8, 7: 0.0}
-    found = paired(ours, theirs)
-    assert found.mean == pytest.approx(0.1) and found.seeds == 2 and found.beyond_noise
-    assert not paired({0: 0.9}, {0: 0.1}).beyond_noise, "one seed tells nothing of noise"
-    assert paired({0: 1.0}, {1: 1.0}) is None
-    assert not paired({0: 1.0, 1: 2.0, 2: 3.0}, {0: 2.0, 1: 2.0, 2: 2.0}).beyond_noise
 
 
 def test_a_table_compares_its_rows_with_one_of_them(tmp_path):

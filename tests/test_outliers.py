@@ -1,13 +1,10 @@
-"""Confidence: against scikit-learn, against numbers worked out by hand, and on pictures of another set."""
+"""Confidence on images of another data set."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from tests.evaluate import evaluate, numbers_of
@@ -15,88 +12,10 @@ from vitpos.data.dataset import Dataset, Split, load
 from vitpos.data.image_ops import to_gray, to_shape
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.confidence import (
-    area_under_roc,
-    average_precision,
-    calibration_error,
-    false_positives,
-    response_rate_accuracy,
-)
 from vitpos.evaluations.context import EvalContext
 from vitpos.lab.cells import Cell
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40))
-def test_areas_are_those_of_scikit_learn_also_with_ties(pairs):
-    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
-
-    scores, positive = (torch.tensor(values) for values in zip(*pairs, strict=True))
-    scores = scores.double() / 7
-    if positive.all() or not positive.any():
-        return
-    assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
-    assert area_under_roc(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
-    wrong, found, _ = roc_curve(positive, scores, drop_intermediate=False)
-    assert false_positives(scores, positive) == pytest.approx(wrong[found >= 0.95 - 1e-12].min())
-
-
-def test_areas_of_many_random_scores_are_those_of_scikit_learn():
-    from sklearn.metrics import average_precision_score, roc_auc_score
-
-    draw = torch.Generator().manual_seed(0)
-    positive = torch.rand(5000, generator=draw) < 0.2
-    scores = torch.randn(5000, generator=draw, dtype=torch.float64) + positive
-    assert average_precision(scores, positive) == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
-    assert area_under_roc(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
-
-
-def test_the_curve_of_response_rates_by_hand():
-    confidence = torch.tensor([0.9, 0.5, 0.7, 0.6])
-    right = torch.tensor([True, False, False, True])
-    # answered one after the other: right, wrong, right, wrong
-    assert response_rate_accuracy(confidence, right) == pytest.approx((1 + 1 / 2 + 2 / 3 + 2 / 4) / 4)
-    tied = torch.tensor([0.9, 0.6, 0.6, 0.6])  # after the first each is right with 1/3
-    assert response_rate_accuracy(tied, right) == pytest.approx((1 + (4 / 3) / 2 + (5 / 3) / 3 + 2 / 4) / 4)
-    assert response_rate_accuracy(torch.ones(4), right) == 0.5, "a confidence that says nothing gives the accuracy"
-
-
-def published(confidence, right):
-    """ImageNet-A's calibration error, bin by bin: of 100 each, the last takes what is left and is left out."""
-    order = sorted(range(len(right)), key=lambda i: confidence[i])
-    total = 0.0
-    for index in range(len(right) // 100 - 1):
-        mine = order[index * 100 : index * 100 + 100]
-        gap = sum(confidence[i] for i in mine) / 100 - sum(right[i] for i in mine) / 100
-        total += 100 / len(right) * gap**2
-    return total**0.5
-
-
-@pytest.mark.parametrize("count", [200, 250, 1999])
-def test_the_calibration_error_is_the_published_one(count):
-    draw = torch.Generator().manual_seed(count)
-    confidence = torch.rand(count, generator=draw, dtype=torch.float64)
-    right = torch.rand(count, generator=draw) < confidence**2
-    assert calibration_error(confidence, right) == pytest.approx(published(confidence.tolist(), right.tolist()))
-
-
-def test_who_is_right_as_often_as_sure_has_no_calibration_error_and_the_overconfident_has_all_of_it():
-    confidence = torch.tensor([0.25, 0.5, 0.75]).repeat_interleave(400)
-    right = torch.cat([torch.arange(400) < 400 * c for c in (0.25, 0.5, 0.75)])
-    assert calibration_error(confidence, right) == pytest.approx(0, abs=1e-7)
-    sure = torch.full((1050,), 0.9)
-    half = torch.arange(1050) % 2 == 0
-    assert calibration_error(sure, half, whole=True) == pytest.approx(0.4)
-    assert calibration_error(sure, half) == pytest.approx(0.4 * (900 / 1050) ** 0.5), "nine bins of ten"
-
-
-@pytest.mark.parametrize("count", [0, 1, 99, 199])
-def test_where_no_bin_is_left_there_is_no_calibration_error(count):
-    confidence, right = torch.full((count,), 0.9), torch.ones(count, dtype=torch.bool)
-    assert math.isnan(calibration_error(confidence, right))
-    assert calibration_error(confidence, right, whole=True) == pytest.approx(0.1) or not count
 
 
 class Bright(Classifier):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitpos.attacks.metrics import psnr
 from vitpos.data.dataset import load
 from vitpos.lab.experiment import Experiment
+from vitpos.metrics.image_similarity import psnr
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -306,34 +306,36 @@ def test_its_table_of_leaks_is_that_of_the_stored_run():
     assert f"(a flat grey picture has {grey:.1f}): by equations" in README.replace("\n", " ")
 
 
-def _inside(name: str) -> dict[str, dict]:
-    """What was seen inside of the models of a stored run, the first of each encoding."""
+def _inspection(name: str) -> dict[str, dict]:
+    """The stored inspection of the models of a run, by encoding (the first of each)."""
     found: dict[str, dict] = {}
-    for one in json.loads((ROOT / "results" / f"inside-{name}.json").read_text()):
+    for one in json.loads((ROOT / "results" / f"inspection-{name}.json").read_text()):
         found.setdefault(one["name"].split(" · ")[0], one)
     return found
 
 
-def test_where_it_says_that_position_lives_was_seen():
-    seen = _inside("scorecard-mini")
+def test_its_table_of_position_by_layer_is_that_of_the_stored_inspection():
+    seen = _inspection("scorecard-mini")
     rows = _shown("encoding | place from tokens")
     for encoding, probes, shares in rows:
-        work = seen[encoding.strip("`")]["work"]
+        numbers = seen[encoding.strip("`")]["model"]
         for shown, key in ((probes, "probe_r2"), (shares, "position_share")):
-            assert [float(number) for number in shown.split(",")] == pytest.approx(work[key], abs=0.00501)
-    assert len(rows) == len(seen) and max(map(abs, seen["none"]["work"]["probe_r2"])) < 0.01
-    spread = max(max(one["work"]["probe_standard_error"]) for one in seen.values())
+            assert [float(number) for number in shown.split(",")] == pytest.approx(numbers[key], abs=0.00501)
+    assert len(rows) == len(seen) and max(map(abs, seen["none"]["model"]["probe_r2"])) < 0.01
+    spread = max(max(one["model"]["probe_standard_error"]) for one in seen.values())
     assert f"standard errors over the images tested up to {spread:.3f}" in README
-    by_layer = [statistics.fmean(heads) for heads in seen["sape2"]["work"]["bias_by_content"]["correlation"]]
+    by_layer = [statistics.fmean(heads) for heads in seen["sape2"]["model"]["bias_content_correlation"]["mean"]]
     assert ", ".join(f"−{-value:.2f}" for value in by_layer) in README.replace("\n", " ")
 
 
-def test_its_verdicts_on_tables_are_those_that_were_seen():
-    seen = _inside("mjp-variants")
-    words = {"yes": "yes", "centre-weighted": "yes", "no structure": "no"}
+def test_its_verdicts_on_tables_are_those_of_the_stored_inspection():
+    seen = _inspection("mjp-variants")
+    words = {"yes": "yes", "center-weighted": "yes", "no structure": "no"}
     for encoding, *verdicts, error in _shown("table of | neighbours alike"):
         table = seen[encoding.strip("`")]["table"]
-        for shown, name in zip(verdicts, ("nearby", "same_row", "same_column", "rim", "corners", "norm"), strict=True):
+        for shown, name in zip(
+            verdicts, ("neighbors", "same_row", "same_column", "border", "corners", "norm"), strict=True
+        ):
             word, effect, p = re.fullmatch(r"(\w+) \(([\d.-]+), ([\d.]+)\)", shown).groups()
             finding = table["structure"][name]
             assert word == words[finding["verdict"]], (encoding, name)

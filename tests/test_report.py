@@ -1,6 +1,5 @@
 """What a page and its tables make of stored scores: known numbers, put into the folders that a run leaves behind."""
 
-import itertools
 import math
 import re
 from dataclasses import replace
@@ -8,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from vitpos.analysis import figures as draw
 from vitpos.cli.tables import output, show_table
 from vitpos.data.dataset import load
 from vitpos.evaluations import EVALUATIONS
@@ -145,12 +142,6 @@ def test_a_map_of_colours_tells_encodings_of_one_set_of_data_apart(tmp_path):
     assert [shades(figure).tolist() for figure in maps.values()] == [[[0], [1]], [[1], [0]]]
 
 
-def test_a_column_that_nobody_has_yet_is_left_blank():
-    values = np.array([[0.1, np.nan], [0.2, np.nan]])
-    figure = draw.heat(["none", "learned"], ["here", "not yet"], values, [["10", "–"], ["20", "–"]], [1, -1])
-    assert np.isnan(shades(figure)).tolist() == [[False, True], [False, True]] and draw.svg(figure)
-
-
 MODELS = TWO.replace('"vit(patch=(2, 4), dim=8, depth=1, heads=2)"', '["minimal(patch=2, dim=8)", "minimal(patch=4)"]')
 
 
@@ -244,14 +235,6 @@ def test_of_many_lines_the_best_have_colours_and_all_have_names(tmp_path):
     assert min(np.diff(sorted(places))) > 0.05
 
 
-@pytest.mark.parametrize("places", [[0.5] * 5, [0.0, 0.0, 0.98, 0.99, 1.0], [0.1, 0.3, 0.5, 0.7, 0.9], [0.5]])
-def test_names_at_the_ends_of_lines_keep_apart(places):
-    spread = draw._spread(places, 0.1)
-    assert all(step >= 0.1 - 1e-9 for step in np.diff(spread)) and min(spread) >= 0 and max(spread) <= 1 + 1e-9
-    if all(step >= 0.1 for step in np.diff(places)):
-        assert spread == pytest.approx(places)
-
-
 def test_position_similarities_are_one_section_without_what_is_not_finite(tmp_path):
     text = TWO.replace('"learned"', '"learned", "sinusoidal", "learned(std=1.0)"')
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}}, text)
@@ -265,14 +248,6 @@ def test_position_similarities_are_one_section_without_what_is_not_finite(tmp_pa
     assert [[figure.axes[0].get_title() for figure in row] for row in rows] == [
         [f"trained on stripes(count={count})\n{name}" for name in ("learned", "sinusoidal")] for count in (40, 60)
     ]
-
-
-def test_a_tile_has_the_map_of_each_place_where_the_place_is():
-    maps = np.arange(36.0).reshape(6, 6) / 36
-    picture = draw.tiles(maps, (2, 3), title="").axes[0].images[0].get_array().filled(np.nan)
-    assert picture.shape == (2 * 3 - 1, 3 * 4 - 1)
-    assert np.array_equal(picture[3:5, 4:7], maps[4].reshape(2, 3)) and np.isnan(picture[2]).all()
-    assert draw.tiles(np.eye(14 * 14), (14, 14), title="").get_figwidth() <= 5, "two tiles find room side by side"
 
 
 def test_every_column_says_what_it_is_and_where_that_is_defined(tmp_path):
@@ -346,18 +321,6 @@ def test_a_deviation_does_not_seem_to_be_nothing():
     assert format_estimate(replace(number, by_seed={0: 0.48, 1: 0.48})) == "0.48"
 
 
-@pytest.mark.parametrize("count", [7, 8])
-def test_bars_are_told_apart_by_colour_or_else_by_name(count):
-    names = [f"encoding {number}" for number in range(count)]
-    axes = draw.bars({"right": dict.fromkeys(names, (50.0, 1.0, None))}, label="%").axes[0]
-    colours_used = {bar.get_facecolor() for bar in axes.patches}
-    beside = [text.get_text() for text in axes.get_yticklabels()]
-    if count > len(draw.COLOURS):
-        assert beside == names and axes.get_legend() is None
-    else:
-        assert beside == ["right"] and len(colours_used) == count
-
-
 def test_what_is_unfinished_changes_no_name_and_no_colour(tmp_path):
     def score(cell):
         return of_two_sets(cell) | SWEPT if cell.data == "stripes(count=40)" and cell.encoding == "learned" else None
@@ -384,16 +347,6 @@ def test_a_damaged_file_leaves_out_its_figure_alone(tmp_path):
         path.write_bytes(b"damaged")
     titles = [title for title, _, _ in sections.figures(folder)]
     assert titles.count("A figure is left out") == 1 and "Training curves" in titles
-
-
-def test_the_names_of_points_in_a_plane_stand_beside_it_and_do_not_overlap():
-    points = {f"point {number}": (80.0 + number / 100, 0.001 * number) for number in range(12)}
-    figure = draw.plane(points, x="accuracy", y="found")
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [text.get_window_extent(renderer) for text in figure.axes[0].texts]
-    assert len(boxes) == 12 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
-    right = figure.axes[0].get_window_extent(renderer).x1
-    assert all(right < box.x0 < right + 200 and abs(box.y0) < 2000 for box in boxes)
 
 
 def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_also_measured(tmp_path):

@@ -99,7 +99,7 @@ def test_digits_are_in_their_half_and_both_test_splits_have_the_same_digits():
 
 def accuracy_of_a_small_vit(data, encoding, seed):
     torch.manual_seed(seed)
-    spec = "vit(dim=32, depth=1, heads=4, pool='mean', init='xavier')"
+    spec = "vit(dim=32, depth=1, heads=4, pool='mean', weight_init='xavier')"
     model = MODELS.build(spec, data.shape, len(data.classes), encoding)
     list(fit(model, data, Recipe(epochs=6, batch_size=32, lr=0.003), seed=seed))
     return EVALUATIONS.build("accuracy", model, data)["accuracy"]

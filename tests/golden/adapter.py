@@ -30,7 +30,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
 from vitpos.evaluations import EVALUATIONS
-from vitpos.inspection import inspect, of_model
+from vitpos.inspection.inspect import Inspection, inspect, target_from_model
 from vitpos.lab import runner
 from vitpos.lab.cell_models import load_model
 from vitpos.lab.experiment import Experiment
@@ -38,7 +38,7 @@ from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder
 from vitpos.models import MODELS
 from vitpos.positions import Positions
-from vitpos.report.inside import plain
+from vitpos.report.inspection_page import json_numbers
 from vitpos.training.loop import fit
 from vitpos.training.recipe import Recipe
 
@@ -264,7 +264,8 @@ def run_experiment(
 def inspect_run(folder: CellFolder) -> Any:
     """What inspect.json has of a trained cell."""
     model, data = load_model(folder), load(folder.cell.data)
-    return plain(inspect(of_model("run", model, data, encoding=folder.cell.encoding), images=40).look.numbers)
+    target = target_from_model("run", model, data, encoding=folder.cell.encoding)
+    return json_numbers(Inspection(target, inspect(target, images=40)).numbers)
 
 
 def run_alone(

@@ -133,8 +133,34 @@ METRICS: list[tuple[str, str, str, str]] = [  # old evaluation spec, old metric 
     (r"^translation\b", r"^(tokens)_(\d+)$", r"\1", r"\2"),
     (r"^corruption", r"^(error)_severity_(\d)$", r"\1", r"\2"),
 ]
-INSPECT_KEYS: Patterns = []  # paths in inspect.json, joined by "/": "table/structure/nearby/p"
-INSPECT_VALUES: Patterns = []  # words in inspect.json
+INSPECT_KEYS: Patterns = [
+    (r"^work/", "model/"),
+    (r"^why$", "reason"),
+    (r"^kind$", "format"),
+    (r"(?<=/)deviation\b", "std"),
+    (r"(?<=/)turned\b", "antisymmetric"),
+    (r"^(table/norm/)least$", r"\1min"),
+    (r"^(table/norm/)most$", r"\1max"),
+    (r"\bnorm_by_place\b", "norm_by_position"),
+    (r"/centred/", "/centered/"),
+    (r"accumulated_variance", "cumulative_variance"),
+    (r"accumulated_values", "cumulative_singular_values"),
+    (r"/taken$", "/subsampled"),
+    (r"_fit_mae\b", "_train_mae"),
+    (r"(structure/|logits_prefer/)nearby", r"\1neighbors"),
+    (r"(structure/|logits_prefer/)grid", r"\1two_dimensional"),
+    (r"(structure/|logits_prefer/)rim", r"\1border"),
+    (r"position_share_pictures", "position_share_unshuffled"),
+    (r"head_diversity_of_images", "head_diversity_per_image"),
+    (r"logits_prefer", "logit_contrasts"),
+    (r"\buniform_distance", "attention_distance_uniform"),
+    (r"bias_by_content/correlation", "bias_content_correlation/mean"),
+    (r"bias_by_content/spread", "bias_content_correlation/std"),
+]  # paths in inspect.json, joined by "/": "table/structure/nearby/p"
+INSPECT_VALUES: Patterns = [
+    (r"^the opposite$", "opposite"),
+    (r"^centre-weighted$", "center-weighted"),
+]  # words in inspect.json
 EXPERIMENT_KEYS: Patterns = [  # keys of an experiment's TOML, "train.batch"; training options too
     (r"^train\.batch$", "train.batch_size"),
     (r"^train\.decay$", "train.weight_decay"),

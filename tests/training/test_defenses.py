@@ -62,7 +62,7 @@ def test_wrong_options_and_noise_before_clipping_are_refused(spec):
         build_defense(spec)
 
 
-@pytest.mark.parametrize("encoding", ["learned", "learned + mjp(ratio=0.0)"])  # with a penalty
+@pytest.mark.parametrize("encoding", ["learned", "learned + mjp(mask_ratio=0.0)"])  # with a penalty
 def test_a_step_uses_the_mean_of_the_defended_gradients_of_the_images(encoding):
     torch.manual_seed(0)
     model = MODELS.build("vit(patch=(7, 14), dim=16, depth=1, heads=2)", (1, 28, 28), 10, encoding)
@@ -93,7 +93,7 @@ def test_a_resumed_training_with_a_defense_gives_the_same_bits():
 
     def states(resume=None):
         torch.manual_seed(0)
-        model = MODELS.build("attention(dim=16)", data.shape, 10, "learned + mjp")
+        model = MODELS.build("minimal(dim=16)", data.shape, 10, "learned + mjp")
         for state in fit(model, data, recipe, resume=resume):
             yield state.epoch, {name: tensor.clone() for name, tensor in state.tensors.items()}
 
@@ -110,7 +110,7 @@ def test_the_noise_of_a_step_is_divided_by_the_square_root_of_the_batch():
 
 def trained(defense, limit=128):
     torch.manual_seed(0)
-    model = MODELS.build("attention(dim=16)", (1, 28, 28), 10, "learned")
+    model = MODELS.build("minimal(dim=16)", (1, 28, 28), 10, "learned")
     data = load(f"mnist(limit={limit})")
     *_, last = fit(model, data, Recipe(epochs=1, batch_size=64, grad_clip=0.0, defense=defense), seed=0)
     return last.tensors
@@ -122,7 +122,7 @@ def test_training_uses_the_defended_gradient():
     assert not torch.equal(plain["model.project.weight"], noisy["model.project.weight"])
     none = trained("clip(max_norm=1e-30)")  # only weight decay is left
     torch.manual_seed(0)
-    first = MODELS.build("attention(dim=16)", (1, 28, 28), 10, "learned").encoding.table
+    first = MODELS.build("minimal(dim=16)", (1, 28, 28), 10, "learned").encoding.table
     assert (
         (none["model.encoding.table"] - first).abs().max() < 1e-6 < (plain["model.encoding.table"] - first).abs().max()
     )
@@ -130,7 +130,7 @@ def test_training_uses_the_defended_gradient():
 
 @pytest.mark.parametrize(
     ("model", "augment", "what"),
-    [("resnet(depths=(1,), width=4)", "", "batch norms mix"), ("attention(dim=16)", "mix", "'mix' mixes")],
+    [("resnet(depths=(1,), width=4)", "", "batch norms mix"), ("minimal(dim=16)", "mix", "'mix' mixes")],
 )
 def test_models_and_augmentations_that_mix_images_are_refused_with_a_defense(model, augment, what):
     text = f'data = "mnist(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'

@@ -106,7 +106,7 @@ def test_encodings_norms_biases_and_prefix_tokens_have_no_weight_decay():
 
 
 @pytest.mark.parametrize(
-    "spec", ["resnet(depths=(1, 1), width=4)", "swin(dim=8, depths=(1,), heads=(1,), windows='cpb')"]
+    "spec", ["resnet(depths=(1, 1), width=4)", "swin(dim=8, depths=(1,), heads=(1,), window_encoding='cpb')"]
 )
 def test_convolution_kernels_have_weight_decay_and_norms_and_window_encodings_have_not(spec):
     model = MODELS.build(spec, (1, 8, 16), 2, "none")

@@ -1,4 +1,4 @@
-"""Pictures to attack that are one's own, and two batches of pictures, found and true, that can be compared."""
+"""Pictures to attack that are one's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import ImageOps
-from torch import Tensor
 
 from vitpos.data.dataset import Dataset, Split
 from vitpos.data.image_files import read_image
@@ -42,17 +41,3 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
     with torch.inference_mode():
         labels = model(data.normalize(images.to(model.device))).argmax(1).cpu()
     return replace(data, test=Split(images, labels.clone()))
-
-
-def comparable(found: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
-    """Both (B, C, height, width), checked, in the wider of their types and at least in float32."""
-    for pictures in (found, true):
-        if not pictures.is_floating_point():
-            raise UserError(f"pictures are numbers from 0 to 1, not {pictures.dtype}; divide bytes by 255")
-    if found.shape != true.shape or found.dim() != 4:
-        raise UserError(
-            f"pictures of shapes {tuple(found.shape)} and {tuple(true.shape)} cannot be compared; "
-            "both must be (batch, channels, height, width), and the same"
-        )
-    kind = torch.promote_types(torch.promote_types(found.dtype, true.dtype), torch.float32)
-    return found.to(kind), true.to(kind)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vitpos.attacks.metrics import measure, psnr
 from vitpos.attacks.victim import Case, Client, exact
 from vitpos.data.dataset import Dataset
 from vitpos.evaluations.result import Result
+from vitpos.metrics.image_similarity import image_metrics, psnr
 from vitpos.models.base import Classifier
 
 Progress = Callable[[float], None]  # called with the fraction that is done, 0 to 1
@@ -56,7 +56,7 @@ def recover(client: Client, attack: Callable[[Classifier, Case, Progress], Found
         return Result(reason=str(why))
     data = client.ctx.data
     seen, goal = (as_pictures(data, x) for x in ((f.inputs for f in found), (c.goal for c in cases)))
-    each = {name: values.clamp(max=CEILING).tolist() for name, values in measure(seen, goal).items()}
+    each = {name: values.clamp(max=CEILING).tolist() for name, values in image_metrics(seen, goal).items()}
     numbers = {name: statistics.fmean(values) for name, values in each.items()}
     numbers["psnr_worst"], numbers["psnr_best"] = min(each["psnr"]), max(each["psnr"])
     flat = as_pictures(data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour

@@ -190,15 +190,17 @@ def inspect(
     image_files: Annotated[
         list[Path] | None, Option("--image", metavar="FILE", help="images on which a run's attention is drawn")
     ] = None,
-    slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+    extra: Annotated[
+        bool, Option("--extra", help="also UMAP, SVM and MLP (needs scikit-learn and umap-learn)")
+    ] = False,
     plugins: PLUGINS = None,
 ) -> None:
     """Which encoding is it, and what did it learn? Numbers, figures and a page."""
-    from vitpos.cli.inspect import look, read_grid
+    from vitpos.cli.inspect import inspect_command, read_grid
 
     _load(plugins)
     asked = read_grid(grid) if grid is not None else None
-    look([(source, asked)], out, "inspect", images=images, files=image_files or (), slow=slow)
+    inspect_command([(source, asked)], out, "inspect", images=images, files=image_files or (), extra=extra)
 
 
 @app.command()
@@ -214,11 +216,13 @@ def compare(
     image_files: Annotated[
         list[Path] | None, Option("--image", metavar="FILE", help="images on which runs' attention is drawn")
     ] = None,
-    slow: Annotated[bool, Option("--slow", help="also UMAP, SVM and MLP (pip install 'vitpos[analysis]')")] = False,
+    extra: Annotated[
+        bool, Option("--extra", help="also UMAP, SVM and MLP (needs scikit-learn and umap-learn)")
+    ] = False,
     plugins: PLUGINS = None,
 ) -> None:
     """Two models or checkpoints side by side: what they learned of position."""
-    from vitpos.cli.inspect import look, read_grid
+    from vitpos.cli.inspect import inspect_command, read_grid
 
     _load(plugins)
     asked = [read_grid(text) for text in grids or ()]
@@ -226,7 +230,7 @@ def compare(
         raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
     one, other = (asked[0], asked[-1]) if asked else (None, None)
     sources = [(first, one), (second, other)]
-    look(sources, out, "compare", images=images, files=image_files or (), slow=slow, single=True)
+    inspect_command(sources, out, "compare", images=images, files=image_files or (), extra=extra, single=True)
 
 
 @app.command()

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from vitpos.attacks.metrics import missing
 from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell, Table
 from vitpos.lab.results import Results
@@ -26,6 +25,7 @@ from vitpos.lab.summary import (
     shared,
     summarize,
 )
+from vitpos.metrics.image_similarity import unavailable_metrics
 
 NARROWEST = 26  # characters of a column of text that can be read
 WIDEST = 13  # of a column of numbers and its name
@@ -78,7 +78,7 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Result]]) -> None:
             output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
     output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
     sizes = [tuple(answer.images["target"].shape[1:]) for _, _, answer in answers if answer.images]
-    for metric, why in missing(sizes[0]).items() if sizes else ():
+    for metric, why in unavailable_metrics(sizes[0]).items() if sizes else ():
         output.print(f"No {metric}: {why}.", style="dim")
 
 

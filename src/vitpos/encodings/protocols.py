@@ -93,7 +93,10 @@ class HasFrequencies(Protocol):
 
 @runtime_checkable
 class CountsByContent(Protocol):
-    """Counts positions by gates that depend on content (CoPE, SaPE2)."""
+    """Counts positions by gates that depend on content (CoPE, SaPE2) and derives its bias from the counts."""
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Returns the bias (B, H, N, N), as `PositionEncoding.bias`."""
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
         """Returns gates and counts (B, H, N, N) for each direction of counting, NaN where a pair is not counted."""

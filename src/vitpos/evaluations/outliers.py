@@ -11,16 +11,16 @@ from vitpos.data import DATASETS
 from vitpos.data.dataset import Dataset, load
 from vitpos.data.image_ops import to_shape
 from vitpos.errors import UserError
-from vitpos.evaluations.confidence import (
-    area_under_roc,
-    average_precision,
-    calibration_error,
-    false_positives,
-    response_rate_accuracy,
-)
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
+from vitpos.metrics.classification import (
+    average_precision,
+    calibration_error,
+    fpr_at_recall,
+    response_rate_accuracy,
+    roc_auc,
+)
 
 
 def outliers(
@@ -74,12 +74,12 @@ def outliers(
         {
             "aupr": average_precision(doubt, outlier),
             "aupr_chance": share(outlier),
-            "auroc": area_under_roc(doubt, outlier),
-            "fpr95": false_positives(doubt, outlier),
+            "auroc": roc_auc(doubt, outlier),
+            "fpr95": fpr_at_recall(doubt, outlier),
             "accuracy": share(right),
             "aurra": response_rate_accuracy(sure, right),
             "calibration_error": calibration_error(sure, right),
-            "calibration_error_whole": calibration_error(sure, right, whole=True),
+            "calibration_error_whole": calibration_error(sure, right, all_bins=True),
         }
     )
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.errors import UserError
 from vitpos.evaluations.context import EvalContext
-from vitpos.evaluations.layers import layers, relative_error
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
+from vitpos.models.activations import layer_tokens_and_logits, relative_error
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import make_generator
 from vitpos.shifts import overlapping_cells, shift_each, shift_pair
@@ -80,7 +80,7 @@ def _errors(
         images = data.test.images[start : start + 100].to(device)
         pair = [data.normalize(part) for part in shift_pair(images, pixels, border)]
         with torch.inference_mode():
-            (tokens, logits), (tokens_moved, logits_moved) = (layers(model, part) for part in pair)
+            (tokens, logits), (tokens_moved, logits_moved) = (layer_tokens_and_logits(model, part) for part in pair)
         if not tokens:
             return [], math.nan
         at, to = (x.to(device) for x in overlapping_cells(model.positions(pair[0]).grid, by, border))

@@ -1,1 +1,1 @@
-"""Other people's models: their weights in ours, and their checkpoints read and recognised."""
+"""Models of other libraries: their weights in our models, and their checkpoints, read safely and recognized."""

@@ -1,7 +1,7 @@
-"""The grid of a checkpoint: what says it, and never a square root.
+"""Determines the grid of a checkpoint, never by a square root.
 
-A count of places alone allows every factorisation. The grid comes from the caller, from a configuration, or from tensors
-that can only be made for one grid; otherwise the factorisations are listed and the caller must choose.
+A number of positions alone allows every factorization. The grid comes from the caller, from a configuration, or from
+tensors that fit one grid only; otherwise an error lists the factorizations and the caller must choose.
 """
 
 from __future__ import annotations
@@ -15,90 +15,92 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import UserError
-from vitpos.interop.words import shown
+from vitpos.interop.sanitize import sanitize
 
-Grid = tuple[int, int]
-LISTED = 8  # candidates that an error names
-LARGEST = 1 << 16  # a side of a picture that nobody trained on
+Grid = tuple[int, int]  # rows, columns
+MAX_LISTED = 8  # candidates that an error lists
+MAX_IMAGE_SIDE = 1 << 16  # pixels; larger configured sizes are ignored
 
 
 @dataclass(frozen=True)
-class Clue:
-    """A grid, and what says so."""
+class GridHint:
+    """A grid, and the tensor or configuration entry that implies it."""
 
     grid: Grid
     source: str
 
 
-def written(grid: Grid) -> str:
-    """A grid as people type it: 14x14."""
+def format_grid(grid: Grid) -> str:
+    """Rows and columns as typed on the command line: ``14x14``."""
     return f"{grid[0]}x{grid[1]}"
 
 
-def factorisations(count: int) -> list[Grid]:
-    """All grids of so many places, the most square first and of two alike the wider first."""
+def format_grids(grids: Sequence[Grid]) -> str:
+    """The first few grids, separated by commas."""
+    return ", ".join([*map(format_grid, grids[:MAX_LISTED]), *(["…"] if len(grids) > MAX_LISTED else [])])
+
+
+def factorizations(count: int) -> list[Grid]:
+    """All grids of ``count`` positions, the most square first, and of each pair the wider first."""
     low = [side for side in range(1, math.isqrt(max(count, 0)) + 1) if count % side == 0]
     return [grid for side in reversed(low) for grid in dict.fromkeys([(side, count // side), (count // side, side)])]
 
 
-def settle(
-    what: str, counts: Mapping[int, str], clues: Sequence[Clue], asked: Grid | None, *, sides: str = "places"
+def choose_grid(
+    name: str, counts: Mapping[int, str], hints: Sequence[GridHint], requested: Grid | None
 ) -> tuple[Grid, int, str]:
-    """The grid of a table, the count that it uses and what said so.
+    """The grid of a table, its number of positions, and the source of the grid.
 
-    ``counts`` are the numbers of places that the table may have, each with its reason in words (" after 1 row for CLS"):
-    a clue counts when one of them is its number of places. What the caller ``asked`` for must fit, and a clue that says
-    otherwise is named with it.
+    Args:
+        name: of the table, for errors.
+        counts: possible numbers of positions, each with an explanation such as " after 1 row for CLS".
+        hints: used in order; a hint applies if its number of positions is in ``counts``.
+        requested: the caller's grid, which must fit; a hint that disagrees is mentioned in the source.
     """
-    if asked is not None:
-        if math.prod(asked) in counts:
-            other = [clue for clue in clues if clue.grid != asked and math.prod(clue.grid) in counts]
-            though = f", though {other[0].source} says {written(other[0].grid)}" if other else ""
-            return asked, math.prod(asked), f"as asked{though}"
+    if requested is not None:
+        if math.prod(requested) in counts:
+            other = [hint for hint in hints if hint.grid != requested and math.prod(hint.grid) in counts]
+            note = f", although {other[0].source} implies {format_grid(other[0].grid)}" if other else ""
+            return requested, math.prod(requested), f"as requested{note}"
         raise UserError(
-            f"{what} does not fit --grid {written(asked)}: it has {_candidates(counts, sides)}; give one of these"
+            f"{name} does not fit --grid {format_grid(requested)}: it has {_candidates(counts)}; give one of these"
         )
-    for clue in clues:
-        if math.prod(clue.grid) in counts:
-            return clue.grid, math.prod(clue.grid), clue.source
-    against = "".join(f"; {clue.source} says {written(clue.grid)}, which does not fit" for clue in clues[:1])
+    for hint in hints:
+        if math.prod(hint.grid) in counts:
+            return hint.grid, math.prod(hint.grid), hint.source
+    mismatch = "".join(f"; {hint.source} implies {format_grid(hint.grid)}, which does not fit" for hint in hints[:1])
     raise UserError(
-        f"{what} has {_candidates(counts, sides)}, and the file does not say in which grid{against}; give --grid RxC"
+        f"{name} has {_candidates(counts)}, and the file does not state its grid{mismatch}; give --grid RxC"
     )
 
 
-def _candidates(counts: Mapping[int, str], sides: str) -> str:
-    """The grids of each count in words; counts that could only be a single line are left out where others are not."""
-    grids = {count: factorisations(count) for count in counts}
+def _candidates(counts: Mapping[int, str]) -> str:
+    """The grids of each count; counts that only factor as a single line are left out if others do not."""
+    grids = {count: factorizations(count) for count in counts}
     planes = {count: found for count, found in grids.items() if len(found) > 2 or len(found) == 1} or grids
-    return " or ".join(f"{count} {sides}{counts[count]} ({listed(found)})" for count, found in planes.items())
+    return " or ".join(f"{count} positions{counts[count]} ({format_grids(found)})" for count, found in planes.items())
 
 
-def listed(grids: Sequence[Grid]) -> str:
-    """The first grids as people type them."""
-    return ", ".join([*map(written, grids[:LISTED]), *(["…"] if len(grids) > LISTED else [])])
-
-
-def of_image(about: Mapping[str, Any], patch: Grid | None) -> Clue | None:
-    """The grid that a configuration says by the sizes of image and patch."""
-    image = _size(about, "image_size", "img_size", "input_size")
-    patch = patch or _size(about, "patch_size")
+def grid_from_config(config: Mapping[str, Any], patch: Grid | None) -> GridHint | None:
+    """The grid implied by the image size and patch size of a configuration."""
+    image = _size(config, "image_size", "img_size", "input_size")
+    patch = patch or _size(config, "patch_size")
     if image is None or patch is None:
         return None
     grid = (image[0] // patch[0], image[1] // patch[1])
-    return Clue(grid, f"an image of {written(image)} in patches of {written(patch)}") if min(grid) > 0 else None
+    return GridHint(grid, f"image {format_grid(image)} with patches {format_grid(patch)}") if min(grid) > 0 else None
 
 
-def of_window(about: Mapping[str, Any]) -> Clue | None:
-    """The window that a configuration says."""
-    window = _size(about, "window_size")
-    return Clue(window, "the configured window") if window is not None else None
+def window_from_config(config: Mapping[str, Any]) -> GridHint | None:
+    """The attention window of a configuration."""
+    window = _size(config, "window_size")
+    return GridHint(window, "the configured window") if window is not None else None
 
 
-def _size(about: Mapping[str, Any], *names: str) -> Grid | None:
-    """A size under one of the names, here or in what a configuration nests: timm's arguments, CLIP's vision part."""
-    inner = [about.get(key) for key in ("model_args", "vision_config", "pretrained_cfg")]
-    for level in [about, *(value for value in inner if isinstance(value, Mapping))]:
+def _size(config: Mapping[str, Any], *names: str) -> Grid | None:
+    """A size under one of the names, at the top level or nested as in timm's arguments or CLIP's vision config."""
+    nested = [config.get(key) for key in ("model_args", "vision_config", "pretrained_cfg")]
+    for level in [config, *(value for value in nested if isinstance(value, Mapping))]:
         for name in names:
             if (size := _pair(level.get(name))) is not None:
                 return size
@@ -106,61 +108,61 @@ def _size(about: Mapping[str, Any], *names: str) -> Grid | None:
 
 
 def _pair(value: Any) -> Grid | None:
-    """Rows and columns of 224, [224, 160] or channels before them; metadata has them as text."""
+    """(rows, columns) from 224, "224", [224, 160] or [channels, 224, 160]; None for anything else."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 7:
         value = int(value)
     sides = value[-2:] if isinstance(value, (list, tuple)) and len(value) in (2, 3) else [value, value]
-    return (sides[0], sides[1]) if all(type(side) is int and 0 < side < LARGEST for side in sides) else None
+    return (sides[0], sides[1]) if all(type(side) is int and 0 < side < MAX_IMAGE_SIDE for side in sides) else None
 
 
-def of_index(index: Tensor) -> Grid | None:
-    """The grid for which a ``relative_position_index`` was made: Swin's (N, N), or BEiT's with CLS in front.
+def grid_from_relative_index(index: Tensor) -> Grid | None:
+    """The grid of a ``relative_position_index`` (N, N): Swin's, or BEiT's with CLS first; None if it is neither.
 
-    Between places a and b it is (Δrow + R − 1)·(2C − 1) + Δcolumn + C − 1, so that the first row of it steps down by one
-    along the first row of the grid. One line of places has the same index standing and lying; it says nothing.
+    The entry of positions a and b is (Δrow + R − 1)·(2C − 1) + Δcolumn + C − 1, so its first row decreases by one along
+    the first row of the grid. A grid with one row has the same index as one with one column, and gives None.
     """
     if index.ndim != 2 or index.shape[0] != index.shape[1] or index.is_floating_point() or index.is_complex():
         return None
-    for skip in (0, 1):
-        places = index[skip:, skip:].long()
-        count = len(places)
+    for prefix in (0, 1):
+        patches = index[prefix:, prefix:].long()
+        count = len(patches)
         if count < 2:
             continue
-        steps = (places[0, :-1] - places[0, 1:]).tolist()
+        steps = (patches[0, :-1] - patches[0, 1:]).tolist()
         columns = next((number + 1 for number, step in enumerate(steps) if step != 1), count)
         if count % columns == 0 and 1 < columns < count:
             grid = (count // columns, columns)
-            if torch.equal(places, _index(grid)):
+            if torch.equal(patches, _relative_index(grid)):
                 return grid
     return None
 
 
-def _index(grid: Grid) -> Tensor:
-    """(N, N), which entry of a (2R−1)(2C−1) table a pair of places reads."""
+def _relative_index(grid: Grid) -> Tensor:
+    """(N, N): index of each pair of positions into a flat table of (2R−1)(2C−1) offsets."""
     rows, columns = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     row, column = (side.flatten()[:, None] - side.flatten() for side in (rows, columns))
     return (row + grid[0] - 1) * (2 * grid[1] - 1) + column + grid[1] - 1
 
 
-def of_coordinates(row: Tensor, column: Tensor) -> Grid | None:
-    """The grid whose places have these rows and columns, in row-major order."""
-    if row.ndim != 1 or row.shape != column.shape or not len(row) or not _finite(row, column):
+def grid_from_coordinates(row: Tensor, column: Tensor) -> Grid | None:
+    """The grid whose positions have these rows (N,) and columns (N,) in row-major order; None if there is none."""
+    if row.ndim != 1 or row.shape != column.shape or not len(row) or not _all_finite(row, column):
         return None
     grid = (int(row.max()) + 1, int(column.max()) + 1)
-    places = torch.arange(len(row))
+    index = torch.arange(len(row))
     if math.prod(grid) != len(row):
         return None
-    fits = torch.equal(row.long(), places // grid[1]) and torch.equal(column.long(), places % grid[1])
+    fits = torch.equal(row.long(), index // grid[1]) and torch.equal(column.long(), index % grid[1])
     return grid if fits else None
 
 
-def of_axial_angles(cosines: Tensor) -> Grid | None:
-    """The grid of an axial rotary buffer (N, d) whose first half turns with the row and second with the column."""
-    if cosines.ndim != 2 or len(cosines) < 2 or cosines.shape[1] < 2 or not _finite(cosines):
+def grid_from_axial_angles(cosines: Tensor) -> Grid | None:
+    """The grid of an axial rotary buffer (N, d): its first half depends on the row, the second on the column."""
+    if cosines.ndim != 2 or len(cosines) < 2 or cosines.shape[1] < 2 or not _all_finite(cosines):
         return None
     row, column = cosines.float().chunk(2, 1)
-    moved = (row != row[0]).any(1).nonzero()
-    columns = int(moved[0]) if len(moved) else len(row)
+    changed = (row != row[0]).any(1).nonzero()
+    columns = int(changed[0]) if len(changed) else len(row)
     if len(row) % columns:
         return None
     by_row, by_column = row.unflatten(0, (-1, columns)), column.unflatten(0, (-1, columns))
@@ -168,10 +170,10 @@ def of_axial_angles(cosines: Tensor) -> Grid | None:
     return (len(row) // columns, columns) if fits and columns > 1 else None
 
 
-def _finite(*tensors: Tensor) -> bool:
+def _all_finite(*tensors: Tensor) -> bool:
     return all(not tensor.is_complex() and bool(tensor.isfinite().all()) for tensor in tensors)
 
 
-def clues(found: Iterable[tuple[Grid | None, str]]) -> list[Clue]:
-    """The grids that there are, with their sources."""
-    return [Clue(grid, shown(source)) for grid, source in found if grid is not None]
+def grid_hints(grids: Iterable[tuple[Grid | None, str]]) -> list[GridHint]:
+    """Hints from pairs of grid and tensor name, without those whose grid is None."""
+    return [GridHint(grid, sanitize(source)) for grid, source in grids if grid is not None]

@@ -1,7 +1,7 @@
-"""timm's weights in our models: ``load_timm(model, timm.create_model(…).state_dict())``.
+"""Loads timm's weights into our models: ``load_timm(model, timm.create_model(…).state_dict())``.
 
-A family is a table of names: what ours are called in timm. Shapes differ only in patch projections, which are convolutions
-there, and in position tables, which are flat there.
+Each family is a table from our names to timm's. Shapes differ in patch projections, which are convolutions in timm, and
+in position tables, which are flat in timm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
 
-Pieces = tuple[Tensor, ...]  # tensors of ours that follow each other along axis 1 of one of timm's
+Parts = tuple[Tensor, ...]  # our tensors that timm stores concatenated along axis 1
 
 TRANSFORMER = {
     "project.": "patch_embed.proj.",
@@ -34,7 +34,7 @@ SWIN = TRANSFORMER | {
     "head.": "head.fc.",
 }
 RESNET = {
-    "norm": "bn",  # before the first block they have no number in ours and a 1 in timm's
+    "norm": "bn",  # the stem's norm and convolution are numbered in timm only
     "bn.": "bn1.",
     "conv.": "conv1.",
     "shortcut.": "downsample.",
@@ -43,35 +43,40 @@ RESNET = {
 
 
 def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Puts the state of a timm Swin, ResNet or ViT into our model of the same shape.
+    """Loads the state dict of a timm Swin, ResNet or ViT into our model of the same shape, in place.
 
-    Ours is a ``swin`` or a ``resnet`` without encoding, or a ``vit`` with ``learned(prefix_embed=True)``, whose table has
-    timm's row for CLS. A tensor that is missing, superfluous or of another shape is refused, and nothing is loaded then.
+    Raises, and loads nothing, if a tensor is missing, unexpected or of another shape.
+
+    Args:
+        model: a ``swin`` or ``resnet`` without encoding, or a ``vit`` with ``learned(prefix_embed=True)``, whose table has
+            a row for CLS as in timm.
+        state: timm's ``state_dict()``.
     """
     ours = timm_names(model)
     for name in [*ours, *state]:
         if name not in state:
             raise UserError(
                 f"timm's weights have no {name!r}, which the model needs; "
-                "is it of another family or size, or built with an encoding?"
+                "build it with the same family and size, and without an encoding"
             )
         if name not in ours:
-            raise UserError(f"timm's weights have {name!r}, for which the model has no place; build a model that has")
-    for name, pieces in ours.items():
-        shape = _shape(pieces)
+            raise UserError(f"timm's weights have {name!r}, which the model does not have; build one that does")
+    for name, parts in ours.items():
+        shape = _shape(parts)
         if state[name].shape != shape:
             raise UserError(
-                f"timm's {name!r} is {tuple(state[name].shape)} and the model's {tuple(shape)}; build both alike"
+                f"timm's {name!r} is {tuple(state[name].shape)} and the model's {tuple(shape)}; "
+                "build both with the same sizes"
             )
     with torch.no_grad():
-        for name, pieces in ours.items():
-            tensors = state[name].split([p.shape[1] for p in pieces], 1) if len(pieces) > 1 else (state[name],)
-            for piece, tensor in zip(pieces, tensors, strict=True):
-                piece.copy_(tensor)
+        for name, parts in ours.items():
+            tensors = state[name].split([p.shape[1] for p in parts], 1) if len(parts) > 1 else (state[name],)
+            for part, tensor in zip(parts, tensors, strict=True):
+                part.copy_(tensor)
 
 
-def timm_names(model: nn.Module) -> dict[str, Pieces]:
-    """The tensors of our model by their names and in their shapes in timm: views, so that writing to them reaches ours."""
+def timm_names(model: nn.Module) -> dict[str, Parts]:
+    """The tensors of our model by timm's names, as views in timm's shapes: writing to them changes our model."""
     match model:
         case Swin():
             names = _renamed(model, SWIN)
@@ -88,17 +93,17 @@ def timm_names(model: nn.Module) -> dict[str, Pieces]:
                 names["cls_token"] = (names.pop("prefix")[0][None],)  # (1, 1, D)
             if isinstance(model.encoding, Learned):
                 rows, table = names.pop("encoding.rows", ()), names.pop("encoding.table")[0]
-                names["pos_embed"] = (*(piece[None] for piece in rows), table.flatten(1, 2))  # (1, 1 + N, D)
+                names["pos_embed"] = (*(part[None] for part in rows), table.flatten(1, 2))  # (1, 1 + N, D)
             return names
         case ResNet():
             stages = {f"stages.{index}.": f"layer{index + 1}." for index in range(len(model.stages))}
             return _renamed(model, stages | RESNET)
-    raise UserError(f"timm has no counterpart of our {type(model).__name__}; take a swin, a resnet or a vit")
+    raise UserError(f"timm has no counterpart of our {type(model).__name__}; use a swin, resnet or vit")
 
 
-def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Pieces]:
-    """The model's tensors under other names, replaced piece by piece in the order of the table."""
-    renamed: dict[str, Pieces] = {}
+def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Parts]:
+    """The model's tensors under timm's names, by replacing substrings in the order of the table."""
+    renamed: dict[str, Parts] = {}
     for name, tensor in model.state_dict().items():
         if isinstance(model, PatchClassifier) and name == "project.weight":
             tensor = tensor.unflatten(1, (model.channels, *model.patch))  # (D, channels, p, q), as of a convolution
@@ -108,6 +113,6 @@ def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Pieces]:
     return renamed
 
 
-def _shape(pieces: Pieces) -> torch.Size:
-    """The shape of several tensors that follow each other along axis 1."""
-    return torch.cat(pieces, 1).shape if len(pieces) > 1 else pieces[0].shape
+def _shape(parts: Parts) -> torch.Size:
+    """Shape of the tensors concatenated along axis 1."""
+    return torch.cat(parts, 1).shape if len(parts) > 1 else parts[0].shape

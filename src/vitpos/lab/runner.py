@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.analysis.similarity import position_vectors
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import UserError, WorkError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.files import exclusive
+from vitpos.inspection.table_stats import position_vectors
 from vitpos.lab.cell_models import build_model, evaluate_spec, load_model
 from vitpos.lab.cells import Cell
 from vitpos.lab.downloads import download, missing_data

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vitpos.analysis.intervals import Difference, half_width, paired
 from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell, Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder
+from vitpos.metrics.statistics import Difference, ci_half_width, paired_difference
 
 MANY = 40  # an evaluation of more numbers than this is no matter for a table
 
@@ -51,13 +51,13 @@ class Estimate:
         """The 95 % interval of the mean (Student's t); None for one seed or for a constant."""
         if len(self.values) < 2 or self.constant:
             return None
-        half = half_width(self.values)
+        half = ci_half_width(self.values)
         return self.mean - half, self.mean + half
 
     @property
     def direction(self) -> int:
         """1 if it is significantly higher than in the row compared with, −1 if lower, else 0."""
-        if self.difference is None or not self.difference.beyond_noise:
+        if self.difference is None or not self.difference.significant:
             return 0
         return 1 if self.difference.mean > 0 else -1
 
@@ -142,7 +142,7 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
     estimates = []
     for column, ours, theirs in zip(table.columns, row.estimates, base.estimates, strict=True):
         ratio = ours.mean / theirs.mean if column.ratio and ours.values and theirs.values and theirs.mean else None
-        estimates.append(replace(ours, difference=paired(ours.by_seed, theirs.by_seed), ratio=ratio))
+        estimates.append(replace(ours, difference=paired_difference(ours.by_seed, theirs.by_seed), ratio=ratio))
     return replace(row, estimates=tuple(estimates))
 
 

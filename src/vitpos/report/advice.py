@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from vitpos.analysis.intervals import paired
 from vitpos.lab.cells import Column, Table
 from vitpos.lab.summary import Estimate, Row, format_estimate, grouped
+from vitpos.metrics.statistics import paired_difference
 
 MOST = 4  # names in a sentence
 Name = TypeVar("Name")
@@ -85,8 +85,8 @@ def _alike(one: Estimate, best: Estimate, *, several: bool) -> bool:
     """Whether seeds do not tell two estimates apart; where nobody has several of them, whether they are equal."""
     if not several:
         return one.mean == best.mean
-    difference = paired(one.by_seed, best.by_seed)
-    return difference is None or not difference.beyond_noise
+    difference = paired_difference(one.by_seed, best.by_seed)
+    return difference is None or not difference.significant
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitpos.analysis import figures as draw
+from vitpos import plotting as draw
 from vitpos.evaluations.result import Result
 from vitpos.files import write_bytes
 from vitpos.lab.cells import Cell
@@ -45,7 +45,7 @@ def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = 
             strips["how the first was found"] = drawn(answer.images["trajectory"][0])
         words = f"{len(answers) - 1:02} {cell.label} seed{cell.seed} {spec}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
-        write_bytes(out / f"{file}.png", draw.png(draw.strips(strips)))
+        write_bytes(out / f"{file}.png", draw.png(draw.image_strips(strips)))
     return write_rows(out / "results.csv", rows, swept)
 
 

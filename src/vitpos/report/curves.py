@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from matplotlib.figure import Figure
 
-from vitpos.analysis import figures as draw
+from vitpos import plotting as draw
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Column, Table
@@ -40,7 +40,7 @@ def curves(results: Results) -> Iterator[tuple[str, str, list[list[Figure]]]]:
         if ways:
             unit = f"{metric}, %" if metric.startswith(SHARES) else metric
             groups = _drawn(results, ways)
-            rows = [draw.lines(group, x=label, y=unit, colours=shade, dashed=compared, log=log) for group in groups]
+            rows = [draw.lines(group, x=label, y=unit, colors=shade, dashed=compared, log=log) for group in groups]
             grey = any(key not in shade for group in groups for points in group.values() for key in points)
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",

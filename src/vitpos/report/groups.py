@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from vitpos.analysis.figures import COLOURS, INK
 from vitpos.lab.cells import Table
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder
 from vitpos.lab.summary import Row, grouped, labels, summarize
+from vitpos.plotting import COLORS, INK
 from vitpos.report.advice import among_best, supported
 
 BRIGHT = 6  # rows in colour where there are more rows than colours
@@ -41,7 +41,7 @@ def _known(row: Row) -> bool:
 
 def lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
     """Rows that may be lines of one figure: of the same data as long as there are colours for all."""
-    return panels(rows, most=len(COLOURS))
+    return panels(rows, most=len(COLORS))
 
 
 def colours(results: Results) -> dict[str, str]:
@@ -64,8 +64,8 @@ def colours(results: Results) -> dict[str, str]:
             ranks[name] = better - wins[row.cell.group], higher - first.get(row.cell.group, 0.0)
     ranks.pop(base(results), None)
     others = sorted(ranks, key=lambda name: ranks[name])
-    chosen = others if len(others) <= len(COLOURS) else others[:BRIGHT]
-    return dict(zip(chosen, COLOURS, strict=False)) | {base(results): INK}
+    chosen = others if len(others) <= len(COLORS) else others[:BRIGHT]
+    return dict(zip(chosen, COLORS, strict=False)) | {base(results): INK}
 
 
 def legend(results: Results) -> str:

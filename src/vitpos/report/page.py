@@ -15,7 +15,6 @@ from typing import Any
 import jinja2
 from matplotlib.figure import Figure
 
-from vitpos.analysis.figures import svg
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
@@ -35,6 +34,7 @@ from vitpos.lab.summary import (
     summarize,
 )
 from vitpos.models import MODELS
+from vitpos.plotting import svg
 from vitpos.registry import Registry
 from vitpos.report import sections
 from vitpos.report.advice import advice

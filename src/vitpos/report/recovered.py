@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
-from vitpos.analysis import figures as draw
+from vitpos import plotting as draw
 from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.results import Results
 from vitpos.report.attack import difference, drawn, nearness
@@ -35,7 +35,7 @@ def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
             said = [f"Not {', '.join(names)}: {why}." for why, names in reasons.items()]
             if strips or said:
                 title = " · ".join(filter(None, (f"Attack {spec}", group)))
-                yield title, " ".join(filter(None, [note, *said])), draw.strips(strips) if strips else None
+                yield title, " ".join(filter(None, [note, *said])), draw.image_strips(strips) if strips else None
 
 
 def films(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
@@ -46,7 +46,7 @@ def films(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
             strips = {name: drawn(film[0]) for name, film in frames.items() if film is not None}
             if strips:
                 title = " · ".join(filter(None, (f"How it was found: {spec}", group)))
-                yield title, "The first picture, from its start to the end.", draw.strips(strips)
+                yield title, "The first picture, from its start to the end.", draw.image_strips(strips)
 
 
 def _asked(results: Results) -> list[str]:

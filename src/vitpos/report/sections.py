@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from matplotlib.figure import Figure
 
-from vitpos.analysis import figures as draw
-from vitpos.analysis.similarity import cosine_similarity
+from vitpos import plotting as draw
 from vitpos.errors import UserError, WorkError
+from vitpos.inspection.table_stats import cosine_similarity
 from vitpos.lab.cells import Cell, Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Estimate, Row, format_number, labels, summarize
@@ -65,7 +65,7 @@ def _heat(results: Results) -> Iterator[Section]:
                 "or where the seeds tell nobody from the best."
             )
             title = " · ".join(filter(None, (f"At a glance: {table.title}", group)))
-            yield title, note, draw.heat(list(named), headings, np.array(values), texts, signs)
+            yield title, note, draw.heatmap(list(named), headings, np.array(values), texts, signs)
 
 
 def _short(estimate: Estimate) -> str:
@@ -94,7 +94,7 @@ def _planes(results: Results) -> Iterator[Section]:
             yield (
                 f"{table.title}: {x} and {y}",
                 "A point for each row, mean over its seeds.",
-                draw.plane(points, x=x, y=y),
+                draw.scatter(points, x=x, y=y),
             )
 
 
@@ -115,7 +115,7 @@ def _pictures(results: Results) -> Iterator[Section]:
     yield (
         "What the models saw",
         "The first test image of each class (of ten at most), in every data set of this run.",
-        draw.strips(strips),
+        draw.image_strips(strips),
     )
 
 
@@ -131,7 +131,7 @@ def _confusions(results: Results) -> Iterator[Section]:
     for data, models in found.items():
         note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."
         means = {name: np.mean(matrices, 0) for name, matrices in models.items()}
-        yield f"Confusion, trained on {data}", note, draw.confusion(means, classes[data])
+        yield f"Confusion, trained on {data}", note, draw.confusion_matrices(means, classes[data])
 
 
 def _similarities(results: Results) -> Iterator[Section]:
@@ -145,7 +145,7 @@ def _similarities(results: Results) -> Iterator[Section]:
                 title = "\n".join(filter(None, (group, name)))
                 rows, columns, _ = table.shape
                 similarity = cosine_similarity(table.flatten(0, 1)).numpy()
-                drawn[-1].append(draw.tiles(similarity, (rows, columns), title=title))
+                drawn[-1].append(draw.tiled_maps(similarity, (rows, columns), title=title))
     if any(drawn):
         note = (
             "One small map for each position (white dot): the cosine of its vector with the vector of every other one."
@@ -164,7 +164,7 @@ def _curves(results: Results) -> Iterator[Section]:
         pair = []
         for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
             points = {name: [(at["epoch"], scale * at[key], 0.0) for at in log] for name, log in named.items()}
-            pair += draw.lines({group: points}, x="epoch", y=label, colours=shade, dashed=base(results))
+            pair += draw.lines({group: points}, x="epoch", y=label, colors=shade, dashed=base(results))
         drawn.append(pair)
     grey = any(name not in shade for named in logs.values() for name in named)
     note = f"Mean over the images of each epoch, first seed.{legend(results) if grey else ''}"

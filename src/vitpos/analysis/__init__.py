@@ -1,1 +1,0 @@
-"""What was learned: numbers first, then figures of them."""

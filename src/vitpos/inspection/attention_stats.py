@@ -1,0 +1,181 @@
+"""Attention statistics: mean attention, attention distance, head diversity, rollout and attention maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from vitpos.data.dataset import Dataset
+from vitpos.errors import UserError
+from vitpos.inspection._batches import image_batches, image_grid
+from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.positions import Positions
+
+LogitConsumer = Callable[[int, Tensor], None]  # called with a layer and its logits between patches (B, H, N, N)
+
+
+def for_each_logits(
+    model: PatchClassifier,
+    data: Dataset,
+    *consumers: LogitConsumer,
+    limit: int | None,
+    seed: int = 0,
+    shuffled: bool = False,
+) -> int:
+    """Calls every consumer with the attention logits of each layer and batch, in one pass; returns the image count.
+
+    Logits are those between patches, without prefix tokens. ``limit``, ``seed`` and ``shuffled`` select the images as
+    in :func:`image_batches`.
+    """
+
+    def pass_on(call: AttentionCall) -> None:
+        logits = call.logits()[..., call.num_prefix :, call.num_prefix :]
+        for consumer in consumers:
+            consumer(call.layer, logits)
+
+    images = 0
+    with torch.inference_mode():
+        for batch in image_batches(model, data, limit=limit, seed=seed, shuffled=shuffled):
+            capture_activations(model, batch, on_attention=pass_on)
+            images += len(batch)
+    return images
+
+
+class AttentionSum:
+    """Sum over images of the attention between patches, (depth, H, N, N), in float64; ``add`` is a LogitConsumer."""
+
+    def __init__(self, model: PatchClassifier, patches: int):
+        geometry = model.geometry
+        self.total = torch.zeros(geometry.depth, geometry.heads, patches, patches, dtype=torch.float64)
+        self.total = self.total.to(model.project.weight.device)
+
+    def add(self, layer: int, logits: Tensor) -> None:
+        """Adds the softmax of logits (B, H, N, N) over patches; prefix tokens are left out of the normalization."""
+        self.total[layer] += logits.softmax(-1).sum(0, dtype=torch.float64)
+
+
+def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> Tensor:
+    """(depth, H, N, N) float64: attention from each patch to each patch, mean over ``limit`` test images.
+
+    Prefix tokens are left out as queries and keys, and each row is renormalized to sum to 1 in each image.
+    """
+    vit = require_global_attention(model, "mean attention")
+    attention = AttentionSum(vit, math.prod(image_grid(vit, data)))
+    images = for_each_logits(vit, data, attention.add, limit=limit, seed=seed)
+    return (attention.total / images).cpu()
+
+
+def patch_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
+    """(N, N) float64: distance between the centers of every two patches, in pixels."""
+    offsets = Positions.of(grid).offsets()[0].double() * torch.tensor(patch, dtype=torch.float64)
+    return offsets.norm(dim=-1)
+
+
+def attention_distance(attention: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
+    """Attention (…, N, N) → (…): mean over queries of Σ_j a_ij · ‖p_i − p_j‖₂, in pixels (ViT's Figure 7).
+
+    It is linear: the distance of attention averaged over images is the mean of the distances of the images.
+    """
+    return (attention * patch_distances(grid, patch)).sum(-1).mean(-1)
+
+
+def uniform_attention_distance(grid: tuple[int, int], patch: tuple[int, int]) -> float:
+    """Attention distance of uniform attention, in pixels: about 0.52 of the side of a square image."""
+    return patch_distances(grid, patch).mean().item()
+
+
+def head_diversity(attention: Tensor) -> Tensor:
+    """Attention (…, H, N, N) → (…): Jensen–Shannon divergence between heads, in bits, from 0 (equal) to 1.
+
+    The mean over queries and over all pairs of heads; NaN for a single head. Applied to attention averaged over images
+    it measures where heads attend in general. Applied per image and averaged afterwards it also includes differences
+    that depend on content, and is never smaller.
+    """
+    heads = attention.shape[-3]
+    if heads < 2:
+        return attention.new_full(attention.shape[:-3], math.nan)
+    entropy = _entropy(attention)  # (…, H)
+    first, second = torch.triu_indices(heads, heads, 1)
+    divergences = [
+        _entropy((attention[..., a, :, :] + attention[..., b, :, :]) / 2) - (entropy[..., a] + entropy[..., b]) / 2
+        for a, b in zip(first.tolist(), second.tolist(), strict=True)
+    ]
+    return torch.stack(divergences).mean(0)
+
+
+def _entropy(attention: Tensor) -> Tensor:
+    """(…, N, N) → (…): entropy over keys in bits, mean over queries."""
+    return -torch.xlogy(attention, attention).sum(-1).mean(-1) / math.log(2)
+
+
+def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
+    """(T,): weight of each final token in the pooled feature: CLS alone, or the mean over patches."""
+    one_hot = torch.eye(tokens, device=model.project.weight.device)[None]
+    return model.read(one_hot)[0]
+
+
+def attention_rollout(model: Classifier, images: Tensor) -> Tensor:
+    """Attention rollout (Abnar & Zuidema, ACL 2020) of normalized images (B, C, height, width) → maps (B, R, C).
+
+    Multiplies ½(A + I) over the layers, with A the attention averaged over heads, and reads the row of the pooled token
+    (CLS, or the mean over patches). Columns of prefix tokens are dropped, so a map may sum to less than 1.
+    """
+    vit = require_global_attention(model, "attention rollout")
+    rollout: list[Tensor] = []
+
+    def multiply(call: AttentionCall) -> None:
+        weights = call.weights().mean(1)  # (B, T, T)
+        step = (weights + torch.eye(weights.shape[-1], device=weights.device)) / 2
+        step = step / step.sum(-1, keepdim=True)
+        rollout[:] = [step @ rollout[0] if rollout else step]
+
+    vit.eval()
+    with torch.inference_mode():
+        capture_activations(vit, images, on_attention=multiply)
+        return _pooled_maps(vit, images, rollout[0])
+
+
+def attention_maps(
+    model: Classifier, images: Tensor, *, layers: Sequence[int] = (-1,), heads: Sequence[int] | None = None
+) -> Tensor:
+    """Attention of the pooled token (CLS, or the mean over patches) to each patch: (B, layers, heads, R, C).
+
+    As in MJP's Figure 8. Columns of prefix tokens are dropped, so a map may sum to less than 1. Attention weights are
+    computed only for the layers requested.
+
+    Args:
+        images: (B, C, height, width), normalized.
+        layers: layer indices, negative from the end.
+        heads: head indices; all by default.
+    """
+    vit = require_global_attention(model, "an attention map")
+    layer_indices = _indices("layers", layers, vit.geometry.depth)
+    head_indices = _indices("heads", range(vit.geometry.heads) if heads is None else heads, vit.geometry.heads)
+    maps: dict[int, Tensor] = {}
+
+    def keep(call: AttentionCall) -> None:
+        if call.layer in layer_indices:
+            maps[call.layer] = _pooled_maps(vit, images, call.weights()[:, head_indices])
+
+    vit.eval()
+    with torch.inference_mode():
+        capture_activations(vit, images, on_attention=keep)
+    return torch.stack([maps[layer] for layer in layer_indices], 1)
+
+
+def _pooled_maps(model: PatchClassifier, images: Tensor, weights: Tensor) -> Tensor:
+    """Weights between all tokens (…, T, T) → their pooled row over patches, (…, R, C)."""
+    grid = model.positions(images).grid
+    return (_pooling_weights(model, weights.shape[-1]) @ weights)[..., -grid[0] * grid[1] :].unflatten(-1, grid).cpu()
+
+
+def _indices(name: str, indices: Sequence[int], count: int) -> list[int]:
+    if not indices or not all(-count <= index < count for index in indices):
+        raise UserError(
+            f"{name}={list(indices)} is out of range for a model with {count}; choose from 0 to {count - 1}"
+        )
+    return [index % count for index in indices]

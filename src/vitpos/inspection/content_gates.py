@@ -1,0 +1,138 @@
+"""Gates and counted positions of content-dependent encodings (CoPE, SaPE2), and how their bias relates to content."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitpos.data.dataset import Dataset
+from vitpos.encodings.base import PositionEncoding
+from vitpos.encodings.protocols import CountsByContent
+from vitpos.errors import UserError
+from vitpos.inspection._batches import image_batches, image_grid
+from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.positions import Positions
+
+EPS = 1e-5  # relative variation in float32 below which values count as constant
+
+
+@dataclass(frozen=True)
+class BiasContentCorrelation:
+    """Partial correlation between the bias of two patches and the similarity of their content, at equal offsets.
+
+    mean: (depth, H), mean over images, −1 to 1; negative if similar patches get a smaller bias than dissimilar ones at
+    the same offset. std: (depth, H), standard deviation over images. Images in which one of the two is constant are
+    left out; NaN if none remains.
+    """
+
+    mean: Tensor
+    std: Tensor
+    images: int
+
+
+def bias_content_correlation(
+    model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0
+) -> BiasContentCorrelation:
+    """SaPE2's case study (its Figure 4 shows two images) as a number, also for CoPE, over ``limit`` test images.
+
+    For every two different patches of an image: the bias added to the logit, and the cosine similarity of the tokens
+    that the attention reads. Both are centered on their mean over the pairs with the same |Δrow| and |Δcolumn|, so
+    proximity cannot contribute; then correlated within each image, layer and head.
+    """
+    vit, encoding = _counting_model(model)
+    pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.project.weight.device)
+    correlations: list[list[Tensor]] = [[] for _ in range(vit.geometry.depth)]
+
+    def correlate(call: AttentionCall) -> None:
+        bias = encoding.bias(*call.queries_and_keys(), call.pos, call.layer)
+        content = F.normalize(call.x[:, call.num_prefix :].double(), dim=-1)
+        a, b = (x.double().flatten(-2)[..., pairs] for x in (bias, (content @ content.mT)[:, None]))
+        correlations[call.layer].append(_partial_correlation(a, b, groups))
+
+    with torch.inference_mode():
+        for images in image_batches(vit, data, limit=limit, seed=seed):
+            capture_activations(vit, images, on_attention=correlate)
+        values = torch.stack([torch.cat(layer) for layer in correlations]).cpu()  # (depth, B, H)
+    defined = ~values.isnan()
+    mean = values.nanmean(1)
+    variance = (values - mean[:, None]).square().nan_to_num(0).sum(1) / (defined.sum(1) - 1).clamp_min(0)
+    return BiasContentCorrelation(mean, variance.sqrt(), values.shape[1])
+
+
+@dataclass(frozen=True)
+class GateMaps:
+    """Gates and counted positions as seen from one patch of each image, (B, H, R, C); NaN where nothing is counted."""
+
+    gates: Tensor
+    counts: Tensor
+
+
+def gates_from_position(
+    model: Classifier, images: Tensor, position: tuple[int, int], *, layer: int = -1
+) -> list[GateMaps]:
+    """Gates and counts of the query at ``position`` (row, column) in one layer, for each direction of counting.
+
+    SaPE2 counts along the row and along the column; CoPE along all patches in row-major order.
+
+    Args:
+        images: (B, C, height, width), normalized.
+        layer: layer index, negative from the end.
+    """
+    vit, encoding = _counting_model(model)
+    grid, depth = vit.positions(images).grid, vit.geometry.depth
+    if not (0 <= position[0] < grid[0] and 0 <= position[1] < grid[1] and -depth <= layer < depth):
+        raise UserError(
+            f"position {position} of layer {layer} is out of range for a grid of {grid[0]}x{grid[1]} "
+            f"and {depth} layers; count all from 0"
+        )
+    query = position[0] * grid[1] + position[1]
+    maps: list[GateMaps] = []
+
+    def keep(call: AttentionCall) -> None:
+        if call.layer == layer % depth:
+            directions = encoding.counts(*call.queries_and_keys(), call.pos, call.layer)
+            maps.extend(GateMaps(*(x[:, :, query].unflatten(-1, grid).cpu() for x in both)) for both in directions)
+
+    vit.eval()
+    with torch.inference_mode():
+        capture_activations(vit, images, on_attention=keep)
+    return maps
+
+
+def counting_part(encoding: PositionEncoding) -> CountsByContent | None:
+    """The part of an encoding that counts positions by content; None if there is none."""
+    return next((part for part in encoding.parts if isinstance(part, CountsByContent)), None)
+
+
+def _counting_model(model: Classifier) -> tuple[PatchClassifier, CountsByContent]:
+    vit = require_global_attention(model, "an inspection of gates")
+    encoding = counting_part(vit.encoding)
+    if encoding is None:
+        raise UserError("an inspection of gates needs an encoding that counts by content; use one with sape2 or cope")
+    return vit, encoding
+
+
+def _pairs_by_offset(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Flat indices (P,) of the pairs of different patches among N·N, and the group (P,) of equal |Δrow|, |Δcolumn|."""
+    offsets = Positions.of(grid, device=device).offsets()[0].abs().long().flatten(0, 1)  # (N·N, 2)
+    pairs = offsets.any(1).nonzero()[:, 0]
+    return pairs, (offsets[:, 0] * grid[1] + offsets[:, 1])[pairs]
+
+
+def _partial_correlation(a: Tensor, b: Tensor, groups: Tensor) -> Tensor:
+    """(…, P), (…, P) → (…): correlation after centering within groups; NaN where one varies only by rounding."""
+    x, y = _center_groups(a, groups), _center_groups(b, groups)
+    constant = (x.norm(dim=-1) <= EPS * a.norm(dim=-1)) | (y.norm(dim=-1) <= EPS * b.norm(dim=-1))
+    correlation = (F.normalize(x, dim=-1) * F.normalize(y, dim=-1)).sum(-1)
+    return correlation.masked_fill(constant, torch.nan)
+
+
+def _center_groups(values: Tensor, groups: Tensor) -> Tensor:
+    """(…, P) minus the mean of each group (P,)."""
+    sizes = groups.bincount().clamp_min(1)
+    sums = values.new_zeros(*values.shape[:-1], len(sizes)).index_add_(-1, groups, values)
+    return values - (sums / sizes)[..., groups]

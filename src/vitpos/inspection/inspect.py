@@ -1,0 +1,159 @@
+"""Inspection targets (a model or a checkpoint), and ``inspect(target)``, which returns its sections."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from vitpos.data.dataset import Dataset
+from vitpos.encodings.rope_dino import frequencies_on_grid
+from vitpos.errors import UserError
+from vitpos.inspection.model import inspect_model
+from vitpos.inspection.offsets import inspect_offsets, offset_biases, rotary_frequencies
+from vitpos.inspection.section import Figure, Section
+from vitpos.inspection.table import inspect_table
+from vitpos.inspection.table_stats import position_vectors
+from vitpos.interop.checkpoint import Checkpoint
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.swin import Stage, Swin
+
+
+@dataclass(frozen=True)
+class Target:
+    """An inspection target: a model or checkpoint with its metadata and position tensors."""
+
+    name: str
+    metadata: dict[str, Any]  # format, encodings, grid, depth and so on, as in inspect.json
+    table: Tensor | None = None  # (R, C, D), vectors added to the patch tokens
+    biases: dict[str, Tensor] = field(default_factory=dict)  # by layer: (H, 2R − 1, 2C − 1)
+    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by layer: (2R − 1, d), (2C − 1, d)
+    frequencies: Tensor | None = None  # (depth, H, pairs, 2), radians per row and column
+    model: PatchClassifier | None = None  # None if it cannot be run on one grid
+    data: Dataset | None = None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A target with its sections; ``reason`` says why there are none."""
+
+    target: Target
+    sections: list[Section]
+    reason: str = ""
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The content of ``inspect.json``: name and metadata of the target, then the numbers of each section."""
+        numbers = {"name": self.target.name, **self.target.metadata}
+        numbers |= {section.name: section.numbers for section in self.sections}
+        if not self.sections:
+            numbers["reason"] = self.reason or _reason(self.target)
+        return numbers
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """The figures of all sections by name."""
+        return {figure.name: figure for section in self.sections for figure in section.figures}
+
+
+def inspect(
+    target: Target, *, images: int = 256, shown: Dataset | None = None, extra: bool = False, seed: int = 0
+) -> list[Section]:
+    """The sections that apply to a target: ``table``, ``offsets`` and ``model``, each if it has what they need.
+
+    Args:
+        images: number of test images on which a model is run, sampled with ``seed``.
+        shown: data set whose test images attention is drawn on; a few test images of the target's data by default.
+        extra: also SVM, MLP and UMAP of the table (minutes; needs the extra ``analysis``).
+    """
+    sections = []
+    if target.table is not None:
+        sections.append(inspect_table(target.table, extra=extra, seed=seed))
+    if target.biases or target.decomposed or target.frequencies is not None:
+        sections.append(inspect_offsets(target.biases, target.frequencies, target.decomposed))
+    if target.model is not None and target.data is not None:
+        sections.append(inspect_model(target.model, target.data, images=images, shown=shown, seed=seed))
+    return sections
+
+
+def _reason(target: Target) -> str:
+    if target.model is None and not target.metadata.get("grid") and target.metadata.get("encodings"):
+        return "the grid is unknown; give --grid, such as 14x14"
+    return "no positions are stored, and there is no model with global attention to run"
+
+
+def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> Target:
+    """The target of a model, the data set it is run on, and the spec of its encoding."""
+    if not isinstance(model, PatchClassifier):
+        raise UserError(
+            f"{name}: a model without patches has no positions to inspect; use a vit, attention or swin model"
+        )
+    geometry = model.geometry
+    vectors = position_vectors(model)
+    metadata = {
+        "format": "vitpos",
+        "encodings": {encoding: "as trained"},
+        "grid": list(geometry.grid),
+        "grid_source": "the model",
+        "axes": "row-major, rows before columns",
+        "prefix_tokens": ["prefix"] * geometry.prefix,
+        "patch": list(model.patch),
+        "dim": geometry.dim,
+        "depth": geometry.depth,
+        "heads": geometry.heads,
+    }
+    if model.by_slot:
+        metadata["skipped"] = "attention is windowed, and probes and attention maps need one grid"
+    return Target(
+        name,
+        metadata,
+        table=vectors.unflatten(0, geometry.grid) if vectors.any() else None,
+        biases=_model_biases(model),
+        frequencies=rotary_frequencies(model.encoding),
+        model=None if model.by_slot else model,
+        data=data,
+    )
+
+
+def _model_biases(model: PatchClassifier) -> dict[str, Tensor]:
+    """Bias tables by layer; for Swin those of the windows of every stage."""
+    if isinstance(model, Swin):
+        stages = [stage for stage in model.stages if isinstance(stage, Stage)]
+        tables = [offset_biases(stage.encoding, stage.geometry) for stage in stages]
+    else:
+        tables = [offset_biases(model.encoding, model.geometry)]
+    layers = [layer for table in tables if table is not None for layer in table]
+    return {f"layer {number}": layer for number, layer in enumerate(layers, 1)}
+
+
+def target_from_checkpoint(checkpoint: Checkpoint) -> Target:
+    """The target of a recognized checkpoint: its position tables, without a model to run."""
+    metadata: dict[str, Any] = {
+        "format": checkpoint.format,
+        "encodings": checkpoint.encodings,
+        "grid": list(checkpoint.grid) if checkpoint.grid else None,
+        "grid_source": checkpoint.grid_source,
+        "axes": checkpoint.axes,
+        "prefix_tokens": list(checkpoint.prefix_tokens),
+        "patch": list(checkpoint.patch) if checkpoint.patch else None,
+        "channels": checkpoint.channels,
+        "dim": checkpoint.dim,
+        "depth": checkpoint.depth,
+        "heads": checkpoint.heads,
+        "prefix_norms": None if checkpoint.prefix is None else checkpoint.prefix.norm(dim=1).tolist(),
+    }
+    biases = {_layer_name(name): table.permute(2, 0, 1) for name, table in checkpoint.biases.items() if table.any()}
+    if checkpoint.biases and not biases:
+        metadata["biases"] = "all biases are 0, as before training"
+    decomposed = {_layer_name(name): pair for name, pair in checkpoint.decomposed.items()}
+    frequencies = None if checkpoint.frequencies is None else checkpoint.frequencies.mT
+    if checkpoint.periods is not None and checkpoint.grid is not None:
+        frequencies = frequencies_on_grid(2 * math.pi / checkpoint.periods, checkpoint.grid)[None, None]
+    return Target(str(checkpoint.path), metadata, checkpoint.table, biases, decomposed, frequencies)
+
+
+def _layer_name(name: str) -> str:
+    """The part of a tensor name before its attention, as ``blocks.3``."""
+    return name.split(".attn")[0].split(".attention")[0]

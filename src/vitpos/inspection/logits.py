@@ -1,0 +1,150 @@
+"""Splits the variance of attention logits into position and content, and contrasts mean logits between positions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitpos.data.dataset import Dataset
+from vitpos.errors import UserError
+from vitpos.inspection._batches import image_grid
+from vitpos.inspection.attention_stats import for_each_logits
+from vitpos.inspection.null_models import DistanceNull
+from vitpos.inspection.table_structure import NULL_MODELS, contrasts
+from vitpos.models.activations import require_global_attention
+from vitpos.models.base import Classifier, PatchClassifier
+
+
+@dataclass(frozen=True)
+class LogitVariance:
+    """Variance components of attention logits over pairs of positions × images.
+
+    position: (depth, H), variance of the mean logit of a pair over images. content: (depth, H), variance over images,
+    mean over pairs. mean: (depth, H, N, N), mean logit of each pair minus the mean of its row; −∞ where a head masks
+    the pair.
+    """
+
+    position: Tensor
+    content: Tensor
+    mean: Tensor
+    images: int
+
+    @property
+    def position_share(self) -> Tensor:
+        """(depth, H): position / (position + content); 1 if the logits do not depend on the image, NaN if constant."""
+        return self.position / (self.position + self.content)
+
+
+def logit_variance(
+    model: Classifier, data: Dataset, *, shuffled: bool = False, limit: int | None = 256, seed: int = 0
+) -> LogitVariance:
+    """Two-way analysis of variance of the attention logits between patches, over pairs of positions and test images.
+
+    Rows are centered first, since softmax ignores constants added to a row. Left out are a patch with itself, which
+    would count as position, masked pairs (−∞) and pairs with prefix tokens. Both components are unbiased: a mean over B
+    images contains 1/B of the content variance, which is subtracted, so a position component of zero scatters around 0.
+
+    Args:
+        shuffled: permute the patches of each image. Otherwise the average content at a position counts as position, and
+            a model without positions has some.
+        limit: number of test images, sampled with ``seed``.
+    """
+    vit = require_global_attention(model, "a variance analysis of logits")
+    moments = LogitMoments(vit, math.prod(image_grid(vit, data)))
+    return moments.variance(for_each_logits(vit, data, moments.add, limit=limit, seed=seed, shuffled=shuffled))
+
+
+class LogitMoments:
+    """Sums over images of row-centered logits (depth, H, N, N) and of their squares, in float64."""
+
+    def __init__(self, model: PatchClassifier, patches: int):
+        shape, device = (model.geometry.depth, model.geometry.heads, patches, patches), model.project.weight.device
+        self.sums, self.squares = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(2))
+        self.finite = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.off_diagonal = ~torch.eye(patches, dtype=torch.bool, device=device)
+
+    def add(self, layer: int, logits: Tensor) -> None:
+        """Adds a batch of logits (B, H, N, N)."""
+        self.finite[layer] = logits[0].isfinite()  # masks depend on positions alone, so one image shows them
+        centered = _center_rows(logits.double(), self.finite[layer], self.off_diagonal)
+        self.sums[layer] += centered.sum(0)
+        self.squares[layer] += centered.square_().sum(0)
+
+    def variance(self, images: int) -> LogitVariance:
+        """The variance components over the ``images`` added."""
+        if images < 2:
+            raise UserError(f"a variance over {images} image is undefined; use a limit of 2 or more")
+        pairs = self.finite & self.off_diagonal
+        mean = self.sums / images
+        within = ((self.squares / images - mean.square()) * images / (images - 1)).clamp_min(0)
+        content = _mean_over_pairs(within, pairs)
+        position = _mean_over_pairs(mean.square(), pairs) - content / images
+        return LogitVariance(position.cpu(), content.cpu(), mean.masked_fill(~self.finite, -torch.inf).cpu(), images)
+
+
+def _center_rows(logits: Tensor, finite: Tensor, off_diagonal: Tensor) -> Tensor:
+    """Logits (B, H, N, N) minus the mean of each row over other, unmasked keys; 0 where masked."""
+    logits = logits.masked_fill(~finite, 0)
+    counted = finite & off_diagonal
+    means = (logits * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp_min(1)
+    return (logits - means).masked_fill_(~finite, 0)
+
+
+def _mean_over_pairs(values: Tensor, pairs: Tensor) -> Tensor:
+    """(depth, H, N, N) → (depth, H): mean over the masked pairs."""
+    return (values * pairs).sum((-1, -2)) / pairs.sum((-1, -2)).clamp_min(1)
+
+
+def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[float]]:
+    """Differences between groups of pairs in mean logits or mean attention (depth, H, N, N): by layer, mean over heads.
+
+    neighbors: mean over horizontally and vertically adjacent pairs minus that over all other pairs. same_row,
+    same_column: over pairs in the same row (column) minus all others. two_dimensional: over vertical neighbors minus
+    non-adjacent pairs that are closer in row-major order. border, corners: within the border (corners) and within the
+    center, averaged, minus between the two. ``…_beyond_distance``: the same after subtracting the mean at each distance
+    (``DistanceNull``).
+
+    A position with itself is left out, as are masked pairs (−∞) of a head; NaN if no pair is left in any head.
+    Contrasts for which the grid has no pairs are absent. These are descriptive: there is no test.
+    """
+    count = grid[0] * grid[1]
+    if logits.ndim != 4 or logits.shape[2:] != (count, count):
+        raise UserError(
+            f"logits of shape {tuple(logits.shape)} do not fit a grid of {grid[0]}×{grid[1]}; "
+            f"give (layers, heads, {count}, {count}) without prefix tokens"
+        )
+    logits = logits.detach().cpu().double()
+    weights, null = contrasts(grid), DistanceNull(grid)
+    layers = [_mean_over_heads([_contrasts(head, weights, null) for head in _merge_heads(layer)]) for layer in logits]
+    return {name: [layer[name] for layer in layers] for name in layers[0]}
+
+
+def _merge_heads(layer: Tensor) -> Tensor:
+    """(H, N, N) → (1, N, N) if no head masks a pair: contrasts are linear, so the mean over heads suffices."""
+    return layer.mean(0, keepdim=True) if layer.isfinite().all() else layer
+
+
+def _contrasts(head: Tensor, weights: dict[str, Tensor], null: DistanceNull) -> dict[str, Tensor]:
+    pairs = head.isfinite() & ~torch.eye(len(head), dtype=torch.bool)
+    head = torch.where(pairs, head, 0)
+    beyond = head - null.expected(head, pairs)
+    values = {name: _weighted_difference(head, weight * pairs) for name, weight in weights.items()}
+    return values | {
+        f"{name}_beyond_distance": _weighted_difference(beyond, weights[name] * pairs)
+        for name in NULL_MODELS
+        if name in weights
+    }
+
+
+def _weighted_difference(values: Tensor, weight: Tensor) -> Tensor:
+    """Weighted mean over pairs of positive weight minus that over pairs of negative weight; NaN if one is empty."""
+    positive, negative = weight.clamp(min=0), weight.clamp(max=0)
+    return (values * positive).sum() / positive.sum() - (values * negative).sum() / negative.sum()
+
+
+def _mean_over_heads(heads: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Mean over the heads whose value is not NaN."""
+    return {name: torch.stack([head[name] for head in heads]).nanmean().item() for name in heads[0]}

@@ -1,0 +1,124 @@
+"""Null models of position tables: similarity that depends on distance alone, or on the absolute offset alone.
+
+A claim about rows, columns or the border must exceed what such a null model predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from vitpos.inspection._mirror_symmetry import MirrorSymmetry
+from vitpos.inspection.table_stats import EPS, grid_coordinates
+from vitpos.patches import make_generator
+
+BANDWIDTH = 1.0  # patches: width of the Gaussian that smooths means over distance
+MAX_WIDTH = 192  # columns of a sampled table; fewer than the table's own make a test more conservative, never less
+MAX_NUMBERS = 2**22  # numbers per batch of tables, or of their inner products
+
+
+class NullModel:
+    """Pairs of positions are grouped into classes (equal distance, or equal offset); nothing else matters.
+
+    Gives contrasts with the class means removed, and random tables whose inner products follow the class means.
+    """
+
+    def __init__(self, grid: tuple[int, int], separation: Tensor):
+        """``separation``: (N, N, …); pairs with equal values form a class."""
+        self.symmetry = MirrorSymmetry(grid)
+        flat = separation.reshape(len(separation) ** 2, -1)
+        self.values, class_of, counts = flat.unique(dim=0, return_inverse=True, return_counts=True)
+        self.class_of, self.counts = class_of.unflatten(0, separation.shape[:2]), counts.double()
+        self.smoother = torch.eye(len(counts), dtype=torch.float64)  # (K, K), applied to the K class means
+
+    def residual_weights(self, weight: Tensor) -> Tensor:
+        """(N, N) weights of a contrast → weights of the same contrast of values minus their class means."""
+        sums = weight.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), weight.flatten())
+        return weight - (self.smoother.mT @ sums / self.counts)[self.class_of]
+
+    def expected_products(self, products: Tensor) -> Tensor:
+        """Centered inner products (N, N) → those of vectors whose squared distances are their class means."""
+        squares = products.diagonal()
+        distances = self.class_means(squares[:, None] + squares - 2 * products)
+        centered = distances - distances.mean(0)
+        return -(centered - centered.mean(1, keepdim=True)) / 2
+
+    def class_means(self, values: Tensor) -> Tensor:
+        """(N, N) → (N, N): each pair's (smoothed) mean over all pairs of its class."""
+        sums = values.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), values.flatten())
+        return (self.smoother @ (sums / self.counts))[self.class_of]
+
+    def sample_tables(self, x: Tensor, *, samples: int, seed: int, centered: bool = True) -> Iterator[Tensor]:
+        """Yields batches (B, N, q) of random tables, float32, that match the class means of vectors x (N, D).
+
+        The q columns of a table are independent Gaussian fields whose covariance is the expected inner product. q is
+        chosen so that inner products scatter about their expectation as much as those of x do: the more irregular x is,
+        the stronger a claim must be to pass.
+
+        Args:
+            centered: x is centered and its squared distances are matched; otherwise its inner products are.
+        """
+        own = x @ x.mT
+        covariance = self.expected_products(own) if centered else self.class_means(own)
+        eigen = [torch.linalg.eigh(block) for block in self.symmetry.blocks(covariance)]
+        values = torch.cat([one.eigenvalues for one in eigen])
+        values = torch.where(values > len(x) * EPS * values.max(), values, 0)
+        values = values * own.trace() / values.sum()
+        parts = values.split(self.symmetry.sizes)
+        roots = [(vectors * part.sqrt())[:, part > 0] for (_, vectors), part in zip(eigen, parts, strict=True)]
+        factor = self.symmetry.join(torch.block_diag(*roots).split(self.symmetry.sizes))
+        scatter = (own - factor @ factor.mT).square().sum()
+        scatter_of_one = values.sum().square() + values.square().sum()  # expected for a single column
+        width = max(1, int(min(float(scatter_of_one / scatter), x.shape[1], MAX_WIDTH)))
+        generator = make_generator(seed)
+        batch = max(1, MAX_NUMBERS // (len(x) * max(len(x), width)))
+        for start in range(0, samples, batch):
+            size = min(batch, samples - start)
+            noise = [torch.randn(size, root.shape[1], width, generator=generator) for root in roots]
+            yield self.symmetry.join([root.float() @ one for root, one in zip(roots, noise, strict=True)])
+
+
+class OffsetNull(NullModel):
+    """Similarity depends on |Δrow| and |Δcolumn| alone; it explains rows and columns, but no border or center."""
+
+    def __init__(self, grid: tuple[int, int]):
+        coords = grid_coordinates(grid)
+        super().__init__(grid, (coords[:, None] - coords).abs())
+
+
+class DistanceNull(NullModel):
+    """Similarity depends on the Euclidean distance alone.
+
+    Means over pairs of equal distance are smoothed over distance by local quadratic regression (Gaussian weights of
+    width ``BANDWIDTH`` patches times the number of pairs). Without smoothing, the null model would explain rows, since
+    only pairs within a row or column are exactly 2 or 3 patches apart.
+    """
+
+    def __init__(self, grid: tuple[int, int]):
+        coords = grid_coordinates(grid)
+        super().__init__(grid, (coords[:, None] - coords).square().sum(2))
+        self.distances = self.values[:, 0].sqrt()
+        if len(self.distances) > 1:  # class 0 is a position with itself
+            self.smoother[1:, 1:] = _local_quadratic(self.distances[1:], self.counts[1:])
+
+    def expected(self, values: Tensor, mask: Tensor) -> Tensor:
+        """(N, N): the smoothed mean of ``values`` (N, N) over the masked off-diagonal pairs at each distance."""
+        class_of = self.class_of.flatten()
+        counts, sums = (
+            torch.zeros_like(self.counts).index_add_(0, class_of, x.flatten().double()) for x in (mask, values * mask)
+        )
+        means = torch.zeros_like(sums)
+        means[1:] = _local_quadratic(self.distances[1:], counts[1:]) @ (sums / counts.clamp(min=1))[1:]
+        return means[self.class_of]
+
+
+def _local_quadratic(at: Tensor, counts: Tensor) -> Tensor:
+    """(K, K): the linear map from values at K distances to their local quadratic fits at the same distances."""
+    gap = at - at[:, None]
+    weights = counts * torch.exp(-(gap / BANDWIDTH).square() / 2)
+    terms = torch.stack([torch.ones_like(gap), gap, gap.square()], 2)  # (K, K, 3)
+    normal = torch.einsum("kj,kjp,kjq->kpq", weights, terms, terms)
+    intercept = torch.linalg.pinv(normal, rtol=1e-9, hermitian=True)[:, 0]  # (K, 3)
+    return torch.einsum("kp,kjp,kj->kj", intercept, terms, weights)

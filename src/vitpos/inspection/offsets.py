@@ -1,0 +1,165 @@
+"""Inspects functions of the offset between positions: bias tables, decomposed tables, rotary frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.protocols import HasFrequencies
+from vitpos.inspection.section import Figure, Section
+from vitpos.inspection.table_stats import cosine_similarity
+from vitpos.positions import Positions
+
+Decomposed = Mapping[str, tuple[Tensor, Tensor]]
+
+
+def rotary_frequencies(encoding: PositionEncoding) -> Tensor | None:
+    """(depth, H, pairs, 2): angle by which one row and one column rotate each pair of channels, in radians per patch.
+
+    Frequencies refer to the training grid; those of several rotary encodings are concatenated over pairs. None if no
+    part of the encoding rotates pairs of channels.
+    """
+    each = [part.frequencies() for part in encoding.parts if isinstance(part, HasFrequencies)]
+    known = [frequencies.float().cpu() for frequencies in each if frequencies is not None]
+    return torch.cat(known, 2) if known else None
+
+
+def offset_biases(
+    encoding: PositionEncoding, geometry: Geometry, *, span: tuple[int, int] | None = None
+) -> Tensor | None:
+    """(depth, H, 2R − 1, 2C − 1): bias added to the logits at each offset, query minus key, from −(R − 1), −(C − 1).
+
+    Sums all parts of the encoding whose bias depends on the offset alone (a table, a network, a slope); −∞ where a head
+    masks the pair. None if there is no such part or all biases are 0, as in a table that is initialized with zeros.
+
+    Args:
+        span: grid on which the encoding was trained, if it differs from the grid of ``geometry``.
+    """
+    grid = geometry.grid
+    relative = [part for part in encoding.parts if "relative" in part.traits and "bias" in part.hooks]
+    if not relative:
+        return None
+    device = next((parameter.device for parameter in encoding.parameters()), torch.device("cpu"))
+    pos = Positions.of(grid, fit=span or grid, device=device)
+    zeros = torch.zeros(1, geometry.heads, grid[0] * grid[1], geometry.dim // geometry.heads, device=device)
+    layers = []
+    with torch.inference_mode():
+        for layer in range(geometry.depth):
+            biases = [part.bias(zeros, zeros, pos, layer) for part in relative]
+            known = torch.stack([bias.expand(1, geometry.heads, -1, -1)[0] for bias in biases if bias is not None])
+            layers.append(known.sum(0))
+    table = _by_offset(torch.stack(layers).float().cpu(), grid)
+    return table if table.any() else None
+
+
+def _by_offset(pairs: Tensor, grid: tuple[int, int]) -> Tensor:
+    """(…, N, N) biases that depend on the offset alone → (…, 2R − 1, 2C − 1), read from one pair per offset."""
+    rows, columns = (torch.arange(1 - side, side) for side in grid)
+    query = rows.clamp_min(0)[:, None] * grid[1] + columns.clamp_min(0)
+    key = (-rows).clamp_min(0)[:, None] * grid[1] + (-columns).clamp_min(0)
+    return pairs[..., query, key]
+
+
+def inspect_offsets(
+    biases: Mapping[str, Tensor], frequencies: Tensor | None = None, decomposed: Decomposed | None = None
+) -> Section:
+    """Numbers and figures of bias tables, rotary frequencies and decomposed tables.
+
+    biases: for each layer the numbers of :func:`bias_numbers`. frequencies: the array given.
+
+    Args:
+        biases: (H, 2R − 1, 2C − 1) by layer.
+        frequencies: (depth, H, pairs, 2), radians per row and column.
+        decomposed: vectors of row offsets (2R − 1, d) and of column offsets (2C − 1, d), by layer.
+    """
+    numbers: dict[str, Any] = {}
+    figures = []
+    if biases:
+        numbers["biases"] = {name: bias_numbers(table) for name, table in biases.items()}
+        rows = {name: table.numpy() for name, table in biases.items()}
+        caption = "Bias added to the logit at each offset, by layer (rows) and head (columns); gray: masked."
+        figures.append(Figure("biases", "maps", {"rows": rows, "label": "bias of the logit", "signed": True}, caption))
+    if frequencies is not None:
+        numbers["frequencies"] = frequencies.tolist()
+        caption = "Rotation of each pair of channels per row and per column, in radians; one color per head."
+        figures.append(Figure("frequencies", "frequencies", {"frequencies": frequencies.numpy()}, caption))
+    for axis, name in enumerate(("rows", "columns") if decomposed else ()):
+        maps = {
+            layer: cosine_similarity(pair[axis].double())[None].numpy() for layer, pair in (decomposed or {}).items()
+        }
+        data = {"rows": maps, "label": "cosine similarity", "signed": True, "numbered": False}
+        caption = f"Cosine similarity of the vectors of every two offsets in {name}, by layer."
+        figures.append(Figure(f"decomposed-{name}", "maps", data, caption))
+    return Section("offsets", numbers, tuple(figures))
+
+
+def bias_numbers(table: Tensor) -> dict[str, Any]:
+    """Variance decomposition over pairs of positions of a bias table (H, 2R − 1, 2C − 1); one number per head.
+
+    std: standard deviation of the biases, in logits. by_distance, by_row, by_column: fraction of the variance, 0 to 1,
+    explained by the distance, by |Δrow| alone and by |Δcolumn| alone. antisymmetric: fraction that changes sign when
+    query and key are exchanged. noise: the expected value of each fraction for a table of white noise, mean over heads.
+    diversity: 1 − mean correlation between two heads; None for one head. Masked offsets (−∞) are left out.
+    """
+    table = table.double()
+    rows, columns = ((side + 1) // 2 for side in table.shape[1:])
+    down, across = (torch.arange(1 - side, side, dtype=torch.float64) for side in (rows, columns))
+    pairs = (rows - down.abs())[:, None] * (columns - across.abs())  # number of pairs of positions at each offset
+    weights = pairs * table.isfinite()  # (H, 2R − 1, 2C − 1)
+    values = table.where(table.isfinite(), torch.zeros(()).double())
+    centered = values - _weighted_mean(values, weights)
+    variance = _weighted_mean(centered.square(), weights).flatten()
+    distance = (down[:, None].square() + across.square()).flatten()
+    groups = {
+        "by_distance": distance.unique(return_inverse=True)[1],
+        "by_row": down.abs().long()[:, None].expand(-1, len(across)).flatten(),
+        "by_column": across.abs().long().expand(len(down), -1).flatten(),
+    }
+    total = weights.sum((1, 2), keepdim=True).clamp_min(1)
+    parts = {name: _explained_variance(centered * weights, weights, group) for name, group in groups.items()}
+    both_ways = weights.flip(1, 2).sign()  # whether the opposite offset is not masked
+    parts["antisymmetric"] = (((values - values.flip(1, 2)) / 2).square() * weights * both_ways / total).sum((1, 2))
+    mean_variance = (weights / total).square().sum((1, 2))  # of the mean of white noise of variance 1
+    noise = {name: _noise_variance(weights, group) - mean_variance for name, group in groups.items()}
+    different = (down[:, None] != 0) | (across != 0)
+    noise["antisymmetric"] = (weights * both_ways * different / total).sum((1, 2)) / 2
+    return {
+        "std": variance.sqrt().tolist(),
+        **{name: (part / variance.clamp_min(1e-30)).tolist() for name, part in parts.items()},
+        "noise": {name: float((part / (1 - mean_variance).clamp_min(1e-30)).mean()) for name, part in noise.items()},
+        "diversity": _head_diversity(centered, weights),
+    }
+
+
+def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """(H, rows, columns) → (H, 1, 1)."""
+    return (values * weights).sum((1, 2), keepdim=True) / weights.sum((1, 2), keepdim=True).clamp_min(1)
+
+
+def _explained_variance(weighted: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+    """(H,): variance of the group means, from centered values times weights and the group of each offset."""
+    sums, sizes = _group_sums(weighted, groups), _group_sums(weights, groups)
+    return (sums.square() / sizes.clamp_min(1)).sum(1) / sizes.sum(1).clamp_min(1)
+
+
+def _noise_variance(weights: Tensor, groups: Tensor) -> Tensor:
+    """(H,): expected mean square of the group means of white noise of variance 1."""
+    squares, sizes = _group_sums(weights.square(), groups), _group_sums(weights, groups)
+    return (squares / sizes.clamp_min(1)).sum(1) / sizes.sum(1).clamp_min(1)
+
+
+def _group_sums(values: Tensor, groups: Tensor) -> Tensor:
+    """(H, rows, columns) → (H, groups)."""
+    return values.new_zeros(len(values), int(groups.max()) + 1).index_add_(1, groups, values.flatten(1))
+
+
+def _head_diversity(centered: Tensor, weights: Tensor) -> float | None:
+    if len(centered) < 2:
+        return None
+    shared = weights.amin(0)  # offsets that no head masks
+    correlation = cosine_similarity((centered * shared.sqrt()).flatten(1))
+    return 1 - float(correlation[~torch.eye(len(correlation), dtype=torch.bool)].mean())

@@ -1,0 +1,123 @@
+"""Projections of a position table to two and three dimensions (PCA, UMAP) and their agreement with the grid."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.inspection.table_stats import CONSTANT, EPS, INSTALL, center, flatten_table, grid_coordinates, subsample
+
+MIN_UMAP = 5  # positions that UMAP needs
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A projection of a position table.
+
+    points: (R, C, 2). residual: :func:`grid_residual`, 0 to 1. trustworthiness: :func:`trustworthiness`; None without
+    scikit-learn or with fewer than 3 positions. points_3d: (R, C, 3), for PCA only; ``points`` are its first two
+    components. What is undefined is None, and ``reason`` says why.
+    """
+
+    points: Tensor | None
+    residual: float | None
+    trustworthiness: float | None
+    reason: str = ""
+    points_3d: Tensor | None = None
+
+
+def pca(table: Tensor) -> Projection:
+    """The first two and three principal components of a table (R, C, D)."""
+    components = principal_components(table, dimensions=3)
+    projection = _projection(table, components[..., :2])
+    return projection if projection.points is None else replace(projection, points_3d=components)
+
+
+def umap(table: Tensor, *, neighbors: int = 15, seed: int = 0) -> Projection:
+    """UMAP of a table (R, C, D) to the plane (McInnes et al., 2018), by umap-learn, deterministic for a seed.
+
+    Layouts vary between seeds: compare numbers over several seeds rather than trusting one figure.
+    """
+    if neighbors < 2:
+        raise UserError(f"UMAP got neighbors={neighbors}; use 2 or more")
+    x = flatten_table(table)
+    if len(x) < MIN_UMAP:
+        return Projection(None, None, None, f"{len(x)} positions are too few for UMAP")
+    return _projection(table, _umap_layout(x, neighbors, seed).unflatten(0, table.shape[:2]))
+
+
+def _projection(table: Tensor, points: Tensor) -> Projection:
+    if not center(flatten_table(table)).any():
+        return Projection(None, None, None, CONSTANT)
+    try:
+        trust = trustworthiness(table, points)
+    except UserError as missing:
+        return Projection(points, grid_residual(points), None, str(missing))
+    count = points.shape[0] * points.shape[1]
+    reason = "" if trust is not None else f"{count} positions are too few for trustworthiness"
+    return Projection(points, grid_residual(points), trust, reason)
+
+
+def principal_components(table: Tensor, *, dimensions: int = 2) -> Tensor:
+    """(R, C, D) → (R, C, dimensions): scores of the first principal components, 0 where there are fewer.
+
+    They are in units of the table's largest magnitude; the largest absolute score of each component is positive.
+    """
+    x = center(flatten_table(table))
+    u, values, _ = torch.linalg.svd(x, full_matrices=False)
+    values = torch.where(values > max(x.shape) * EPS * values[0], values, 0)
+    scores = x.new_zeros(len(x), dimensions)
+    scores[:, : len(values)] = (u * values)[:, :dimensions]
+    largest = scores.gather(0, scores.abs().argmax(0, keepdim=True))
+    return torch.where(largest < 0, -scores, scores).unflatten(0, table.shape[:2])
+
+
+def _umap_layout(x: Tensor, neighbors: int, seed: int) -> Tensor:
+    """(N, D) → (N, 2) by umap-learn on one core, with its warnings suppressed."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            from umap import UMAP
+        except ImportError as error:
+            raise UserError(f"a UMAP projection needs umap-learn ({error}); {INSTALL}") from error
+        init = "random" if len(x) <= 2 * MIN_UMAP else "spectral"  # the spectral start needs more positions
+        threads = torch.get_num_threads()
+        try:
+            layout = UMAP(n_neighbors=min(neighbors, len(x) - 1), init=init, random_state=seed, n_jobs=1)
+            return torch.from_numpy(layout.fit_transform(x.numpy())).double()
+        finally:
+            torch.set_num_threads(threads)  # numba changes it for the whole process
+
+
+def grid_residual(points: Tensor) -> float | None:
+    """Procrustes distance between points (R, C, K) and their grid: 0 for the grid itself, up to 1 for no resemblance.
+
+    Points and true coordinates (row and column, in patches) are centered and scaled to a sum of squares of 1; the
+    points are rotated, reflected and scaled to fit best; the residual is the sum of squared distances that remains.
+    Anisotropic stretching is not undone. None for a single position, or if all points are equal.
+    """
+    grid = (points.shape[0], points.shape[1])
+    x, true = center(flatten_table(points)), grid_coordinates(grid)
+    true = true - true.mean(0)
+    if not x.any() or not true.any():
+        return None
+    overlap = torch.linalg.svdvals(x.mT @ true).sum() / (x.norm() * true.norm())
+    return max(0.0, 1 - overlap.square().item())
+
+
+def trustworthiness(table: Tensor, points: Tensor, *, neighbors: int = 5) -> float | None:
+    """Whether neighbors in a projection (R, C, K) are neighbors in the table (R, C, D), 0 to 1 (Venna and Kaski, 2001).
+
+    Computed by scikit-learn for the nearest ``neighbors``, or fewer than half of the positions; None for fewer than 3
+    positions. Tables of more than 2,000 positions are subsampled.
+    """
+    try:
+        from sklearn.manifold import trustworthiness as sklearn_trustworthiness
+    except ImportError as error:
+        raise UserError(f"trustworthiness needs scikit-learn ({error}); {INSTALL}") from error
+    x, projected = (flatten_table(subsample(one)[0]) for one in (table, points))
+    count = min(neighbors, (len(x) - 1) // 2)
+    return float(sklearn_trustworthiness(x.numpy(), projected.numpy(), n_neighbors=count)) if count else None

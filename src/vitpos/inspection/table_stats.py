@@ -1,0 +1,150 @@
+"""Position tables (R, C, D): validation, centering, subsampling, similarity, CKA, spectrum and effective rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.models.attention import input_vectors
+from vitpos.models.base import PatchClassifier
+from vitpos.positions import Positions
+
+EPS = torch.finfo(torch.float64).eps
+INSTALL = "pip install 'vitpos[analysis]'"
+LARGE = 400  # positions, above which tests sample less and regressions try fewer penalties
+MAX_POSITIONS = 2000  # positions of which all pairs are compared; larger tables are subsampled
+CONSTANT = "all position vectors are equal"
+
+
+def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None) -> Tensor:
+    """(N, D): what the encoding adds to each patch token of the model's grid, or of ``grid`` interpolated into it."""
+    own = model.geometry.grid
+    pos = Positions.of(grid or own, fit=own)
+    with torch.inference_mode():
+        return input_vectors(model.encoding, pos.to(model.device), model.project.bias)[0][0].cpu()
+
+
+def validate_table(table: Tensor) -> Tensor:
+    """Returns the table (R, C, D) detached and on the CPU; raises if it is not 3-D, real, non-empty and finite."""
+    if table.ndim != 3 or not table.numel() or table.is_complex():
+        raise UserError(
+            f"a position table has the shape (rows, columns, width) and real numbers, not {tuple(table.shape)} of "
+            f"{table.dtype}; leave out prefix tokens and unflatten the vectors to their grid"
+        )
+    bad = int((~table.isfinite()).any(2).sum())
+    if bad:
+        count = table.shape[0] * table.shape[1]
+        raise UserError(f"{bad} of {count} position vectors contain NaN or infinity; repair the table")
+    return table.detach().cpu()
+
+
+def flatten_table(table: Tensor) -> Tensor:
+    """(R, C, D) → (N, D), row-major, float64, divided by the largest magnitude so that the scale does not matter."""
+    flat = validate_table(table).double().flatten(0, 1)
+    largest = flat.abs().max()
+    return flat / largest if largest > 0 else flat
+
+
+def center(x: Tensor) -> Tensor:
+    """(N, D) minus its mean over N; rows and columns that differ from the mean only by rounding become exactly 0."""
+    centered = x - x.mean(0)
+    varies = centered.abs() > 16 * EPS * x.abs().max()
+    return torch.where(varies.any(0) & varies.any(1, keepdim=True), centered, 0)
+
+
+def column_space(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Left singular vectors (N, r) and singular values (r,) of x (N, D), descending, without those due to rounding."""
+    u, values, _ = torch.linalg.svd(x, full_matrices=False)
+    kept = values > max(x.shape) * EPS * values[0]
+    return u[:, kept], values[kept]
+
+
+def grid_coordinates(grid: tuple[int, int]) -> Tensor:
+    """(N, 2) float64: row and column of each position of the grid, row-major, in patches."""
+    return torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))
+
+
+def subsample(table: Tensor, *, max_positions: int = MAX_POSITIONS) -> tuple[Tensor, tuple[int, int]]:
+    """Every k-th row and column of a table (R, C, D), with k minimal for at most ``max_positions``, and the two steps.
+
+    Both axes have the same step, which keeps distances in proportion; an axis of length 1 has step 1.
+    """
+    rows, columns, _ = validate_table(table).shape
+    step = 1
+    while -(-rows // step) * -(-columns // step) > max_positions:
+        step += 1
+    steps = (step if rows > 1 else 1, step if columns > 1 else 1)
+    return table[:: steps[0], :: steps[1]], steps
+
+
+def subsample_text(steps: tuple[int, int]) -> str:
+    """The steps of :func:`subsample` in words, as "every 2nd row and column"; empty if both are 1."""
+    step = max(steps)
+    if step == 1:
+        return ""
+    suffix = "th" if step % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(step % 10, "th")
+    axes = [axis for axis, one in zip(("row", "column"), steps, strict=True) if one > 1]
+    return f"every {step}{suffix} {' and '.join(axes)}"
+
+
+def cosine_similarity(x: Tensor) -> Tensor:
+    """(N, D) → (N, N): cosine of every two vectors; 0 where one of them is zero."""
+    norms = x.norm(dim=1, keepdim=True)
+    unit = torch.where(norms > 0, x / norms, 0)
+    return unit @ unit.mT
+
+
+def linear_cka(x: Tensor, y: Tensor) -> float | None:
+    """Linear centered kernel alignment (Kornblith et al., ICML 2019) of x (N, D) and y (N, E), 0 to 1.
+
+    It is 1 if y is x rotated and scaled, and None if one of them does not vary.
+    """
+    a, b = (vectors.double() - vectors.double().mean(0) for vectors in (x, y))
+    norms = (a.mT @ a).norm() * (b.mT @ b).norm()
+    return float((a.mT @ b).square().sum() / norms) if norms > 0 else None
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values σ of a position table and quantities derived from them (MJP, CVPR 2023: Definition 1, Table 6).
+
+    values: K singular values, descending, in units of the table's largest magnitude. variance: Σ_{i≤n} σ_i² / Σ σ_i²
+    for n = 1 … K, the variance explained by n principal components. cumulative: Σ_{i≤n} σ_i / Σ σ_i. effective_rank:
+    exp of the entropy of σ² / Σ σ², between 1 (one direction) and K (all directions equal). If nothing varies, the last
+    three are None and ``reason`` says why.
+    """
+
+    values: list[float]
+    variance: list[float] | None
+    cumulative: list[float] | None
+    effective_rank: float | None
+    reason: str = ""
+
+    def explained(self, components: int = 10) -> dict[str, float]:
+        """explained_1, explained_2, …: fraction of the variance, 0 to 1, in the first n components."""
+        return {f"explained_{n}": fraction for n, fraction in enumerate((self.variance or [])[:components], 1)}
+
+
+def spectrum(table: Tensor) -> dict[str, Spectrum]:
+    """Spectra of a table (R, C, D): ``centered`` (mean vector subtracted, principal components) and ``raw``.
+
+    MJP's Definition 1 does not say which; its Table 6 uses torch.pca_lowrank, which centers. Its Figure 4 mentions both
+    eigenvalues and singular values: ``variance`` is the former, ``cumulative`` the latter.
+    """
+    x = flatten_table(table)
+    both = torch.linalg.svdvals(torch.stack([center(x), x]))  # (2, K)
+    rounding = max(x.shape) * EPS * both[1, 0]
+    centered, raw = torch.where(both > rounding, both, 0)
+    return {"centered": _spectrum(centered, CONSTANT), "raw": _spectrum(raw, "all position vectors are 0")}
+
+
+def _spectrum(values: Tensor, reason: str) -> Spectrum:
+    if values[0] == 0:
+        return Spectrum(values.tolist(), None, None, None, reason)
+    fractions = values.square() / values.square().sum()
+    entropy = -torch.special.xlogy(fractions, fractions).sum()
+    cumulative = values.cumsum(0) / values.sum()
+    return Spectrum(values.tolist(), fractions.cumsum(0).tolist(), cumulative.tolist(), entropy.exp().item())

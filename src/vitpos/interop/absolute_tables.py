@@ -1,0 +1,223 @@
+"""Absolute position tables in a checkpoint: prefix rows, grid, and recognition of stored sin-cos tables."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.interop.architecture import TABLE_INCLUDES_PREFIX, TABLES, Trunk
+from vitpos.interop.formats import to_float32
+from vitpos.interop.grids import Grid, GridHint, choose_grid, factorizations, format_grid
+from vitpos.interop.sanitize import sanitize
+
+MAX_NUMBERS = 1 << 28  # of a sum of row and column vectors, which a small file could make larger than memory
+ROW_MAJOR = "tokens in row-major order"
+TEMPERATURE = 10000.0
+TOLERANCE = 0.01  # largest difference that is rounding (bfloat16's is .004) and not training
+SAMPLE = 32  # positions compared before all are
+LAYOUTS_2D = {  # order of the axes of sinusoids (N, axis, sin or cos, K) before flattening to vectors
+    "sines and cosines of one axis, then of the other": (0, 1, 2, 3),
+    "sines of both axes, then cosines": (0, 2, 1, 3),
+    "alternating sine and cosine, one axis after the other": (0, 1, 3, 2),
+}
+LAYOUTS_1D = {  # the same for sinusoids (N, sin or cos, K)
+    "alternating sine and cosine": (0, 2, 1),
+    "sines, then cosines": (0, 1, 2),
+}
+
+
+@dataclass(frozen=True)
+class AbsoluteTable:
+    """An absolute position table on its grid."""
+
+    table: Tensor  # (R, C, D)
+    prefix: Tensor  # (P, D), rows of prefix tokens
+    source: str  # of the grid
+    encoding: str  # name of our encoding of the same kind
+    description: str
+    axes: str  # order of tokens, and of axes within a vector where known
+
+    @property
+    def grid(self) -> Grid:
+        """Rows, columns."""
+        return self.table.shape[0], self.table.shape[1]
+
+
+@dataclass(frozen=True)
+class SinCosTable:
+    """The sin-cos formula that a stored table follows."""
+
+    grid: Grid | None  # None for a 1-D formula of the index, which implies no grid
+    axes: str  # which axis the vectors start with, and their layout
+
+
+def find_absolute_table(
+    trunk: Trunk, hints: Sequence[GridHint], requested: Grid | None, dim: int | None, path: str
+) -> AbsoluteTable | None:
+    """The absolute position table of a checkpoint; None if it has none.
+
+    Args:
+        hints, requested: for the grid, see :func:`choose_grid`.
+        dim: width of the tokens, if known.
+    """
+    sides = [trunk.first(module + side for module in ("embeds.", "")) for side in ("pos_embed_y", "pos_embed_x")]
+    if sides[0] is not None and sides[1] is not None:
+        return _factorized(trunk, sides[0], sides[1], requested, path)
+    name = trunk.first(TABLES)
+    if name is None:
+        return None
+    label, tensor = f"{path}: {sanitize(trunk.root)}{name}", _vectors_last(trunk.tensors[name], dim)
+    if tensor.ndim not in (2, 3) or not tensor.numel():
+        shape = sanitize(tuple(trunk.tensors[name].shape))
+        raise UserError(
+            f"{label} is {shape}, not a table of position vectors (1, positions, width); is the file damaged?"
+        )
+    if dim is not None and tensor.shape[-1] != dim:
+        raise UserError(
+            f"{label} has vectors of width {tensor.shape[-1]}, but tokens have width {dim}; is the file damaged?"
+        )
+    if tensor.ndim == 3:
+        return _on_grid(to_float32(tensor, label), requested, label)
+    return _flat(trunk, to_float32(tensor, label), hints, requested, label)
+
+
+def _vectors_last(tensor: Tensor, dim: int | None) -> Tensor:
+    """(N, D) or (R, C, D), from the same with a leading batch of 1, or from PiT's (1, D, R, C)."""
+    if tensor.ndim in (3, 4) and len(tensor) == 1:
+        tensor = tensor[0]
+    channels_first = tensor.ndim == 3 and tensor.shape[0] == dim and tensor.shape[-1] != dim
+    return tensor.permute(1, 2, 0) if channels_first else tensor
+
+
+def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable:
+    """A table (R, C, D) that is stored on its grid."""
+    grid = (table.shape[0], table.shape[1])
+    if requested not in (None, grid):
+        stored, asked = format_grid(grid), format_grid(requested)
+        raise UserError(f"{label} is stored on the grid {stored}, not --grid {asked}; leave out --grid")
+    sin_cos = match_sincos(table.flatten(0, 1), [grid])
+    return _described(table, table.new_zeros(0, table.shape[-1]), "the shape of the table", sin_cos)
+
+
+def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, path: str) -> AbsoluteTable:
+    """The sum of a table of rows and one of columns (NaFlex)."""
+    row, column = (to_float32(_vectors_last(trunk.tensors[name], None), f"{path}: {name}") for name in (rows, columns))
+    sizes_fit = row.ndim == 2 and column.ndim == 2 and row.shape[1] == column.shape[1]
+    if not sizes_fit or not 0 < row.numel() * len(column) < MAX_NUMBERS:
+        shapes = f"{sanitize(tuple(row.shape))} and {sanitize(tuple(column.shape))}"
+        raise UserError(
+            f"{path}: {rows} and {columns} are {shapes}, not tables of rows and columns; is the file damaged?"
+        )
+    both = _on_grid(row[:, None] + column, requested, f"{path}: {rows} with {columns}")
+    return AbsoluteTable(both.table, both.prefix, both.source, "factorized", f"sum of {rows} and {columns}", both.axes)
+
+
+def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid | None, label: str) -> AbsoluteTable:
+    """A flat table (T, D), possibly with rows for prefix tokens."""
+    counts = _position_counts(trunk, len(rows))
+    if requested is not None or not any(math.prod(hint.grid) in counts for hint in hints):
+        sin_cos = _sincos_hint(rows, counts)
+        if requested is not None and sin_cos and sin_cos[0].grid != requested:
+            stored, asked = format_grid(sin_cos[0].grid), format_grid(requested)
+            raise UserError(f"{label} is the sin-cos table of {stored}, not of --grid {asked}; leave out --grid")
+        hints = [*sin_cos, *hints]
+    grid, count, source = choose_grid(label, counts, hints, requested)
+    vectors = rows[len(rows) - count :]
+    return _described(vectors.unflatten(0, grid), rows[: len(rows) - count], source, match_sincos(vectors, [grid]))
+
+
+def _position_counts(trunk: Trunk, rows: int) -> dict[int, str]:
+    """Possible numbers of positions among the rows, if none, some or all prefix tokens have one, with explanations."""
+    tokens = trunk.prefix_tokens() or ([("a prefix token", 1)] if trunk.projection is None else [])
+    names = ["", *accumulate((kind for kind, _ in tokens), lambda a, b: f"{a} and {b}")]
+    prefixes = accumulate((count for _, count in tokens), initial=0)
+    counts = {
+        rows - prefix: f" after {prefix} row{'s' * (prefix > 1)} for {name}" if prefix else ""
+        for prefix, name in zip(prefixes, names, strict=True)
+        if prefix < rows
+    }
+    if counts and re.search(TABLE_INCLUDES_PREFIX, trunk.format):
+        counts = dict([counts.popitem()])
+    return dict(sorted(counts.items(), key=lambda item: -_squareness(item[0])))
+
+
+def _squareness(count: int) -> float:
+    """Rows over columns of the most square factorization: 1 for a square, near 0 for a prime."""
+    rows, columns = factorizations(count)[0]
+    return rows / columns
+
+
+def _sincos_hint(rows: Tensor, counts: Iterable[int]) -> list[GridHint]:
+    """The grid implied by the sin-cos formula that the last rows follow, if they do."""
+    for count in counts:
+        sin_cos = match_sincos(rows[len(rows) - count :], factorizations(count))
+        if sin_cos is not None and sin_cos.grid is not None:
+            return [GridHint(sin_cos.grid, "the sin-cos formula of the table")]
+    return []
+
+
+def _described(table: Tensor, prefix: Tensor, source: str, sin_cos: SinCosTable | None) -> AbsoluteTable:
+    grid, dim = (table.shape[0], table.shape[1]), table.shape[2]
+    rows = f", {len(prefix)} prefix row{'s' * (len(prefix) > 1)}" if len(prefix) else ""
+    size = f"{format_grid(grid)} positions, width {dim}{rows}"
+    if sin_cos is None:
+        return AbsoluteTable(table, prefix, source, "learned", f"learned table of {size}", ROW_MAJOR)
+    encoding = "sinusoidal" if sin_cos.grid else "sinusoidal1d"
+    axes = f"{ROW_MAJOR}; {sin_cos.axes}"
+    return AbsoluteTable(table, prefix, source, encoding, f"fixed sines and cosines, stored for {size}", axes)
+
+
+def match_sincos(table: Tensor, grids: Iterable[Grid]) -> SinCosTable | None:
+    """The sin-cos formula that a table (N, D) follows: 2-D on one of the grids, or 1-D; None if it follows none.
+
+    ω_k = 10000^(−k/K), as in MoCo-v3 and MAE, or 10000^(−k/(K − 1)), as in big_vision. MoCo-v3 and timm start with the
+    row, MAE and big_vision with the column.
+    """
+    table = table.double()
+    index = torch.arange(len(table))
+    sample = torch.linspace(0, len(table) - 1, min(SAMPLE, len(table))).round().long()
+    for formula, vectors_at in _formulas(table.shape[1], grids):
+        if all((vectors_at(part) - table[part]).abs().max() < TOLERANCE for part in (sample, index)):
+            return formula
+    return None
+
+
+def _formulas(dim: int, grids: Iterable[Grid]) -> Iterator[tuple[SinCosTable, Callable[[Tensor], Tensor]]]:
+    """Every formula in use for this width, with the function from indices (M,) to its vectors (M, D)."""
+    for grid in grids if dim % 4 == 0 else ():
+        for first, axes in (("rows", (0, 1)), ("columns", (1, 0))):
+            for layout, order in LAYOUTS_2D.items():
+                for divisor in (dim // 4, max(dim // 4 - 1, 1)):
+                    formula = SinCosTable(grid, f"vectors start with {first}: {layout}")
+                    yield formula, partial(_sincos_2d, grid=grid, axes=axes, order=order, dim=dim, divisor=divisor)
+    for layout, order_1d in LAYOUTS_1D.items() if dim % 2 == 0 else ():
+        for start in (0, 1):  # 1 where CLS is index 0
+            formula = SinCosTable(None, f"1-D, of the index: {layout}")
+            yield formula, partial(_sincos_1d, start=start, order=order_1d, dim=dim)
+
+
+def _sincos_2d(
+    index: Tensor, *, grid: Grid, axes: tuple[int, int], order: tuple[int, ...], dim: int, divisor: int
+) -> Tensor:
+    """(M,) row-major indices → (M, D)."""
+    coords = torch.stack([index // grid[1], index % grid[1]], 1)[:, axes]
+    return _sinusoids(coords, dim // 4, divisor).permute(order).flatten(1)
+
+
+def _sincos_1d(index: Tensor, *, start: int, order: tuple[int, ...], dim: int) -> Tensor:
+    """(M,) indices → (M, D)."""
+    return _sinusoids(index + start, dim // 2, dim // 2).permute(order).flatten(1)
+
+
+def _sinusoids(coords: Tensor, count: int, divisor: int) -> Tensor:
+    """(M, …) → (M, …, sin or cos, K)."""
+    angles = coords[..., None].double() * TEMPERATURE ** (-torch.arange(count, dtype=torch.float64) / divisor)
+    return torch.stack([angles.sin(), angles.cos()], -2)

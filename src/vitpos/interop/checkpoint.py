@@ -1,0 +1,155 @@
+"""Recognizes an untrusted ViT checkpoint: its position encoding, its grid, and its position tables.
+
+``read_checkpoint("vit.safetensors", grid=(14, 14)).table`` is (R, C, D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.interop.absolute_tables import AbsoluteTable, find_absolute_table
+from vitpos.interop.architecture import Trunk, count_heads, count_layers, find_trunk, patch_projection
+from vitpos.interop.formats import errors_in_one_line
+from vitpos.interop.grids import Grid, GridHint, format_grid, grid_from_config
+from vitpos.interop.relative_tables import (
+    evaluate_bias_networks,
+    find_bias_networks,
+    find_bias_tables,
+    find_decomposed_tables,
+    largest_biases,
+    largest_decomposed,
+    window_hints,
+)
+from vitpos.interop.rotary_tables import RotaryTables, find_rotary_tables, rotary_grid_hints
+from vitpos.interop.sanitize import sanitize
+from vitpos.interop.tensor_files import CheckpointContents, read_contents
+
+CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, before a block (CPE, PEG)
+NONE_STORED = (
+    "no positions are stored: there are none, or code computes them, as most fixed sin-cos and rotary encodings"
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The position encoding and dimensions of a checkpoint; None where the file does not determine them."""
+
+    path: Path
+    format: str  # library or family of the tensor names: timm, DeiT, DINOv2, MAE, Hugging Face ViT, JAX, …
+    encodings: dict[str, str]  # our names of the encodings, each with a description of what is stored
+    prefix_tokens: tuple[str, ...]  # CLS, distillation, register, …
+    grid: Grid | None  # rows, columns of patches; of a window, if only windows have tables
+    grid_source: str
+    axes: str  # order of tokens, and of axes within a vector where known
+    patch: tuple[int, int] | None
+    channels: int | None
+    dim: int | None
+    depth: int | None
+    heads: int | None
+    table: Tensor | None = None  # (R, C, D), vectors added to the patch tokens
+    prefix: Tensor | None = None  # (P, D), vectors added to the prefix tokens
+    biases: dict[str, Tensor] = field(default_factory=dict)  # by layer: (2R−1, 2C−1, H); also those of networks
+    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by layer: (2R−1, d), (2C−1, d)
+    frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians per patch, row before column
+    periods: Tensor | None = None  # (d/4,), for coordinates from −1 to 1
+
+
+def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:
+    """Reads and recognizes a checkpoint; ``grid`` is needed if neither tensors nor configuration determine it."""
+    if grid is not None and min(grid) < 1:
+        raise UserError(f"--grid {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
+    contents = read_contents(path)
+    with errors_in_one_line(contents.path):
+        return recognize(contents, grid=grid)
+
+
+def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Checkpoint:
+    """Position encoding and dimensions of the contents of a checkpoint; ``grid`` as in :func:`read_checkpoint`."""
+    path, trunk = str(contents.path), find_trunk(contents.tensors, contents.config)
+    if trunk is None:
+        some = ", ".join(map(sanitize, list(contents.tensors)[:3]))
+        raise UserError(f"{path} has no tensor names of a known vision transformer ({some}, …); give a ViT checkpoint")
+    patch, channels, dim = patch_projection(trunk, path)
+    image = grid_from_config(contents.config, patch)
+    hints = [*([image] if image else []), *rotary_grid_hints(trunk), *window_hints(trunk, contents.config)]
+    absolute = find_absolute_table(trunk, hints, grid, dim, path)
+    chosen = GridHint(absolute.grid, absolute.source) if absolute else GridHint(grid, "as requested") if grid else None
+    bias_hints = [*([chosen] if chosen else []), *hints]
+    tables = find_bias_tables(trunk, bias_hints, grid, strict=absolute is None, path=path)
+    window = grid if absolute is None else None  # a table of the whole image implies nothing about windows
+    evaluated = evaluate_bias_networks(trunk, contents.config, requested=window, image=image, path=path)
+    biases = tables | evaluated
+    decomposed = find_decomposed_tables(trunk, path)
+    rotary_hint = next(iter(rotary_grid_hints(trunk)), None)
+    source = chosen or rotary_hint or largest_decomposed(decomposed) or largest_biases(biases, hints) or image
+    rotary = find_rotary_tables(trunk, contents.config, path)
+    frequencies, periods = (rotary.frequencies, rotary.periods) if rotary else (None, None)
+    known_heads = {table.shape[-1] for table in biases.values()}
+    known_heads |= {weight.shape[0] for weight in find_bias_networks(trunk).values()}
+    known_heads |= {frequencies.shape[1]} if frequencies is not None and frequencies.shape[1] > 1 else set()
+    head_dims = {rows.shape[1] for rows, _ in decomposed.values()}
+    head_dims |= {4 * len(periods)} if periods is not None else set()
+    return Checkpoint(
+        path=contents.path,
+        format=trunk.format,
+        encodings=_encodings(trunk, absolute, tables, evaluated, decomposed, rotary),
+        prefix_tokens=tuple(kind for kind, count in trunk.prefix_tokens() for _ in range(count)),
+        grid=source.grid if source else None,
+        grid_source=source.source if source else "",
+        axes=absolute.axes if absolute else "",
+        patch=patch,
+        channels=channels,
+        dim=dim or (absolute.table.shape[-1] if absolute else None),
+        depth=count_layers(trunk),
+        heads=count_heads(trunk, contents.config, dim, known=known_heads, head_dims=head_dims),
+        table=absolute.table if absolute else None,
+        prefix=absolute.prefix if absolute else None,
+        biases=biases,
+        decomposed=decomposed,
+        frequencies=frequencies,
+        periods=periods,
+    )
+
+
+def _encodings(
+    trunk: Trunk,
+    absolute: AbsoluteTable | None,
+    tables: Mapping[str, Tensor],
+    evaluated: Mapping[str, Tensor],
+    decomposed: Mapping[str, tuple[Tensor, Tensor]],
+    rotary: RotaryTables | None,
+) -> dict[str, str]:
+    """Our names of the encodings in the checkpoint, each with a description of what is stored."""
+    found = {absolute.encoding: absolute.description} if absolute else {}
+    if tables:
+        others = len(trunk.matching("relative_position_bias_table")) - len(tables)
+        note = f"; the window of {others} more is unknown" if others else ""
+        found["relative"] = f"biases by offset, {_layers(tables)}, {_first(tables)}{note}"
+    elif biases := trunk.matching("attention_biases|relative_position_bias_table"):
+        found["relative"] = f"biases by offset, {_layers(biases)}, in a layout that the file does not state"
+    if decomposed:
+        found["decomposed"] = f"vectors of row and column offsets, {_layers(decomposed)}"
+    if networks := find_bias_networks(trunk):
+        note = f", evaluated in {len(evaluated)}, {_first(evaluated)}" if evaluated else ""
+        found["cpb"] = f"networks from offset to bias, {_layers(networks)}{note}"
+    if rotary:
+        found[rotary.encoding] = rotary.description
+    if convolutions := [w for w in trunk.matching(CONVOLUTION).values() if w.ndim == 4 and w.shape[1] == 1]:
+        found["cpe"] = f"{len(convolutions)} depthwise convolutions of the tokens"
+    if trunk.matching(r"pos_embed\.token_projection\.weight"):
+        found["fourier"] = "Fourier features of the position with a learned projection"
+    return found or {"none": NONE_STORED}
+
+
+def _first(tables: Mapping[str, Tensor]) -> str:
+    rows, columns, heads = next(iter(tables.values())).shape
+    return f"the first for {format_grid(((rows + 1) // 2, (columns + 1) // 2))} positions and {heads} heads"
+
+
+def _layers(tables: Mapping[str, object]) -> str:
+    return "one for all layers" if len(tables) == 1 else f"in {len(tables)} layers"

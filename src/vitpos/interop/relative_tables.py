@@ -1,0 +1,247 @@
+"""Relative positions in a checkpoint: bias tables by offset, decomposed tables, and networks from offset to bias."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitpos.errors import UserError
+from vitpos.interop.architecture import Trunk
+from vitpos.interop.formats import MAX_MAGNITUDE, to_float32
+from vitpos.interop.grids import (
+    Grid,
+    GridHint,
+    factorizations,
+    format_grid,
+    format_grids,
+    grid_from_relative_index,
+    grid_hints,
+    window_from_config,
+)
+from vitpos.interop.sanitize import sanitize
+
+TABLE = "relative_position_bias_table"
+INDEX = "relative_position_index"
+COORDINATES = "relative_coords_table"
+CLS_ROWS = 3  # BEiT's rows after the offsets: CLS to patch, patch to CLS, CLS to CLS
+NETWORK = r"(cpb_mlp\.2|continuous_position_bias_mlp\.2|(shared_)?rel_pos\.mlp\.fc2)\.weight"
+IN_ATTENTION = r"att(n|ention)\b|shared_rel_pos"  # networks elsewhere give vectors, not biases
+STAGE = r"(?:layers|stages)\.(\d+)\.blocks\."
+MAX_WORK = 1 << 26  # hidden units × offsets, far above the 512 · 47² of the largest window in use
+
+
+def window_hints(trunk: Trunk, config: Mapping[str, Any]) -> list[GridHint]:
+    """Grids or windows implied by the tensors of relative encodings, and the window of the configuration."""
+    grids: list[tuple[Grid | None, str]] = []
+    grids += [(grid_from_relative_index(index), name) for name, index in trunk.matching(INDEX).items()]
+    grids += [(grid_from_offsets(tensor.shape[-3:-1]), name) for name, tensor in trunk.matching(COORDINATES).items()]
+    for name, rows in trunk.matching("rel_pos_h").items():
+        columns = trunk.tensors.get(name.removesuffix("h") + "w")
+        if columns is not None and rows.ndim and columns.ndim:
+            grids.append((grid_from_offsets((len(rows), len(columns))), name))
+    configured = window_from_config(config)
+    return list(dict.fromkeys([*grid_hints(grids), *([configured] if configured else [])]))
+
+
+def grid_from_offsets(sides: Sequence[int]) -> Grid | None:
+    """The grid with (2R−1, 2C−1) offsets; None unless ``sides`` are two odd numbers."""
+    if len(sides) != 2 or any(side % 2 == 0 for side in sides):
+        return None
+    return (sides[0] + 1) // 2, (sides[1] + 1) // 2
+
+
+def largest_decomposed(tables: Mapping[str, tuple[Tensor, Tensor]]) -> GridHint | None:
+    """The grid of the largest decomposed tables, which are those of global attention rather than of a window."""
+    grids = grid_hints((grid_from_offsets((len(rows), len(columns))), name) for name, (rows, columns) in tables.items())
+    return max(grids, key=lambda hint: hint.grid[0] * hint.grid[1], default=None)
+
+
+def largest_biases(tables: Mapping[str, Tensor], hints: Sequence[GridHint]) -> GridHint | None:
+    """The grid of the largest bias table (2R−1, 2C−1, H), with the source of the hint that gave it."""
+    if not tables:
+        return None
+    name = max(tables, key=lambda name: tables[name][..., 0].numel())
+    grid = grid_from_offsets(tables[name].shape[:2])
+    assert grid is not None
+    return next((hint for hint in hints if hint.grid == grid), GridHint(grid, sanitize(name)))
+
+
+def find_bias_tables(
+    trunk: Trunk, hints: Sequence[GridHint], requested: Grid | None, *, strict: bool, path: str
+) -> dict[str, Tensor]:
+    """Bias tables (2R−1, 2C−1, H) by name, in the order of layers.
+
+    The grid of each is the requested one, or that of its own index or of a hint, or the only window within these that
+    fits, since windows shrink to the grid of late stages.
+
+    Args:
+        strict: raise if the first table fits no grid; otherwise such tables are left out.
+    """
+    tables = {}
+    for name, tensor in trunk.matching(TABLE).items():
+        label = f"{path}: {sanitize(name)}"
+        shape = sanitize(tuple(tensor.shape))
+        if tensor.ndim == 3:  # (H, 2R−1, 2C−1)
+            if grid_from_offsets(tensor.shape[1:]) is None or not tensor.numel():
+                raise UserError(f"{label} is {shape}, not a table of (heads, 2R-1, 2C-1); is the file damaged?")
+            tables[name] = to_float32(tensor, label).permute(1, 2, 0)
+            continue
+        rows = len(tensor) - CLS_ROWS * (len(tensor) % 2 == 0) if tensor.ndim == 2 else 0  # (2R−1)(2C−1) is odd
+        if rows < 1 or not tensor.numel():
+            raise UserError(f"{label} is {shape}, not a table of (offsets, heads); is the file damaged?")
+        own = name.replace(TABLE, INDEX)
+        index = grid_from_relative_index(trunk.tensors[own]) if own in trunk.tensors else None
+        known = [*grid_hints([(index, own)]), *hints]
+        grid = _choose_window(label, rows, known, requested, strict=strict and not tables)
+        if grid is not None:
+            tables[name] = to_float32(tensor[:rows], label).unflatten(0, (2 * grid[0] - 1, 2 * grid[1] - 1))
+    return tables
+
+
+def _choose_window(
+    label: str, rows: int, hints: Sequence[GridHint], requested: Grid | None, *, strict: bool
+) -> Grid | None:
+    """The window with ``rows`` offsets; None, or an error if strict, where it cannot be determined."""
+    fitting = [grid for sides in factorizations(rows) if (grid := grid_from_offsets(sides)) is not None]
+    for grid in [requested] if requested else [hint.grid for hint in hints]:
+        within = [other for other in fitting if other[0] <= grid[0] and other[1] <= grid[1]]
+        if grid in fitting:
+            return grid
+        if len(within) == 1 and not strict:
+            return within[0]
+    if not strict:
+        return None
+    candidates = format_grids(fitting)
+    if requested:
+        raise UserError(
+            f"{label} does not fit --grid {format_grid(requested)}: it has {rows} offsets ({candidates}); "
+            "give one of these"
+        )
+    raise UserError(
+        f"{label} has {rows} offsets, and the file does not state their grid: {candidates}; give --grid RxC"
+    )
+
+
+def find_decomposed_tables(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """Vectors of row offsets (2R−1, d) and of column offsets (2C−1, d) by name (SAM, ViTDet, MViT-v2)."""
+    tables = {}
+    for name, rows in trunk.matching("rel_pos_h").items():
+        other = name.removesuffix("h") + "w"
+        columns = trunk.tensors.get(other)
+        labels = sanitize(name), sanitize(other)
+        if columns is None or not _same_width(rows, columns):
+            raise UserError(
+                f"{path}: {labels[0]} and {labels[1]} are not tables of (2R-1, d) and (2C-1, d); is the file damaged?"
+            )
+        pair = to_float32(rows, f"{path}: {labels[0]}"), to_float32(columns, f"{path}: {labels[1]}")
+        tables[name.removesuffix("_h")] = pair
+    return tables
+
+
+def _same_width(rows: Tensor, columns: Tensor) -> bool:
+    return rows.ndim == columns.ndim == 2 and rows.shape[1] == columns.shape[1] and min(*rows.shape, len(columns)) > 0
+
+
+def find_bias_networks(trunk: Trunk) -> dict[str, Tensor]:
+    """Last weights (H, hidden) of the networks from offset to bias (Swin-v2, timm's ``rel_pos``), by name."""
+    return {name: tensor for name, tensor in trunk.matching(NETWORK).items() if tensor.ndim == 2}
+
+
+def evaluate_bias_networks(
+    trunk: Trunk, config: Mapping[str, Any], *, requested: Grid | None, image: GridHint | None, path: str
+) -> dict[str, Tensor]:
+    """Biases (2R−1, 2C−1, H) of the networks on all offsets of their window, by name; unknown windows are left out.
+
+    Swin-v2: 16·sigmoid(network(Δ)) with Δ = sign·log2(1 + 8|offset|/(M − 1))/3 per axis, M the side of the window in
+    pretraining, by default the window itself. timm's networks with a last bias: network(sign·ln(1 + |offset|)). Inputs
+    that are stored beside a network are used as they are.
+    """
+    tables = {}
+    for name in find_bias_networks(trunk):
+        stem = name.removesuffix("2.weight")
+        first = stem + ("1" if stem.endswith("fc") else "0")
+        parts = [trunk.tensors.get(key) for key in (f"{first}.weight", f"{first}.bias", name)]
+        weights = [to_float32(part, f"{path}: {sanitize(name)}") for part in parts if part is not None]
+        inputs = _network_inputs(trunk, config, stem, requested, image)
+        if inputs is None or len(weights) < 3 or not re.search(IN_ATTENTION, name):
+            continue
+        weight, bias, out = weights
+        out_bias = trunk.tensors.get(f"{stem}2.bias")
+        if not _is_network(weight, bias, out, inputs) or (out_bias is not None and out_bias.shape != out.shape[:1]):
+            continue
+        values = F.relu(inputs @ weight.mT + bias) @ out.mT
+        key = stem.removesuffix("fc").removesuffix(".")
+        label = f"{path}: {sanitize(key)}"
+        tables[key] = 16 * values.sigmoid() if out_bias is None else to_float32(values + out_bias, label)
+    return tables
+
+
+def _is_network(weight: Tensor, bias: Tensor, out: Tensor, inputs: Tensor) -> bool:
+    """Whether the shapes are those of a network from two inputs to heads, small enough to evaluate."""
+    hidden = out.shape[1]
+    fits = weight.shape == (hidden, 2) and bias.shape == (hidden,) and out.numel() > 0
+    return fits and hidden * inputs.shape[:2].numel() <= MAX_WORK
+
+
+def _network_inputs(
+    trunk: Trunk, config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
+) -> Tensor | None:
+    """(2R−1, 2C−1, 2): inputs of a network for each offset; None if its window is unknown."""
+    module = re.sub(r"\w+\.(fc)?$", "", stem)
+    stored = _stored_inputs(trunk, module)
+    if stored is not None and stored.abs().max() <= MAX_MAGNITUDE:  # timm's are NaN for a single row or column
+        return stored
+    index = trunk.tensors.get(module + INDEX)
+    window = grid_from_relative_index(index) if index is not None else None
+    window = grid_from_offsets(stored.shape[:2]) if stored is not None else window
+    window = window or _network_window(config, stem, requested, image)
+    if window is None or (2 * window[0] - 1) * (2 * window[1] - 1) > MAX_WORK // 64:
+        return None
+    rows, columns = (torch.arange(1 - side, side, dtype=torch.float32) for side in window)
+    offsets = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1)
+    if f"{stem}2.bias" in trunk.tensors:
+        return offsets.sign() * offsets.abs().log1p()
+    spans = torch.tensor([max(side - 1, 1) for side in _pretraining_window(config, stem) or window])
+    return offsets.sign() * torch.log2(1 + 8 * offsets.abs() / spans) / 3
+
+
+def _stored_inputs(trunk: Trunk, module: str) -> Tensor | None:
+    """(2R−1, 2C−1, 2): inputs stored beside a network; None if there are none."""
+    name = trunk.first(module + key for key in (COORDINATES, "rel_coords_log"))
+    table = trunk.tensors[name] if name else torch.zeros(0)
+    if not table.is_floating_point() or table.ndim not in (3, 4) or not table.numel():
+        return None
+    single = table.shape[-1] == 2 and (table.ndim == 3 or len(table) == 1)
+    valid = single and grid_from_offsets(table.shape[-3:-1]) is not None
+    return table.float().reshape(table.shape[-3:]) if valid else None
+
+
+def _network_window(
+    config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
+) -> Grid | None:
+    """Window of a network that stores none: the whole image, or the requested or configured window within its stage."""
+    stage = re.search(STAGE, stem)
+    if stage is None and "cpb_mlp" not in stem:
+        return requested or (image.grid if image else None)
+    configured = window_from_config(config)
+    window = requested or (configured.grid if configured else None)
+    if window is None or image is None or stage is None:
+        return window
+    rows, columns = (max(side >> min(int(stage[1]), 16), 1) for side in image.grid)
+    return min(window[0], rows), min(window[1], columns)
+
+
+def _pretraining_window(config: Mapping[str, Any], stem: str) -> Grid | None:
+    """Window of a stage in pretraining, if the configuration states it."""
+    nested, stage = config.get("model_args"), re.search(STAGE, stem)
+    for level in (config, nested if isinstance(nested, Mapping) else {}):
+        sides = level.get("pretrained_window_sizes")
+        if isinstance(sides, (list, tuple)) and stage and int(stage[1]) < len(sides):
+            side = sides[int(stage[1])]
+            return (side, side) if type(side) is int and side > 1 else None
+    return None

@@ -1,0 +1,1 @@
+"""Metrics of predictions and images, and statistics of repeated runs."""

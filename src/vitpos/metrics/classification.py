@@ -1,0 +1,80 @@
+"""Detection metrics of scores (AUPR, AUROC, FPR at a recall) and calibration metrics of confidences (AURRA, RMS error).
+
+All functions take 1-D tensors over n images. Images with tied scores are counted together, so the order of the images
+never changes a result.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+BIN = 100  # images per bin of the calibration error
+
+
+def average_precision(scores: Tensor, positive: Tensor) -> float:
+    """Area under the precision–recall curve: Σ (recall_n − recall_{n−1}) · precision_n over the distinct scores.
+
+    Args:
+        scores: (n,), higher for images that should be detected.
+        positive: (n,) bool, the images to detect. Uninformative scores give the fraction of positives.
+    """
+    true_positives, false_positives = _cumulative_counts(scores, positive)
+    recall_steps = true_positives.diff(prepend=true_positives.new_zeros(1)) / positive.sum()
+    return (recall_steps * true_positives / (true_positives + false_positives)).sum().item()
+
+
+def roc_auc(scores: Tensor, positive: Tensor) -> float:
+    """Area under the ROC curve: probability that a positive scores above a negative, ties counting one half."""
+    counts = _cumulative_counts(scores, positive)
+    true_positives, false_positives = (torch.cat([x.new_zeros(1), x]) for x in counts)
+    return torch.trapezoid(true_positives / positive.sum(), false_positives / (~positive).sum()).item()
+
+
+def fpr_at_recall(scores: Tensor, positive: Tensor, *, recall: float = 0.95) -> float:
+    """False positive rate at the highest threshold whose recall is at least ``recall`` (FPR95 by default)."""
+    true_positives, false_positives = _cumulative_counts(scores, positive)
+    enough = true_positives / positive.sum() >= recall
+    return (false_positives[enough] / (~positive).sum()).min().item() if enough.any() else math.nan
+
+
+def response_rate_accuracy(confidence: Tensor, correct: Tensor) -> float:
+    """AURRA: mean over k = 1 … n of the accuracy on the k most confident images."""
+    _, accuracy = _sorted_by_confidence(confidence, correct)
+    return (accuracy.flip(0).cumsum(0) / torch.arange(1, len(accuracy) + 1)).mean().item()
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = False) -> float:
+    """RMS calibration error: √ Σ_b (n_b / n) · (mean confidence in b − accuracy in b)² over bins of 100 images.
+
+    Bins are formed in order of confidence. The last bin holds the most confident images and the remainder of the
+    division; the code published with ImageNet-A leaves it out of the sum.
+
+    Args:
+        all_bins: include the last bin. Without it, fewer than 200 images give NaN.
+    """
+    ranked = torch.stack(_sorted_by_confidence(confidence, correct))  # (2, n)
+    ends = torch.arange(1, max(len(correct) // BIN, 1)) * BIN
+    bins = ranked.tensor_split(ends, dim=1)
+    used = bins if all_bins else bins[:-1]
+    if not used:
+        return math.nan
+    return math.sqrt(sum(b.shape[1] * (b[0].mean() - b[1].mean()).item() ** 2 for b in used) / max(len(correct), 1))
+
+
+def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+    """True and false positives when thresholding at each distinct score, from the highest to the lowest."""
+    ranked, index = scores.sort(descending=True)
+    last = torch.cat([ranked.diff() != 0, torch.ones(min(len(ranked), 1), dtype=torch.bool)])
+    true_positives = positive[index].double().cumsum(0)[last]
+    return true_positives, last.nonzero()[:, 0] + 1 - true_positives
+
+
+def _sorted_by_confidence(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+    """Ascending confidences (n,), and for each the accuracy of all images with exactly that confidence (n,)."""
+    ranked, index = confidence.double().sort(stable=True)
+    _, group, sizes = ranked.unique_consecutive(return_inverse=True, return_counts=True)
+    accuracy = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, group, correct[index].double()) / sizes
+    return ranked, accuracy[group]

@@ -1,0 +1,136 @@
+"""Captures the patch tokens between layers and the inputs of every attention during a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings.base import PositionEncoding
+from vitpos.errors import UserError
+from vitpos.models.attention import SelfAttention
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.vit import Bare, Block
+from vitpos.positions import Positions
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """The inputs of one attention module for one batch; logits and weights are computed only when requested."""
+
+    layer: int
+    module: SelfAttention
+    x: Tensor  # (B, T, D), input tokens, prefix tokens first
+    encoding: PositionEncoding
+    pos: Positions
+
+    @property
+    def num_prefix(self) -> int:
+        """Number of prefix tokens (CLS and registers) among the T tokens."""
+        return self.x.shape[1] - self.pos.cells.shape[1]
+
+    def logits(self) -> Tensor:
+        """Attention logits (B, H, T, T), with biases and rotations applied."""
+        return self.module.logits(self.x, self.encoding, self.pos, self.layer)
+
+    def weights(self) -> Tensor:
+        """Attention weights (B, H, T, T) that are multiplied with the values; rows sum to 1."""
+        return self.module.weights(self.x, self.encoding, self.pos, self.layer)
+
+    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Queries and keys (B, H, T, d), before any rotation."""
+        q, k, _ = self.module.qkv_heads(self.x)
+        return q, k
+
+
+def capture_activations(
+    model: PatchClassifier,
+    images: Tensor,
+    positions: Positions | None = None,
+    *,
+    on_tokens: Callable[[int, Tensor], None] | None = None,
+    on_attention: Callable[[AttentionCall], None] | None = None,
+) -> None:
+    """Runs one forward pass and calls back with its activations; the hooks are removed afterwards.
+
+    Args:
+        images: (B, C, height, width), normalized.
+        on_tokens: called as ``on_tokens(layer, tokens)`` with patch tokens (B, N, D): layer 0 is the input of the first
+            block, layer l the output of block l.
+        on_attention: called with an :class:`AttentionCall` before every attention.
+    """
+    x, pos = model.placed(images, positions)
+    if on_tokens:
+        on_tokens(0, x)
+
+    def after_block(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if on_tokens:
+            on_tokens(inputs[3] + 1, output[:, model.geometry.prefix :])
+
+    def before_attention(module: SelfAttention, inputs: Any) -> None:
+        if on_attention:
+            x, encoding, pos, layer = inputs[:4]
+            on_attention(AttentionCall(layer, module, x, encoding, pos))
+
+    blocks = [module for module in model.modules() if isinstance(module, Block | Bare)]
+    attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
+    handles = [module.register_forward_hook(after_block) for module in blocks]
+    handles += [module.register_forward_pre_hook(before_attention) for module in attentions]
+    try:
+        output = model.encode(x, pos)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if on_tokens and not blocks:
+        on_tokens(model.geometry.depth, output[:, model.geometry.prefix :])
+
+
+def layer_tokens_and_logits(
+    model: PatchClassifier, images: Tensor, positions: Positions | None = None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Patch tokens (B, N, D) after each layer, and attention logits (B, H, N, N) between patches of each layer.
+
+    Both lists are empty for models with windowed attention, whose tokens do not stay on one grid.
+    """
+    tokens: list[Tensor] = []
+    logits: list[Tensor] = []
+    if model.by_slot:
+        return tokens, logits
+
+    def keep_tokens(layer: int, x: Tensor) -> None:
+        if layer:
+            tokens.append(x)
+
+    def keep_logits(call: AttentionCall) -> None:
+        logits.append(call.logits()[:, :, call.num_prefix :, call.num_prefix :])
+
+    capture_activations(model, images, positions, on_tokens=keep_tokens, on_attention=keep_logits)
+    return tokens, logits
+
+
+def relative_error(values: Tensor, expected: Tensor) -> Tensor:
+    """‖values − expected‖ / ‖expected‖ for each of B images, (B,), in float64.
+
+    Two entries of −∞ are equal; where only one of the two is −∞, the difference counts as the root mean square of the
+    finite expected entries.
+    """
+    values, expected = values.flatten(1).double(), expected.flatten(1).double()
+    masked, expected_masked = values.isneginf(), expected.isneginf()
+    norm = expected.masked_fill(expected_masked, 0).norm(dim=1)
+    rms = norm / (~expected_masked).sum(1).clamp_min(1).sqrt()
+    difference = (values - expected).masked_fill(masked | expected_masked, 0)
+    difference = difference.where(masked == expected_masked, rms[:, None])
+    return difference.norm(dim=1) / norm.clamp_min(torch.finfo(torch.float64).tiny)
+
+
+def require_global_attention(model: Classifier, purpose: str) -> PatchClassifier:
+    """Returns the model if every attention is over all patches of one grid; otherwise raises, naming ``purpose``."""
+    if not isinstance(model, PatchClassifier) or model.by_slot:
+        raise UserError(
+            f"{purpose} needs attention over all patches of one grid, which model {type(model).__name__.lower()!r} "
+            "does not have; use a vit or attention model"
+        )
+    return model

@@ -1,0 +1,137 @@
+"""Writes inspections: ``inspect.json``, a PNG for each figure, and one HTML page that compares several."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from vitpos import plotting
+from vitpos.files import write_bytes, write_text
+from vitpos.inspection.inspect import Inspection
+from vitpos.inspection.logits import logit_contrasts
+from vitpos.inspection.model import LayerSummary, inspect_model
+from vitpos.inspection.offsets import bias_numbers
+from vitpos.inspection.table import inspect_table
+from vitpos.inspection.table_projection import grid_residual, trustworthiness
+from vitpos.inspection.table_regression import Regression
+from vitpos.inspection.table_stats import Spectrum
+from vitpos.inspection.table_structure import Finding, structure
+from vitpos.report.inspection_table import comparison_table
+from vitpos.report.page import prose, template
+
+Drawn = Sequence[tuple[Inspection, Mapping[str, bytes]]]  # inspections with the PNGs of their figures by name
+
+DEFINITIONS = {  # what the page prints below the figures: title → object whose docstring defines the numbers
+    "table": inspect_table,
+    "table › spectrum": Spectrum,
+    "table › regression": Regression,
+    "table › structure": structure,
+    "table › structure, each entry": Finding,
+    "table › projection › residual": grid_residual,
+    "table › projection › trustworthiness": trustworthiness,
+    "offsets › biases": bias_numbers,
+    "model": LayerSummary.numbers,
+    "model › logit_contrasts": logit_contrasts,
+    "model › bias_content_correlation": inspect_model,
+}
+SHARED_CURVES = {  # caption → key in the section "model", key of its error band, first layer, unit
+    "Position from tokens, R² of a linear probe by layer (0: input; bands: standard errors over images)": (
+        "probe_r2",
+        "probe_standard_error",
+        0,
+        "R²",
+    ),
+    "Position in the logits, by layer (patches permuted)": ("position_share", "", 1, "fraction of variance"),
+    "Attention distance, by layer": ("attention_distance", "", 1, "pixels"),
+}
+
+
+def write_inspection(folder: Path, inspection: Inspection) -> dict[str, bytes]:
+    """Writes ``inspect.json`` and a PNG for each figure into a folder; returns the PNGs by name."""
+    write_text(folder / "inspect.json", _dump(inspection.numbers))
+    images = {name: plotting.png(plotting.draw(one.kind, one.data)) for name, one in inspection.figures.items()}
+    for name, image in images.items():
+        write_bytes(folder / f"{name}.png", image)
+    return images
+
+
+def write_all_numbers(path: Path, inspections: Sequence[Inspection]) -> Path:
+    """Writes the numbers of several inspections into one JSON file, as a list."""
+    return write_text(path, _dump([one.numbers for one in inspections]))
+
+
+def folder_name(number: int, inspection: Inspection) -> str:
+    """Folder name of one of several inspections: its number on the page, and its encoding or the end of its path."""
+    name = inspection.target.name
+    words = re.sub(r"[^A-Za-z0-9.]+", "-", name)
+    return f"{number + 1:02}-" + (words[:60] if " · " in name else words[-60:]).strip("-")
+
+
+def write_page(path: Path, drawn: Drawn) -> Path:
+    """Writes a self-contained HTML page with a column per inspection and, of several, curves on common axes."""
+    inspections = [inspection for inspection, _ in drawn]
+    captions = {name: figure.caption for one in inspections for name, figure in one.figures.items()}
+    figures = [
+        (name, _captions(name, caption, inspections), [_data_url(images.get(name)) for _, images in drawn])
+        for name, caption in captions.items()
+    ]
+    page = template("templates/inspection.html").render(
+        names=[one.target.name for one in inspections],
+        rows=comparison_table(inspections),
+        shared=[(caption, _data_url(plotting.png(figure))) for caption, figure in shared_figures(inspections)],
+        figures=figures,
+        definitions=[(title, _definition(thing)) for title, thing in DEFINITIONS.items()],
+    )
+    return write_text(path, page)
+
+
+def shared_figures(inspections: Sequence[Inspection]) -> Iterator[tuple[str, Figure]]:
+    """Captions and figures of curves by layer, one line per model; nothing for fewer than two models."""
+    names = [f"{number}: {one.target.name.split(' · ')[0]}" for number, one in enumerate(inspections, 1)]
+    models = {
+        name: one.numbers["model"] for name, one in zip(names, inspections, strict=True) if "model" in one.numbers
+    }
+    for caption, (key, band, first, unit) in SHARED_CURVES.items() if len(models) > 1 else ():
+        series = {name: _curve(model, key, band, first) for name, model in models.items()}
+        yield caption, plotting.line_chart(series, title="", x="layer", y=unit, highlighted=names)
+
+
+def _curve(model: Mapping[str, Any], key: str, band: str, first: int) -> list[tuple[float, float, float]]:
+    """(layer, value, half width of the band) for layers from ``first``."""
+    widths = model[band] if band else [0.0] * len(model[key])
+    return [(float(layer), *point) for layer, point in enumerate(zip(model[key], widths, strict=True), first)]
+
+
+def _definition(thing: object) -> str:
+    """The docstring of an object as HTML, without its list of arguments."""
+    return prose((thing.__doc__ or "").partition("Args:")[0])
+
+
+def _captions(name: str, caption: str, inspections: Sequence[Inspection]) -> list[str]:
+    """The caption that all figures of a name share, or one for each inspection."""
+    each = [one.figures[name].caption if name in one.figures else "" for one in inspections]
+    return [caption] if {*each} <= {caption, ""} else each
+
+
+def _data_url(image: bytes | None) -> str:
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}" if image else ""
+
+
+def _dump(numbers: Any) -> str:
+    return json.dumps(json_numbers(numbers), indent=1, ensure_ascii=False) + "\n"
+
+
+def json_numbers(value: Any) -> Any:
+    """Nested numbers with None in place of NaN and infinity, which JSON lacks."""
+    if isinstance(value, dict):
+        return {str(key): json_numbers(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_numbers(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,39 @@
+"""Captured activations are those that the model computes, and capturing leaves no hook behind."""
+
+import pytest
+import torch
+
+from tests.inspection.models import MODEL_SPECS, VIT_SPECS, build, normalized, random_data
+from vitpos.models.activations import capture_activations, layer_tokens_and_logits, relative_error
+
+
+@pytest.mark.parametrize("spec", MODEL_SPECS)
+@pytest.mark.parametrize("encoding", ["none", "learned + rope", "sape2", "lookhere"])
+def test_captured_tokens_and_attention_are_those_of_the_model(spec, encoding):
+    model, images = build(spec, encoding), normalized(random_data())
+    tokens, calls = {}, []
+    with torch.inference_mode():
+        expected = model.tokens(images)[0]
+        capture_activations(model, images, on_tokens=tokens.__setitem__, on_attention=calls.append)
+        depth, prefix = model.geometry.depth, model.geometry.prefix
+        assert list(tokens) == list(range(depth + 1)) and [call.layer for call in calls] == list(range(depth))
+        assert torch.equal(tokens[0], model.placed(images)[0])
+        last = model.norm(tokens[depth]) if hasattr(model, "norm") else tokens[depth]
+        torch.testing.assert_close(last, expected[:, prefix:])
+        call = calls[-1]
+        v = call.module.prepared(call.x, call.encoding, call.layer)[2]
+        output = call.module.proj((call.weights() @ v).transpose(1, 2).flatten(2))
+        torch.testing.assert_close(output, call.module(call.x, call.encoding, call.pos, call.layer))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_april_block_counts_as_a_layer():
+    after_layers, logits = layer_tokens_and_logits(build(VIT_SPECS[3]), normalized(random_data()))
+    assert len(after_layers) == len(logits) == 2
+
+
+def test_relative_error_counts_masked_entries_that_differ():
+    expected = torch.tensor([[3.0, 4.0, -torch.inf], [3.0, 4.0, -torch.inf]])
+    values = torch.tensor([[3.0, 4.0, -torch.inf], [3.0, -torch.inf, -torch.inf]])
+    rms = (25 / 2) ** 0.5
+    assert relative_error(values, expected).tolist() == pytest.approx([0, rms / 5])
