@@ -34,8 +34,8 @@ class SquareRoot(Slope):
     def bias(self, q, k, pos, layer):
         side = round(pos.cells.shape[1] ** 0.5)
         rows, columns = torch.arange(pos.cells.shape[1]).div(side, rounding_mode="floor"), pos.cells[0] % side
-        places = torch.stack([rows, columns], -1).to(q.dtype)
-        bias = -(places[:, None] - places[None]).norm(dim=-1)[None, None]
+        at = torch.stack([rows, columns], -1).to(q.dtype)
+        bias = -(at[:, None] - at[None]).norm(dim=-1)[None, None]
         return torch.where(pos.pairs(), bias, 0)
 
 

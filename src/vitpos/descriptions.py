@@ -84,7 +84,7 @@ class Entry:
 
 
 def describe_object(name: str, thing: Any, positional: int) -> Entry:
-    """The entry of a class, function or other callable that takes so many positional arguments before its options."""
+    """The entry of a class, function or other callable that takes ``positional`` arguments before its options."""
     options: dict[str, Option] = {}
     is_open = False
     for call in _calls(thing):

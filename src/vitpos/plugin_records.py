@@ -107,7 +107,7 @@ def read_records(folder: Path) -> dict[str, Any]:
     """The records of a run folder; none if it used no plug-in."""
     try:
         return json.loads((folder / RECORDS).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / RECORDS} is damaged ({error}); restore it, or run again into a new --out") from None
