@@ -56,19 +56,19 @@ def test_hostile_tensor_names_are_sanitized(tmp_path, name):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": name, "architecture": f"eva02{name}"}))
     found = read_checkpoint(tmp_path, grid=GRID)
     texts = [found.format, found.grid_source, found.axes, *found.encodings.values(), *found.prefix_tokens]
-    assert all(text.isprintable() and len(text) < 200 for text in texts), "all that is texts"
+    assert all(text.isprintable() and len(text) < 200 for text in texts), "everything printed"
     assert all(key.isprintable() and "$" not in key for key in found.biases) and found.biases
 
 
 def test_a_small_file_cannot_cause_much_work(tmp_path):
     state = vit() | {"pos_embed": random(1, 65536, 8), "reg_token": torch.zeros(1, 10**12, 0)}
-    began = time.process_time()
+    start = time.process_time()
     path = save(tmp_path / "x.safetensors", state)
     assert read_checkpoint(path, grid=(256, 256)).prefix_tokens == ("CLS",)
     assert_rejected(path, "65536 positions")
     table = torch.cat([torch.zeros(1, 8), mae((240, 273), 8)])[None]
     assert read_checkpoint(save(path, state | {"pos_embed": table})).grid == (240, 273), "one of 96 factorizations"
-    assert time.process_time() - began < 5
+    assert time.process_time() - start < 5
 
 
 def mutants(content, generator):
