@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitpos import plugins
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
+from vitpos.registry import plugins
 
 torch.set_num_threads(1)
 

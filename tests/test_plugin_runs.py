@@ -10,14 +10,14 @@ from types import ModuleType
 import pytest
 
 import vitpos
-from vitpos.class_source import standalone_source
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
 from vitpos.lab.experiment import Experiment
-from vitpos.plugin_records import TRUSTED
-from vitpos.plugins import PluginWarning
+from vitpos.registry.class_source import standalone_source
+from vitpos.registry.plugin_records import TRUSTED
+from vitpos.registry.plugins import PluginWarning
 
 pytestmark = pytest.mark.usefixtures("forgetting")
 TINY = {

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from vitpos.cli.list import REGISTRIES, explain
 from vitpos.data import DATASETS
-from vitpos.descriptions import describe_object
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.toml import KEYS
 from vitpos.models import MODELS
-from vitpos.option_types import read_type, type_text
 from vitpos.registry import accepts, suggest
-from vitpos.suggestions import SYNONYMS
+from vitpos.registry.descriptions import describe_object
+from vitpos.registry.option_types import read_type, type_text
+from vitpos.registry.suggestions import SYNONYMS
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from itertools import takewhile
 from typing import Any
 
 from vitpos.data import DATASETS, SEGMENTATION
-from vitpos.descriptions import REQUIRED, Entry, Option, source_constant
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import UserError
 from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
+from vitpos.registry.descriptions import REQUIRED, Entry, Option, source_constant
 from vitpos.training import AUGMENTS, DEFENSES
 
 REGISTRIES: dict[str, Registry] = {

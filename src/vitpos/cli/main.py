@@ -91,7 +91,7 @@ def run(
 ) -> None:
     """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
     from vitpos.lab.experiment import Experiment
-    from vitpos.plugin_records import recall
+    from vitpos.registry.plugin_records import recall
 
     _load(plugins)
     recall(out)
@@ -132,7 +132,7 @@ def evaluate(
 ) -> None:
     """Evaluate a finished run further; the numbers are added to its results."""
     from vitpos.evaluations import EVALUATIONS
-    from vitpos.plugin_records import recall
+    from vitpos.registry.plugin_records import recall
 
     _load(plugins)
     recall(run.resolve().parent.parent if (run / "cell.json").exists() else run)
@@ -277,7 +277,7 @@ def data(
 
 def _load(names: list[str] | None) -> None:
     """Imports the plug-ins that were given."""
-    from vitpos.plugins import load
+    from vitpos.registry.plugins import load
 
     for name in names or ():
         load(name)

@@ -18,7 +18,7 @@ from vitpos.lab.cells import Cell
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier, require_classes
-from vitpos.plugin_records import recall
+from vitpos.registry.plugin_records import recall
 
 
 def build_model(cell: Cell, data: Dataset) -> Classifier:

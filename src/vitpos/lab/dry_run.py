@@ -14,8 +14,8 @@ from vitpos.lab.cell_models import build_model, evaluate_spec
 from vitpos.lab.cells import Cell, Column, Table
 from vitpos.lab.events import DryRun, Observer
 from vitpos.lab.executor import single_threaded
-from vitpos.plugins import blaming
 from vitpos.registry import suggest
+from vitpos.registry.plugins import blaming
 from vitpos.training.augment.base import build_augment
 from vitpos.training.defenses import build_defense
 from vitpos.training.loop import refuse, refuse_data

@@ -34,8 +34,8 @@ from vitpos.lab.toml import (
     take_blocks,
 )
 from vitpos.models import MODELS
-from vitpos.plugins import load as load_plugin
 from vitpos.registry import Registry, suggest
+from vitpos.registry.plugins import load as load_plugin
 from vitpos.training import AUGMENTS, DEFENSES
 from vitpos.training.recipe import Recipe
 

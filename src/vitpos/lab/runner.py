@@ -35,7 +35,7 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.plugin_records import portable, recall
+from vitpos.registry.plugin_records import portable, recall
 from vitpos.training.loop import fit
 
 SAMPLES = 10  # test images that a cell stores for the report

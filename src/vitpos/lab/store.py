@@ -39,7 +39,7 @@ from vitpos.files import (
 )
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
-from vitpos.plugin_records import keep, read_records, recall, used
+from vitpos.registry.plugin_records import keep, read_records, recall, used
 from vitpos.training.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Column, Table
 from vitpos.models import MODELS
-from vitpos.option_types import settle, type_text
 from vitpos.registry import Registry, accepts, suggest
+from vitpos.registry.option_types import settle, type_text
 from vitpos.training import AUGMENTS, DEFENSES
 from vitpos.training.recipe import Recipe
 

@@ -18,13 +18,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vitpos import plugins
-from vitpos.class_source import standalone_source
-from vitpos.descriptions import Entry, Option
 from vitpos.errors import UserError
 from vitpos.files import atomic_write
-from vitpos.option_types import UnknownType, read_type
-from vitpos.plugins import KNOWN, LOST, REGISTERED, Plugin, PluginWarning, load_file
+from vitpos.registry import plugins
+from vitpos.registry.class_source import standalone_source
+from vitpos.registry.descriptions import Entry, Option
+from vitpos.registry.option_types import UnknownType, read_type
+from vitpos.registry.plugins import KNOWN, LOST, REGISTERED, Plugin, PluginWarning, load_file
 
 RECORDS = "plugins.json"
 TRUSTED = "VITPOS_TRUSTED_PLUGINS"  # hashes of in-folder sources that this process or its parent wrote

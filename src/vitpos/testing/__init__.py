@@ -6,24 +6,20 @@ From Python or a test suite: ``check_encoding(MyEncoding, sigma=2.0)``; from a s
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import sys
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
-from vitpos import plugins
-from vitpos.descriptions import Entry
-from vitpos.encoding_checks import CHECKS
-from vitpos.encoding_probe import EncodingError, Subject, subject_of
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import UserError
-from vitpos.registry import suggest
-from vitpos.specs import Term
+from vitpos.registry import Term, plugins, suggest
+from vitpos.registry.descriptions import Entry
+from vitpos.testing.checks import CHECKS
+from vitpos.testing.probe import EncodingError, Subject, subject_of
 
 __all__ = ["EncodingError", "check_encoding"]
 
@@ -48,7 +44,7 @@ def check_encoding(
         geometry: width and heads to test with; 32 and 2 by default.
         options: options of the encoding.
     """
-    subject = _subject(encoding, geometry, options)
+    subject = subject_for(encoding, geometry, options)
     broken = [f"{name}: {error}" for name, error in run_checks(subject, export=export, skip=skip) if error]
     if broken:
         raise EncodingError(
@@ -81,7 +77,7 @@ def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
     return ""
 
 
-def _subject(encoding: Any, geometry: Geometry | None, options: dict[str, Any]) -> Subject:
+def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any]) -> Subject:
     """What is tested, and variants of it with one other option each."""
     geometry = Geometry(32, 2, 2, (3, 4), 2) if geometry is None else geometry
     if isinstance(encoding, str):
@@ -125,30 +121,3 @@ def _variants(
             except UserError:
                 continue  # not a value for this geometry
             yield make
-
-
-def main() -> None:
-    """``python -m vitpos.testing ENCODING``: a table of what was checked; exit code 1 if a promise is broken."""
-    parser = argparse.ArgumentParser(prog="python -m vitpos.testing", description=main.__doc__)
-    parser.add_argument("encoding", help="a spec, as rope(base=10) or mine.py:Class(option=1)")
-    parser.add_argument("--plugin", action="append", default=[], help="a file or module that registers the encoding")
-    parser.add_argument("--export", action="store_true", help="also checks torch.export")
-    given = parser.parse_args()
-    torch.set_num_threads(1)  # for so small models threads would only wait for each other
-    try:
-        for name in given.plugin:
-            plugins.load(name)
-        subject = _subject(given.encoding, None, {})
-        failed = 0
-        for name, broken in run_checks(subject, export=given.export):
-            failed += bool(broken)
-            print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or CHECKS[name].__doc__}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    print(f"{subject.name}: " + (f"{failed} checks failed" if failed else "keeps every promise"))
-    sys.exit(bool(failed))
-
-
-if __name__ == "__main__":
-    main()

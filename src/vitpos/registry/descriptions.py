@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from vitpos.option_types import UnknownType, choices, read_type, type_text
+from vitpos.registry.option_types import UnknownType, choices, read_type, type_text
 
 REQUIRED = inspect.Parameter.empty  # the default of an option that has none
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)

@@ -11,7 +11,9 @@ from copy import deepcopy
 
 import torch
 
-from vitpos.encoding_probe import (
+from vitpos.encodings.base import TRAITS
+from vitpos.positions import Positions
+from vitpos.testing.probe import (
     GRID,
     OTHER,
     EncodingError,
@@ -29,8 +31,6 @@ from vitpos.encoding_probe import (
     patch_logits,
     table_shapes,
 )
-from vitpos.encodings.base import TRAITS
-from vitpos.positions import Positions
 
 
 def check_shapes(subject: Subject) -> None:

@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any, TypeVar
 
-from vitpos import plugins
-from vitpos.descriptions import REQUIRED, Entry, Option, describe_object, describe_source
 from vitpos.errors import UserError
-from vitpos.option_types import UnknownType, accepts, settle, type_prose
-from vitpos.plugin_records import reference_to
-from vitpos.specs import SpecSyntaxError, Term, reference, split_terms
-from vitpos.suggestions import suggest
-
-__all__ = ["Registry", "Term", "accepts", "suggest"]
+from vitpos.registry import plugins
+from vitpos.registry.descriptions import REQUIRED, Entry, Option, describe_object, describe_source
+from vitpos.registry.option_types import UnknownType, accepts, settle, type_prose
+from vitpos.registry.plugin_records import reference_to
+from vitpos.registry.specs import SpecSyntaxError, Term, reference, split_terms
+from vitpos.registry.suggestions import suggest
 
 T = TypeVar("T")
 

@@ -1,0 +1,40 @@
+"""``python -m vitpos.testing ENCODING``: the contract of an encoding as a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import torch
+
+from vitpos.errors import UserError
+from vitpos.registry import plugins
+from vitpos.testing import run_checks, subject_for
+from vitpos.testing.checks import CHECKS
+
+
+def main() -> None:
+    """``python -m vitpos.testing ENCODING``: a table of what was checked; exit code 1 if a promise is broken."""
+    parser = argparse.ArgumentParser(prog="python -m vitpos.testing", description=main.__doc__)
+    parser.add_argument("encoding", help="a spec, as rope(base=10) or mine.py:Class(option=1)")
+    parser.add_argument("--plugin", action="append", default=[], help="a file or module that registers the encoding")
+    parser.add_argument("--export", action="store_true", help="also checks torch.export")
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # for so small models threads would only wait for each other
+    try:
+        for name in given.plugin:
+            plugins.load(name)
+        subject = subject_for(given.encoding, None, {})
+        failed = 0
+        for name, broken in run_checks(subject, export=given.export):
+            failed += bool(broken)
+            print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or CHECKS[name].__doc__}")
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"{subject.name}: " + (f"{failed} checks failed" if failed else "keeps every promise"))
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
