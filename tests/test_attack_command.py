@@ -170,7 +170,7 @@ def test_a_file_of_weights_tells_what_it_is(out):
 def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_named(tmp_path):
     (tmp_path / "two.toml").write_text(
         "data = 'mnist(limit=64)'\nmodel = 'vit(patch=(7, 14), dim=16, depth=1, heads=2)'\nencoding = 'learned'\n"
-        "[train]\nepochs = 0\ndefence = ['', 'prune(fraction=0.5)']\n"
+        "[train]\nepochs = 0\ndefense = ['', 'prune(fraction=0.5)']\n"
     )
     runner.run(Experiment.read(str(tmp_path / "two.toml")), tmp_path / "run", workers=1)
     done = vitpos("attack", tmp_path / "run", "--with", "projection(images=1)", "--out", tmp_path / "found")

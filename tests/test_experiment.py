@@ -50,7 +50,7 @@ def test_a_block_overrides_what_is_shared_and_a_setting_overrides_both():
 
 
 def test_two_trainings_of_one_model_are_told_apart():
-    text = TEXT.replace("lr = [0.01, 0.001]", "") + "[[cells]]\ntrain.batch = 32\n[[cells]]\ntrain.lr = 0.5\n"
+    text = TEXT.replace("lr = [0.01, 0.001]", "") + "[[cells]]\ntrain.batch_size = 32\n[[cells]]\ntrain.lr = 0.5\n"
     experiment = make(text, ["encoding=none"], seeds=[0, 1])
     assert experiment.columns == ("train.batch_size", "train.lr")
     assert len({cell.group for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
@@ -113,7 +113,7 @@ def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
         (["encoding=[none, learned]"], "put its items in quotes"),
         (["encoding=none", "encoding=learned"], "given twice"),
         (["evaluate=accuracy + cost"], "give one evaluation at a time"),
-        (["model=attention + cnn"], "give one model at a time"),
+        (["model=minimal + cnn"], "give one model at a time"),
         (["seeds=[-1]"], "seeds takes whole numbers from 0 to 2³¹ − 1, not -1"),
     ],
 )

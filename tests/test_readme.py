@@ -248,7 +248,7 @@ def test_what_it_says_of_a_hundred_pictures_and_of_photographs_is_that_of_the_st
     assert f"through the first attention {worst(hundred[1], 'april(images=100)')}" in text
     sizes = worst(large, "projection"), worst(large, "projection(precision='float32')")
     assert f"the worst of six photographs has {sizes[0]} and {sizes[1]}" in text
-    assert f"of a patch, {worst(large.replace(')', ', april=True)'), 'april')} (`vitpos" in text
+    assert f"of a patch, {worst(large.replace(')', ', april_block=True)'), 'april')} (`vitpos" in text
     assert float(first[0]) >= 200 and float(first[1]) >= 60 and float(sizes[0]) >= 200 and float(sizes[1]) >= 60
     assert float(worst(hundred[1], "april(images=100)")) >= 120
 

@@ -37,7 +37,7 @@ heat = true
 columns = [{ label = "right", evaluation = "accuracy", better = "more" }]
 """
 TWO = TEXT.replace('data = "stripes(count=40)"', 'data = ["stripes(count=40)", "stripes(count=60)"]')  # sets of data
-CONFUSION = {f"{truth} as {taken}": 0.5 for truth in ("a", "b") for taken in ("a", "b")}
+CONFUSION = Result(arrays={"confusion": torch.full((2, 2), 0.5)})
 LOG = [{"epoch": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}]
 
 
