@@ -92,10 +92,12 @@ def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
     folder = stored(tmp_path / "out", score)
     ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
     best = next(line for line in said if ": learned (" in line)
-    assert best.endswith("not told apart from it by these seeds: none." if alike else "(91.00 ± 1.00 %).")
-    warned = "One seed cannot tell a difference from noise (so far the case of learned): run more"
+    assert best.endswith("too few common seeds to compare it with none." if alike else "(91.00 ± 1.00 %).")
+    warned = "One seed cannot separate a difference from noise (only one so far: learned): run more"
     assert said[0].startswith(warned) is alike
-    assert any(line.startswith("In all") for line in said) is not alike, "what one seed does not tell apart is no merit"
+    assert any(line.startswith("In total") for line in said) is not alike, (
+        "what one seed does not tell apart is no merit"
+    )
 
 
 @pytest.mark.parametrize(("learned", "count"), [(0.9, 1), (0.5, 2)])
@@ -104,8 +106,47 @@ def test_where_nobody_has_several_seeds_only_equals_are_alike(tmp_path, learned,
     text = TEXT.replace("[0, 1, 2]", "[0]")
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding]}}, text)
     ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
-    assert ("not told apart" in said[1]) is (count == 2)
-    assert said[0].startswith("One seed cannot tell a difference from noise: run more")
+    assert ("no difference found" in said[1]) is (count == 2)
+    assert said[0].startswith("One seed cannot separate a difference from noise: run more")
+
+
+THREE = TEXT.replace('"learned"]', '"learned", "sinusoidal"]').replace(
+    "columns = [", 'columns = [{ label = "error", evaluation = "tokens", metric = "blank", better = "less" }, '
+)
+NOISE = (0.0, 0.03, 0.01)  # by seed
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [
+        (
+            {"none": 0.0, "learned": 0.001, "sinusoidal": 0.002},
+            [
+                "error: no difference found; lowest mean: none (51.33 ± 1.53 %).",
+                "right: no difference found; highest mean: sinusoidal (51.53 ± 1.53 %).",
+                "In total: no difference found in any of the 2 columns.",
+            ],
+        ),
+        (
+            {"none": 0.0, "learned": 0.3, "sinusoidal": 0.302},
+            [
+                "error: none (51.33 ± 1.53 %).",
+                "right: sinusoidal (81.53 ± 1.53 %); no difference found between it and learned.",
+                "In total: no encoding is ahead; each is among the best in 1 of 2 columns with a difference.",
+            ],
+        ),
+    ],
+    ids=["no encoding differs", "two differ from the third"],
+)
+def test_advice_reports_that_no_difference_was_found(tmp_path, offsets, expected):
+    def score(cell):
+        value = 0.5 + offsets[cell.encoding] + NOISE[cell.seed - list(offsets).index(cell.encoding)]
+        return {"accuracy": {"accuracy": value}, "tokens": {"blank": value}}
+
+    text = THREE.replace("train.epochs = 1", 'train.epochs = 1\nevaluate = ["accuracy", "tokens"]')
+    folder = stored(tmp_path / "out", score, text)
+    assert list(advice(folder.experiment.tables[0], shown(folder))) == [("", expected)]
+    assert "no difference found" in page_of(folder)
 
 
 def of_two_sets(cell):
