@@ -57,7 +57,7 @@ def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(o
     found = runs["rope"].load_result("matching(images=1, steps=3)")
     assert found.images["trajectory"].shape == (1, 9, 1, 28, 28)
     page = write_report([out], out / "report.html").read_text()
-    assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
+    assert "Attack projection(images=2)" in page and "Intermediate images" in page and "added to tokens" in page
 
 
 def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_yet(out, tmp_path):
@@ -68,13 +68,13 @@ def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_y
     (run,) = (run for cell, run in Results.open(out).trained if cell.encoding == "learned")
     known = run.results["projection(images=2)"].numbers
     near = f"PSNR {known['psnr']:.1f} dB (grey {known['psnr_grey']:.1f}), SSIM 1.00"
-    assert names(out) == ["to be found", f"learned, mean of 2: {near}"]
+    assert names(out) == ["target", f"learned, mean of 2: {near}"]
     shutil.copytree(out, tmp_path / "cut")
     (file,) = (path for path in (tmp_path / "cut").glob("cells/*/scores.json") if "learned" in str(path))
     scores = json.loads(file.read_text())
     scores["projection(images=2)"]["numbers"].pop("psnr")
     file.write_text(json.dumps(scores))
-    assert names(tmp_path / "cut") == ["to be found", "learned, not measured yet"]
+    assert names(tmp_path / "cut") == ["target", "learned, PSNR not measured yet"]
 
 
 def test_untrained_weights_are_the_first_ones(out):

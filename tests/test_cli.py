@@ -98,9 +98,9 @@ def test_the_page_stands_alone(finished):
     Links().feed(page)
     assert Links.found and all(link.startswith(("data:", "#")) for link in Links.found)
     assert all(f'id="{link[1:]}"' in page for link in Links.found if link.startswith("#"))
-    for text in ("Does a tiny model run?", "document 70.90", "Confusion", "Position similarity", "Training curves"):
+    for text in ("Does a tiny model run?", "reference 70.90", "Confusion", "Position similarity", "Training curves"):
         assert text in page
-    for text in ("Made on", "share of test images, 0 to 1", "tiny.toml --out DIR", "--seeds 0,1", "torch"):
+    for text in ("Machine and versions", "share of test images, 0 to 1", "tiny.toml --out DIR", "--seeds 0,1", "torch"):
         assert text in page
 
 
@@ -267,7 +267,7 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
 
 
 def test_a_page_needs_a_name_and_makes_its_folder(finished, tmp_path):
-    assert "is a folder; give the page a name" in vitpos("report", finished[0], "--out", tmp_path).stderr
+    assert "is a folder; give the path of a file" in vitpos("report", finished[0], "--out", tmp_path).stderr
     assert vitpos("report", finished[0], "--out", tmp_path / "new" / "page.html").returncode == 0
 
 

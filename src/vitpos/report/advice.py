@@ -24,11 +24,11 @@ def advice(table: Table, rows: Sequence[Row]) -> Iterator[tuple[str, list[str]]]
     """
     judged = [(number, column) for number, column in enumerate(table.columns) if column.better]
     for name, group in grouped(rows).items():
-        if sentences := list(_group_sentences(group, judged)):
+        if sentences := list(_of_group(group, judged)):
             yield name, sentences
 
 
-def _group_sentences(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iterator[str]:
+def _of_group(rows: Sequence[Row], judged: Sequence[tuple[int, Column]]) -> Iterator[str]:
     """Yields the sentences on rows that differ only in their encoding."""
     measured = [
         (column, {row.cell.encoding: row.estimates[number] for row in rows if row.estimates[number].values})
@@ -102,7 +102,7 @@ def among_best(column: Column, measured: Mapping[Name, Estimate]) -> list[Name]:
     """Names of the best estimate of a column and of those that do not differ from it significantly, best first."""
     best = (max if column.better == "more" else min)(measured, key=lambda name: measured[name].mean)
     several = _several(measured)
-    near = [name for name in measured if name != best and _similar(measured[name], measured[best], several=several)]
+    near = [name for name in measured if name != best and _alike(measured[name], measured[best], several=several)]
     return [best, *near]
 
 
@@ -113,7 +113,7 @@ def supported(names: Sequence[Name], measured: Mapping[Name, Estimate]) -> list[
     return [name for name in names if not several or len(measured[name].by_seed.keys() & seeds) > 1]
 
 
-def _similar(one: Estimate, best: Estimate, *, several: bool) -> bool:
+def _alike(one: Estimate, best: Estimate, *, several: bool) -> bool:
     """Whether the paired difference is not significant; without ``several`` seeds, whether the values are equal."""
     if not several:
         return one.mean == best.mean
