@@ -67,7 +67,7 @@ def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_y
 
     (run,) = (run for cell, run in Results.open(out).trained if cell.encoding == "learned")
     known = run.results["projection(images=2)"].numbers
-    near = f"PSNR {known['psnr']:.1f} dB (grey {known['psnr_grey']:.1f}), SSIM 1.00"
+    near = f"PSNR {known['psnr']:.1f} dB (gray image {known['psnr_grey']:.1f}), SSIM 1.00"
     assert names(out) == ["target", f"learned, mean of 2: {near}"]
     shutil.copytree(out, tmp_path / "cut")
     (file,) = (path for path in (tmp_path / "cut").glob("cells/*/scores.json") if "learned" in str(path))
@@ -143,9 +143,9 @@ def broken_files(place: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["foreign.safetensors", "--with", "projection"], 2, "no model of a 'vitpos run' to take gradients of"),
-        (["cut.safetensors", "--with", "projection"], 2, "damaged, or no weights of a 'vitpos run'"),
-        (["text.png", "--with", "projection"], 2, "damaged, or no weights of a 'vitpos run'"),
+        (["foreign.safetensors", "--with", "projection"], 2, "holds no model of a 'vitpos run'; give the folder"),
+        (["cut.safetensors", "--with", "projection"], 2, "damaged, or was not written by 'vitpos run'"),
+        (["text.png", "--with", "projection"], 2, "damaged, or was not written by 'vitpos run'"),
         (["OUT", "--with", "projection(setting='d')"], 2, "takes one of 'a', 'b', 'c', not 'd'"),
         (["empty", "--with", "projection"], 2, "not the folder of an experiment"),
         (["OUT", "--with", "projektion"], 2, "did you mean 'projection'?"),

@@ -213,7 +213,7 @@ def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
 
     shutil.copytree(finished[0], tmp_path / "out")
     done = vitpos("run", tiny, "--out", tmp_path / "out", "--seeds", "0", "--set", "encoding=none")
-    assert done.returncode == 0 and "held other settings" in done.stderr and "was trained before" in done.stderr
+    assert done.returncode == 0 and "held other settings" in done.stderr and "already done" in done.stderr
     assert {row["encoding"] for row in rows(tmp_path / "out")} == {"none"}
 
 
