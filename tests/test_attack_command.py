@@ -86,7 +86,10 @@ def test_untrained_weights_are_the_first_ones(out):
 def test_a_run_is_attacked_and_numbers_and_pictures_are_written(out, tmp_path):
     done = vitpos("attack", out, "--with", "projection(images=2)", "april(images=1)", "--out", tmp_path / "found")
     assert done.returncode == 0, done.stderr
-    assert "Not rope: no trained vector is added" in done.stdout and "build vit(april_block=True)" in done.stdout
+    assert (
+        "Not applicable to rope: no trained vector is added" in done.stdout
+        and "build vit(april_block=True)" in done.stdout
+    )
     with (tmp_path / "found" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["encoding"] for row in rows} == {"learned"} and {row["evaluation"] for row in rows} == {

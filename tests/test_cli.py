@@ -213,18 +213,18 @@ def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
 
     shutil.copytree(finished[0], tmp_path / "out")
     done = vitpos("run", tiny, "--out", tmp_path / "out", "--seeds", "0", "--set", "encoding=none")
-    assert done.returncode == 0 and "held other settings" in done.stderr and "already done" in done.stderr
+    assert done.returncode == 0 and "was run with other settings" in done.stderr and "already done" in done.stderr
     assert {row["encoding"] for row in rows(tmp_path / "out")} == {"none"}
 
 
 def test_an_evaluation_without_numbers_says_so(finished):
     done = vitpos("evaluate", finished[0], "--with", "shuffle(positions='told')")
-    assert done.returncode == 0 and "no numbers for none, learned: its definition" in done.stdout
+    assert done.returncode == 0 and "no numbers for none, learned: the evaluation does not apply" in done.stdout
 
 
 def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):
     done = vitpos("run", tiny, "--out", finished[0], "--set", "model=vit(heads=5)")
-    assert done.returncode == 2 and "held other settings" not in done.stderr
+    assert done.returncode == 2 and "was run with other settings" not in done.stderr
 
 
 def test_what_is_finished_is_not_rehearsed_again(tiny, finished):
@@ -262,7 +262,9 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "the same command goes on from here" in errors and "Traceback" not in errors
+    assert (
+        process.returncode == 130 and "run the same command again to continue" in errors and "Traceback" not in errors
+    )
     assert str(tmp_path) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
 
 
@@ -380,7 +382,7 @@ def test_data_sets_are_listed_fetched_and_verified(tmp_path):
     [
         (("data", "fetch", "cifar10"), "no 'data fetch'; there is get, list, verify"),
         (("data", "get", "cifar"), "did you mean 'cifar10'?"),
-        (("data", "get"), "say what to get"),
+        (("data", "get"), "the data sets to download are missing"),
     ],
 )
 def test_a_wrong_word_about_data_is_one_line(words, message):
