@@ -369,7 +369,7 @@ def test_data_sets_are_listed_fetched_and_verified(tmp_path):
     found = {entry["name"]: entry for entry in json.loads(listed.stdout)}
     assert set(found) == {"mnist", "fashion_mnist", "cifar10", "cifar100"} and not listed.stderr
     assert found["mnist"]["here"] and not found["cifar10"]["here"] and found["cifar10"]["sources"]
-    assert vitpos("data", "verify", "mnist").stdout == "mnist: as published\n"
+    assert vitpos("data", "verify", "mnist").stdout == "mnist: matches the published checksums\n"
     (tmp_path / "fashion_mnist").mkdir()
     (tmp_path / "fashion_mnist" / "t10k-labels-idx1-ubyte").write_bytes(b"tampered with")
     wrong = vitpos("data", "verify", "fashion_mnist", env=environment)

@@ -34,7 +34,9 @@ def verify(names: Sequence[str]) -> None:
         else:
             print(f"{name}: matches the published checksums")
     if bad:
-        raise WorkError(f"{', '.join(bad)}: not as published; download again with 'vitpos data get {' '.join(bad)}'")
+        raise WorkError(
+            f"{', '.join(bad)}: files differ from the published ones; download again with 'vitpos data get {' '.join(bad)}'"
+        )
 
 
 def show(names: Sequence[str], as_json: bool) -> None:

@@ -103,7 +103,7 @@ def _inspect_one(
 
 
 def find_targets(path: Path, grid: Grid | None = None) -> list[Source]:
-    """The inspection targets in the folder of a run or cell, a file of weights, or a checkpoint, loaded when called.
+    """Names and loaders of the inspection targets in a run, a cell, a weights file or a checkpoint.
 
     Args:
         grid: rows and columns of patches, for checkpoints that do not store them.
