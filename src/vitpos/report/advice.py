@@ -61,7 +61,8 @@ def _column_sentence(column: Column, estimates: Mapping[str, Estimate], best: st
     testable = supported([best, *near], estimates)[1:]
     too_few = [name for name in near if name not in testable]
     if len(near) == len(estimates) - 1 and testable:
-        text = f"no difference found; {extreme} mean: {best} ({value})"
+        equal = len({estimate.mean for estimate in estimates.values()}) == 1
+        text = "no difference found; " + ("all means are equal" if equal else f"{extreme} mean: {best} ({value})")
     elif not _several(estimates):
         text = f"{extreme} value: {best} ({value})" + (f"; the same value: {_listed(near)}" if near else "")
     elif len(near) == len(estimates) - 1:

@@ -42,10 +42,10 @@ def curves(results: Results) -> Iterator[tuple[str, str, list[list[Figure]]]]:
             unit = f"{metric}, %" if metric.startswith(SHARES) else metric
             groups = _drawn(results, ways)
             rows = [draw.lines(group, x=label, y=unit, colors=shade, dashed=compared, log=log) for group in groups]
-            grey = any(key not in shade for group in groups for points in group.values() for key in points)
+            gray = any(key not in shade for group in groups for points in group.values() for key in points)
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",
-                f"{_shared(ways)}: {LINES}{legend(results) if grey else ''}",
+                f"{_shared(ways)}: {LINES}{legend(results) if gray else ''}",
                 arranged(rows),
             )
 

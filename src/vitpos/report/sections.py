@@ -166,8 +166,8 @@ def _curves(results: Results) -> Iterator[Section]:
             points = {name: [(at["epoch"], scale * at[key], 0.0) for at in log] for name, log in named.items()}
             pair += draw.lines({group: points}, x="epoch", y=label, colors=shade, dashed=base(results))
         drawn.append(pair)
-    grey = any(name not in shade for named in logs.values() for name in named)
-    note = f"Mean over the training images of each epoch, first seed.{legend(results) if grey else ''}"
+    gray = any(name not in shade for named in logs.values() for name in named)
+    note = f"Mean over the training images of each epoch, first seed.{legend(results) if gray else ''}"
     if drawn:
         yield "Training curves", note, drawn
 
