@@ -57,7 +57,7 @@ def test_an_experiment_keeps_the_pictures_of_its_attacks_or_why_there_are_none(o
     found = runs["rope"].load_result("matching(images=1, steps=3)")
     assert found.images["trajectory"].shape == (1, 9, 1, 28, 28)
     page = write_report([out], out / "report.html").read_text()
-    assert "Attack projection(images=2)" in page and "How it was found" in page and "added to tokens" in page
+    assert "Attack projection(images=2)" in page and "Intermediate images" in page and "added to tokens" in page
 
 
 def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_yet(out, tmp_path):
@@ -67,14 +67,14 @@ def test_pictures_tell_how_near_they_came_also_where_the_numbers_are_not_there_y
 
     (run,) = (run for cell, run in Results.open(out).trained if cell.encoding == "learned")
     known = run.results["projection(images=2)"].numbers
-    near = f"PSNR {known['psnr']:.1f} dB (grey {known['psnr_grey']:.1f}), SSIM 1.00"
-    assert names(out) == ["to be found", f"learned, mean of 2: {near}"]
+    near = f"PSNR {known['psnr']:.1f} dB (gray image {known['psnr_grey']:.1f}), SSIM 1.00"
+    assert names(out) == ["target", f"learned, mean of 2: {near}"]
     shutil.copytree(out, tmp_path / "cut")
     (file,) = (path for path in (tmp_path / "cut").glob("cells/*/scores.json") if "learned" in str(path))
     scores = json.loads(file.read_text())
     scores["projection(images=2)"]["numbers"].pop("psnr")
     file.write_text(json.dumps(scores))
-    assert names(tmp_path / "cut") == ["to be found", "learned, not measured yet"]
+    assert names(tmp_path / "cut") == ["target", "learned, PSNR not measured yet"]
 
 
 def test_untrained_weights_are_the_first_ones(out):
@@ -86,7 +86,10 @@ def test_untrained_weights_are_the_first_ones(out):
 def test_a_run_is_attacked_and_numbers_and_pictures_are_written(out, tmp_path):
     done = vitpos("attack", out, "--with", "projection(images=2)", "april(images=1)", "--out", tmp_path / "found")
     assert done.returncode == 0, done.stderr
-    assert "Not rope: no trained vector is added" in done.stdout and "build vit(april_block=True)" in done.stdout
+    assert (
+        "Not applicable to rope: no trained vector is added" in done.stdout
+        and "build vit(april_block=True)" in done.stdout
+    )
     with (tmp_path / "found" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["encoding"] for row in rows} == {"learned"} and {row["evaluation"] for row in rows} == {
@@ -143,9 +146,9 @@ def broken_files(place: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["foreign.safetensors", "--with", "projection"], 2, "no model of a 'vitpos run' to take gradients of"),
-        (["cut.safetensors", "--with", "projection"], 2, "damaged, or no weights of a 'vitpos run'"),
-        (["text.png", "--with", "projection"], 2, "damaged, or no weights of a 'vitpos run'"),
+        (["foreign.safetensors", "--with", "projection"], 2, "holds no model of a 'vitpos run'; give the folder"),
+        (["cut.safetensors", "--with", "projection"], 2, "damaged, or was not written by 'vitpos run'"),
+        (["text.png", "--with", "projection"], 2, "damaged, or was not written by 'vitpos run'"),
         (["OUT", "--with", "projection(setting='d')"], 2, "takes one of 'a', 'b', 'c', not 'd'"),
         (["empty", "--with", "projection"], 2, "not the folder of an experiment"),
         (["OUT", "--with", "projektion"], 2, "did you mean 'projection'?"),

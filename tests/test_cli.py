@@ -98,9 +98,9 @@ def test_the_page_stands_alone(finished):
     Links().feed(page)
     assert Links.found and all(link.startswith(("data:", "#")) for link in Links.found)
     assert all(f'id="{link[1:]}"' in page for link in Links.found if link.startswith("#"))
-    for text in ("Does a tiny model run?", "document 70.90", "Confusion", "Position similarity", "Training curves"):
+    for text in ("Does a tiny model run?", "reference 70.90", "Confusion", "Position similarity", "Training curves"):
         assert text in page
-    for text in ("Made on", "share of test images, 0 to 1", "tiny.toml --out DIR", "--seeds 0,1", "torch"):
+    for text in ("Machine and versions", "share of test images, 0 to 1", "tiny.toml --out DIR", "--seeds 0,1", "torch"):
         assert text in page
 
 
@@ -213,18 +213,18 @@ def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
 
     shutil.copytree(finished[0], tmp_path / "out")
     done = vitpos("run", tiny, "--out", tmp_path / "out", "--seeds", "0", "--set", "encoding=none")
-    assert done.returncode == 0 and "held other settings" in done.stderr and "was trained before" in done.stderr
+    assert done.returncode == 0 and "was run with other settings" in done.stderr and "already done" in done.stderr
     assert {row["encoding"] for row in rows(tmp_path / "out")} == {"none"}
 
 
 def test_an_evaluation_without_numbers_says_so(finished):
     done = vitpos("evaluate", finished[0], "--with", "shuffle(positions='told')")
-    assert done.returncode == 0 and "no numbers for none, learned: its definition" in done.stdout
+    assert done.returncode == 0 and "no numbers for none, learned: the evaluation does not apply" in done.stdout
 
 
 def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):
     done = vitpos("run", tiny, "--out", finished[0], "--set", "model=vit(heads=5)")
-    assert done.returncode == 2 and "held other settings" not in done.stderr
+    assert done.returncode == 2 and "was run with other settings" not in done.stderr
 
 
 def test_what_is_finished_is_not_rehearsed_again(tiny, finished):
@@ -262,12 +262,14 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "the same command goes on from here" in errors and "Traceback" not in errors
+    assert (
+        process.returncode == 130 and "run the same command again to continue" in errors and "Traceback" not in errors
+    )
     assert str(tmp_path) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
 
 
 def test_a_page_needs_a_name_and_makes_its_folder(finished, tmp_path):
-    assert "is a folder; give the page a name" in vitpos("report", finished[0], "--out", tmp_path).stderr
+    assert "is a folder; give the path of a file" in vitpos("report", finished[0], "--out", tmp_path).stderr
     assert vitpos("report", finished[0], "--out", tmp_path / "new" / "page.html").returncode == 0
 
 
@@ -367,7 +369,7 @@ def test_data_sets_are_listed_fetched_and_verified(tmp_path):
     found = {entry["name"]: entry for entry in json.loads(listed.stdout)}
     assert set(found) == {"mnist", "fashion_mnist", "cifar10", "cifar100"} and not listed.stderr
     assert found["mnist"]["here"] and not found["cifar10"]["here"] and found["cifar10"]["sources"]
-    assert vitpos("data", "verify", "mnist").stdout == "mnist: as published\n"
+    assert vitpos("data", "verify", "mnist").stdout == "mnist: matches the published checksums\n"
     (tmp_path / "fashion_mnist").mkdir()
     (tmp_path / "fashion_mnist" / "t10k-labels-idx1-ubyte").write_bytes(b"tampered with")
     wrong = vitpos("data", "verify", "fashion_mnist", env=environment)
@@ -380,7 +382,7 @@ def test_data_sets_are_listed_fetched_and_verified(tmp_path):
     [
         (("data", "fetch", "cifar10"), "no 'data fetch'; there is get, list, verify"),
         (("data", "get", "cifar"), "did you mean 'cifar10'?"),
-        (("data", "get"), "say what to get"),
+        (("data", "get"), "the data sets to download are missing"),
     ],
 )
 def test_a_wrong_word_about_data_is_one_line(words, message):

@@ -147,7 +147,7 @@ def test_a_wrong_setting_names_itself_and_the_remedy(settings, message):
         ),
         (
             TEXT + '[[tables]]\ntitle = "x"\ncolumns = [{label="a", evaluation="cost"}]',
-            "none of its cells is asked cost",
+            "none of its cells has the evaluation cost",
         ),
     ],
 )

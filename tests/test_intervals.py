@@ -45,11 +45,16 @@ def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
     assert row.estimates[0].interval == pytest.approx((0.6852, 0.7348), abs=5e-5)
     assert format_estimate(row.estimates[0], mark=True) == "71.00 ± 1.00 ▲"
     assert [format_estimate(one.estimates[1]) for one in (base, row)] == ["0.51 ± 0.01", "0.71 ± 0.01 (1.39×)"]
-    said = ["accuracy: learned (71.00 ± 1.00 %).", "In all, learned is among the best in 1 of 1."]
+    said = [
+        "accuracy: learned (71.00 ± 1.00 %).",
+        "In total: learned is among the best in 1 of 1 column with a difference.",
+    ]
     assert list(advice(experiment.tables[0], [base, row])) == [("", said)]
     noisy = replace(row.estimates[0], by_seed={0: 0.5, 1: 0.53, 2: 0.51})
     alike = [replace(row, estimates=(noisy, row.estimates[1])), base]
-    assert next(advice(experiment.tables[0], alike))[1][0].endswith("not told apart from it by these seeds: none.")
+    assert next(advice(experiment.tables[0], alike))[1] == [
+        "accuracy: no difference found; highest mean: learned (51.33 ± 1.53 %)."
+    ]
     page = write_report([tmp_path / "out"], tmp_path / "page.html").read_text()
     assert "At a glance: Compared" in page and "Which should I use?" in page
     assert "Differences from none" in page and "+20.00 [20.00, 20.00] ▲" in page

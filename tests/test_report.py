@@ -92,10 +92,12 @@ def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
     folder = stored(tmp_path / "out", score)
     ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
     best = next(line for line in said if ": learned (" in line)
-    assert best.endswith("not told apart from it by these seeds: none." if alike else "(91.00 ± 1.00 %).")
-    warned = "One seed cannot tell a difference from noise (so far the case of learned): run more"
+    assert best.endswith("too few common seeds to compare it with none." if alike else "(91.00 ± 1.00 %).")
+    warned = "One seed cannot separate a difference from noise (only one so far: learned): run more"
     assert said[0].startswith(warned) is alike
-    assert any(line.startswith("In all") for line in said) is not alike, "what one seed does not tell apart is no merit"
+    assert any(line.startswith("In total") for line in said) is not alike, (
+        "what one seed does not tell apart is no merit"
+    )
 
 
 @pytest.mark.parametrize(("learned", "count"), [(0.9, 1), (0.5, 2)])
@@ -104,8 +106,47 @@ def test_where_nobody_has_several_seeds_only_equals_are_alike(tmp_path, learned,
     text = TEXT.replace("[0, 1, 2]", "[0]")
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding]}}, text)
     ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
-    assert ("not told apart" in said[1]) is (count == 2)
-    assert said[0].startswith("One seed cannot tell a difference from noise: run more")
+    assert ("no difference found; all means are equal" in said[1]) is (count == 2)
+    assert said[0].startswith("One seed cannot separate a difference from noise: run more")
+
+
+THREE = TEXT.replace('"learned"]', '"learned", "sinusoidal"]').replace(
+    "columns = [", 'columns = [{ label = "error", evaluation = "tokens", metric = "blank", better = "less" }, '
+)
+NOISE = (0.0, 0.03, 0.01)  # by seed
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [
+        (
+            {"none": 0.0, "learned": 0.001, "sinusoidal": 0.002},
+            [
+                "error: no difference found; lowest mean: none (51.33 ± 1.53 %).",
+                "right: no difference found; highest mean: sinusoidal (51.53 ± 1.53 %).",
+                "In total: no difference found in any of the 2 columns.",
+            ],
+        ),
+        (
+            {"none": 0.0, "learned": 0.3, "sinusoidal": 0.302},
+            [
+                "error: none (51.33 ± 1.53 %).",
+                "right: sinusoidal (81.53 ± 1.53 %); no difference found between it and learned.",
+                "In total: no encoding is ahead; each is among the best in 1 of 2 columns with a difference.",
+            ],
+        ),
+    ],
+    ids=["no encoding differs", "two differ from the third"],
+)
+def test_advice_reports_that_no_difference_was_found(tmp_path, offsets, expected):
+    def score(cell):
+        value = 0.5 + offsets[cell.encoding] + NOISE[cell.seed - list(offsets).index(cell.encoding)]
+        return {"accuracy": {"accuracy": value}, "tokens": {"blank": value}}
+
+    text = THREE.replace("train.epochs = 1", 'train.epochs = 1\nevaluate = ["accuracy", "tokens"]')
+    folder = stored(tmp_path / "out", score, text)
+    assert list(advice(folder.experiment.tables[0], shown(folder))) == [("", expected)]
+    assert "no difference found" in page_of(folder)
 
 
 def of_two_sets(cell):
@@ -182,9 +223,9 @@ def drawn(folder):
     [
         ("Accuracy by ratio (shuffle)", "ratio", "linear", [(0.15, 75), (0.5, 40), (1, -10)]),
         ("Consistency by ratio (shuffle)", "ratio", "linear", [(0.15, 85), (0.5, 50), (1, 0)]),
-        ("Accuracy by size (resolutions)", "size, times that of training", "log", [(0.5, 50), (0.75, 50), (1, 50)]),
-        ("Accuracy by pixels moved (translations)", "pixels moved", "linear", [(1, 50), (2, 50), (3, 50)]),
-        ("Agreement by pixels moved (translations)", "pixels moved", "linear", [(1, 50), (2, 50), (3, 50)]),
+        ("Accuracy by size (resolutions)", "size, relative to training", "log", [(0.5, 50), (0.75, 50), (1, 50)]),
+        ("Accuracy by shift in pixels (translations)", "shift in pixels", "linear", [(1, 50), (2, 50), (3, 50)]),
+        ("Agreement by shift in pixels (translations)", "shift in pixels", "linear", [(1, 50), (2, 50), (3, 50)]),
         ("Error by severity (corruption)", "severity", "linear", [(1, 50), (3, 50), (5, 50)]),
         ("Tokens by layer (translation)", "layer", "linear", [(1, 0.1), (2, 0.2), (3, 0.3)]),
     ],
@@ -200,12 +241,12 @@ def test_ways_of_asking_are_told_apart_by_what_differs(tmp_path):
     moved = {"translations(border='wrap')": Result(curves={"accuracy": dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.4)})}
     cut = {spec.replace(")", ", grid=(2, 2))"): numbers for spec, numbers in SWEPT.items()}
     found = drawn(stored(tmp_path / "out", lambda cell: SERIES | moved | SWEPT | cut))
-    one, other = found["Accuracy by pixels moved (translations)"]
+    one, other = found["Accuracy by shift in pixels (translations)"]
     assert (one.get_title(), other.get_title()) == (
         "border='zeros'",
         "border='wrap'",
     ) and one.get_ylim() == other.get_ylim()
-    assert [axes.get_title() for axes in found["Accuracy by ratio (shuffle)"]] == ["as usual", "grid=(2, 2)"]
+    assert [axes.get_title() for axes in found["Accuracy by ratio (shuffle)"]] == ["default options", "grid=(2, 2)"]
 
 
 def test_curves_of_two_sets_of_data_are_two_figures(tmp_path):
@@ -227,7 +268,7 @@ def test_of_many_lines_the_best_have_colours_and_all_have_names(tmp_path):
     shade = colours(folder)
     assert list(shade) == [*names[:3:-1], "none"] and len(set(shade.values())) == 7
     notes = {title: note for title, note, _ in sections.figures(folder)}
-    said = "In colour: none, dashed, and those most often among the best of a table's columns."
+    said = "In color: none, dashed, and the rows most often among the best of a table's columns."
     assert notes["Accuracy by ratio (shuffle)"].endswith(said) and notes["Training curves"].endswith(said)
     (axes, *_) = drawn(folder)["Accuracy by ratio (shuffle)"]
     places = [text.get_position()[1] for text in axes.texts]
@@ -337,8 +378,8 @@ def test_a_page_is_made_of_stored_files_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("vitpos.models.MODELS.build", lambda *about: pytest.fail("a model was built"))
     load.cache_clear()
     titles = [title for title, _, _ in sections.figures(Results.open(folder.path))]
-    assert {"What the models saw", "Position similarity", "Confusion, trained on stripes(count=40)"} <= set(titles)
-    assert "A figure is left out" not in titles and page_of(folder).count('alt="Position similarity"') == 1
+    assert {"Test images", "Position similarity", "Confusion matrices, trained on stripes(count=40)"} <= set(titles)
+    assert "Figure not available" not in titles and page_of(folder).count('alt="Position similarity"') == 1
 
 
 def test_a_damaged_file_leaves_out_its_figure_alone(tmp_path):
@@ -346,7 +387,7 @@ def test_a_damaged_file_leaves_out_its_figure_alone(tmp_path):
     for path in folder.path.rglob("position_table.safetensors"):
         path.write_bytes(b"damaged")
     titles = [title for title, _, _ in sections.figures(folder)]
-    assert titles.count("A figure is left out") == 1 and "Training curves" in titles
+    assert titles.count("Figure not available") == 1 and "Training curves" in titles
 
 
 def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_also_measured(tmp_path):
@@ -375,5 +416,7 @@ def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_a
     assert rows[:3] == [("area", "", 0.3), ("accuracy", 0.5, 0.25), ("accuracy", 1, 0.75)]
     page = page_of(folder)
     assert (
-        "resolutions: accuracy at 0.5" in page and "confusion: confusion[1, 0]" in page and "Confusion, trained" in page
+        "resolutions: accuracy at 0.5" in page
+        and "confusion: confusion[1, 0]" in page
+        and "Confusion matrices, trained" in page
     )

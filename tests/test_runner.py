@@ -39,7 +39,7 @@ def test_a_run_shows_its_progress_and_returns_its_results(small, tmp_path, capsy
     assert len(results.rows) == 4 and not results.pending
     assert results.rows == Results.open(tmp_path / "out").rows
     vitpos.run(small, tmp_path / "out", workers=1)
-    assert capsys.readouterr().err.count("was trained before") == 4
+    assert capsys.readouterr().err.count("already done") == 4
 
 
 def test_an_unexpected_error_fails_its_cell_alone_and_is_the_reason_of_the_run(small, tmp_path, monkeypatch):

@@ -1,9 +1,9 @@
-"""The two ways in which a command may end badly without being a bug of ours."""
+"""The two exceptions that commands report in one line, without a traceback."""
 
 
 class UserError(ValueError):
-    """What was asked for is wrong; the message names the value and the remedy (exit code 2)."""
+    """An invalid argument, option or file; the message gives the value and the remedy (exit code 2)."""
 
 
 class WorkError(RuntimeError):
-    """Something failed while working; the message says what and what is kept (exit code 1)."""
+    """A failure during a run; the message gives the cause and what is kept (exit code 1)."""

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, folders that one process at a time works in, and errors that say so."""
+"""Atomic writing and reading of files, folder locks, and error messages for failures of the file system."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Writes a file beside its final path, flushes it to the disk and then moves it into place."""
+    """Writes a file under a temporary name, flushes it to disk and renames it, so that it is never partly written."""
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -33,13 +33,14 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Keeps other processes out of a folder; the lock ends with the process, however it ends.
+    """Context that holds a lock on a folder; the lock is released when the process ends, even by a crash.
 
-    Where another process holds it, waits for it, or raises BlockingIOError at once.
+    If another process holds the lock: waits for it with ``wait``, otherwise raises BlockingIOError. No effect on systems
+    without ``flock``.
     """
     try:
         import fcntl
-    except ImportError:  # no such lock on Windows
+    except ImportError:  # Windows has no flock
         yield
         return
     with (folder / ".lock").open("a") as file:
@@ -47,14 +48,14 @@ def locked(folder: Path, *, wait: bool) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise
-        except OSError:  # nor on some file systems
+        except OSError:  # nor have some file systems
             pass
         yield
 
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Refuses to work in a folder that another process is working in."""
+    """Context that locks a folder; raises a UserError if another process holds the lock."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(folder, wait=False))
@@ -70,17 +71,17 @@ def explain_os_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise WorkError(
-            f"cannot write {path} ({os_reason(error)}); what is finished is kept: mend it and run the same command again"
+            f"cannot write {path} ({os_reason(error)}); results so far are kept: fix the cause and run the command again"
         ) from error
 
 
 def os_reason(error: OSError) -> str:
-    """The system's own words for an error, as "No space left on device"."""
+    """The message of the operating system, such as "No space left on device"."""
     return error.strerror or str(error)
 
 
 def require_folder(out: Path) -> None:
-    """Refuses an ``--out`` that is a file."""
+    """Raises a UserError if ``--out`` is a file."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out} is a file; give a folder")
 

@@ -1,1 +1,1 @@
-"""The command line: one module per command, with progress on standard error and tables on standard output."""
+"""The command line; progress is shown on standard error, tables on standard output."""

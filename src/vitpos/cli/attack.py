@@ -22,10 +22,14 @@ from vitpos.report.attack import write_attacks
 
 
 def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence[Path] = ()) -> None:
-    """Attacks all models of a run, a cell or a weights file; the images in ``files`` replace the test images."""
+    """Attacks all models of a run, a cell or a weights file, writes the results to ``out`` and prints a table.
+
+    Args:
+        files: image files that replace the test images.
+    """
     require_folder(out)
     if (out / "results.csv").exists():
-        raise UserError(f"--out {out} holds the results of another command; give a new folder")
+        raise UserError(f"--out {out} already holds results; give a new folder")
     for term in attacks if files else ():
         term.options["images"] = len(files)
     models, wanted = load_models(source), [str(term) for term in attacks]
@@ -45,4 +49,4 @@ def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence
                 bar.update(task, completed=observer.finished)
                 written = write_attacks(out, results, files)
     show_attacks(results)
-    print(f"results: {written}, and images beside it", file=sys.stderr)
+    print(f"results: {written} (images are in the same folder)", file=sys.stderr)

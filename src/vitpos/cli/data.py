@@ -1,4 +1,4 @@
-"""``vitpos data list``, ``get`` and ``verify``: the data sets that are kept in files."""
+"""``vitpos data list``, ``get`` and ``verify``: data sets that are stored in files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitpos.lab.downloads import download
 
 
 def get(names: Sequence[str]) -> None:
-    """Downloads data sets and prints where they are."""
+    """Downloads data sets and prints their folders."""
     for name in names:
         with Console() as console:
             download([name], console)
@@ -22,23 +22,25 @@ def get(names: Sequence[str]) -> None:
 
 
 def verify(names: Sequence[str]) -> None:
-    """Prints for each data set whether its files have the published hashes; fails if one has not."""
+    """Prints for each data set whether its files match the published checksums; raises a WorkError if one does not."""
     bad = []
     for name in names:
         problems = DOWNLOADS.load(name).problems()
         if problems and not DOWNLOADS.load(name).present and len(names) > 1:
-            print(f"{name}: not here")
+            print(f"{name}: not downloaded")
         elif problems:
             bad.append(name)
             print(f"{name}: " + "; ".join(problems))
         else:
-            print(f"{name}: as published")
+            print(f"{name}: matches the published checksums")
     if bad:
-        raise WorkError(f"{', '.join(bad)}: not as published; fetch again with 'vitpos data get {' '.join(bad)}'")
+        raise WorkError(
+            f"{', '.join(bad)}: files differ from the published ones; download again with 'vitpos data get {' '.join(bad)}'"
+        )
 
 
 def show(names: Sequence[str], as_json: bool) -> None:
-    """Prints what there is: whether it is here, where, and where it comes from."""
+    """Prints name, summary, state, folder and sources of data sets."""
     found: list[dict[str, Any]] = []
     for name in names:
         files = DOWNLOADS.load(name)
@@ -59,8 +61,8 @@ def show(names: Sequence[str], as_json: bool) -> None:
         return
     width = max(map(len, names))
     for entry in found:
-        state = f"here, {entry['bytes'] / 1e6:.0f} MB in {entry['folder']}" if entry["here"] else "not here"
+        state = f"{entry['bytes'] / 1e6:.0f} MB in {entry['folder']}" if entry["here"] else "not downloaded"
         print(f"{entry['name']:{width}}  {entry['summary']}")
         print(f"{'':{width}}    {state}")
         if entry["sources"]:
-            print(f"{'':{width}}    from: {'; else '.join(entry['sources'])}")
+            print(f"{'':{width}}    from: {'; or '.join(entry['sources'])}")

@@ -46,18 +46,18 @@ def inspect_command(
         command: name of the page and of the JSON file of several models, without suffix.
         images: number of test images on which models are run.
         files: image files on which attention is drawn.
-        extra: also SVM, MLP and UMAP.
+        extra: also run SVM and MLP regressions and UMAP.
         single: raise if a source holds more than one model.
     """
     require_folder(out)
     ours = [path for path, grid in sources if grid and is_ours(path)]
     if ours and (len(ours) == len(sources) or len({grid for _, grid in sources}) > 1):
-        raise UserError(f"--grid is for checkpoints that do not state their grid, and {ours[0]} does; leave it out")
+        raise UserError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
     targets: list[Source] = []
     for path, grid in sources:
         found = find_targets(path, grid)
         if single and len(found) > 1:
-            raise UserError(f"{path} holds {len(found)} models; {command} one of them, as {path / 'cells'}/…")
+            raise UserError(f"{path} holds {len(found)} models; give one of them, such as {path / 'cells'}/…")
         targets += found
     drawn: list[tuple[Inspection, dict[str, bytes]]] = []
     with progress_bar(len(targets)) as (bar, task):
@@ -76,7 +76,7 @@ def inspect_command(
     show_columns([one.target.name for one in inspections], rows)
     for path, _ in sources:
         if untrained := _untrained_cells(path):
-            print(f"note: {untrained} of {path} are not trained yet and not shown", file=sys.stderr)
+            print(f"note: {untrained} of {path} are not trained yet and are omitted", file=sys.stderr)
     print(f"numbers: {out / command}.json\npage:    {page}", file=sys.stderr)
 
 
@@ -93,7 +93,7 @@ def _inspect_one(
     try:
         target = load_target()
         if files and (target.model is None or target.data is None):
-            raise UserError(f"{target.name} is not a model that can be run on {files[0]}; leave out --image")
+            raise UserError(f"{target.name} cannot be run on images such as {files[0]}; leave out --image")
         shown = own(target.model, target.data, files, fit=True) if files and target.model and target.data else None
         return Inspection(target, inspect(target, images=images, shown=shown, extra=extra))
     except (UserError, WorkError) as error:
@@ -103,10 +103,10 @@ def _inspect_one(
 
 
 def find_targets(path: Path, grid: Grid | None = None) -> list[Source]:
-    """The inspection targets in the folder of a run or cell, a file of weights, or a checkpoint, loaded when called.
+    """Names and loaders of the inspection targets in a run, a cell, a weights file or a checkpoint.
 
     Args:
-        grid: for checkpoints that do not state theirs; our models know their grid.
+        grid: rows and columns of patches, for checkpoints that do not store them.
     """
     if is_ours(path):
         return [(_name(cell), partial(_load_cell, cell, make)) for cell, make in load_models(path)]
@@ -114,7 +114,7 @@ def find_targets(path: Path, grid: Grid | None = None) -> list[Source]:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the path is a run, a cell of a run, or a file of weights of this package."""
+    """Whether the path is a run, a cell of a run, or a weights file written by vitpos."""
     return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
 
 
@@ -137,7 +137,7 @@ def _untrained_cells(path: Path) -> str:
 
 
 def read_grid(text: str) -> Grid:
-    """Rows and columns from text such as 14x14."""
+    """Parses rows and columns from text such as 14x14."""
     rows, _, columns = text.lower().replace("×", "x").partition("x")
     if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
         raise UserError(f"--grid {text!r} is not a grid; give rows and columns, such as 14x14")

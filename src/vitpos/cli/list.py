@@ -1,4 +1,4 @@
-"""What there is, read from the sources: no torch, no second list of names."""
+"""``vitpos list``: descriptions of all registered entries, read from source files without importing torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REGISTRIES: dict[str, Registry] = {
     "scenes": SEGMENTATION,
 }
 KINDS = (*REGISTRIES, "experiments")
-ATTACHES = {  # by the hook that an encoding defines
+ATTACHES = {  # hook that an encoding defines → what it does
     "augment": "changes tokens or positions in training",
     "vectors": "added to tokens",
     "update": "changes tokens before blocks",
@@ -37,9 +37,11 @@ ATTACHES = {  # by the hook that an encoding defines
 
 
 def entries(kind: str, geometry: str | None = None, only: str | None = None) -> list[dict[str, Any]]:
-    """One object per entry, or for ``only`` one: name, summary, options with type and default, and more of encodings.
+    """One dictionary per entry with name, summary and options; for encodings also source, traits and more.
 
-    With a ``geometry`` such as ``dim=384,heads=6,depth=12,grid=14x14``, encodings are built and their parameters counted.
+    Args:
+        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of parameters of each encoding.
+        only: name of a single entry.
     """
     names = [only] if only is not None else shipped() if kind == "experiments" else list(REGISTRIES[kind])
     if kind == "experiments":
@@ -48,7 +50,7 @@ def entries(kind: str, geometry: str | None = None, only: str | None = None) -> 
     for name in names:
         try:
             entry = REGISTRIES[kind].describe(name)
-        except UserError as error:  # a broken plug-in hides none of the others
+        except UserError as error:  # a broken plug-in does not hide the other entries
             found.append({"kind": kind, "name": name, "summary": f"error: {error}", "options": {}})
             continue
         options = {key: _option(option) for key, option in entry.options.items()}
@@ -60,14 +62,14 @@ def entries(kind: str, geometry: str | None = None, only: str | None = None) -> 
 
 
 def _option(option: Option) -> dict[str, Any]:
-    """Type, default and choices; a default that cannot be written in a spec is given by its repr."""
+    """Type, default and choices of an option; a default that cannot be written in a spec is given by its repr."""
     shown = option.default if option.literal else repr(option.default)
     required = option.default is REQUIRED
     return {"type": str(option), "default": "required" if required else shown, "choices": option.choices}
 
 
 def _encoding(entry: Entry) -> dict[str, Any]:
-    """Where an encoding comes from, where it attaches, and what it does on other grids and under a shift."""
+    """Paper, hooks, behavior on other grids and under a shift, and traits of an encoding."""
     attaches = [text for method, text in ATTACHES.items() if method in entry.methods]
     traits = set(entry.traits)
     if "stored" in traits:
@@ -75,13 +77,13 @@ def _encoding(entry: Entry) -> dict[str, Any]:
     elif "permutation-blind" in traits:
         resolution = "any"
     elif "by-cell" in traits:
-        resolution = "any, by cells"
+        resolution = "any, by grid cells"
     else:
         resolution = "any, by coordinates"
-    shift = "changes nothing" if "relative" in traits else "changes it"
+    shift = "has no effect" if "relative" in traits else "has an effect"
     return {
         "source": entry.facts.get("paper", ""),
-        "attaches": attaches or ["nowhere"],
+        "attaches": attaches or ["no effect on the model"],
         "resolution": resolution,
         "translation": f"a shift of the origin {shift}",
         "traits": list(entry.traits),
@@ -89,7 +91,7 @@ def _encoding(entry: Entry) -> dict[str, Any]:
 
 
 def _parameters(name: str, geometry: str) -> int | str:
-    """How many, or why there can be none."""
+    """Number of parameters of an encoding in a geometry, or the reason why it cannot be built."""
     from vitpos.encodings.base import Geometry
 
     values: dict[str, Any] = {}
@@ -98,12 +100,14 @@ def _parameters(name: str, geometry: str) -> int | str:
         sides = value.split("x") if key == "grid" else [value]
         numbers = all(side.isdecimal() and (int(side) or key == "prefix") for side in sides)
         if key not in ("dim", "heads", "depth", "grid", "prefix") or not numbers or len(sides) != 1 + (key == "grid"):
-            raise UserError(f"--geometry {geometry!r} is not understood; write dim=384,heads=6,depth=12,grid=14x14")
+            raise UserError(f"--geometry {geometry!r} is not valid; write dim=384,heads=6,depth=12,grid=14x14")
         values[key] = tuple(map(int, sides)) if key == "grid" else int(value)
     usual: dict[str, Any] = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "prefix": 1}
     whole = Geometry(**(usual | values))
     if whole.dim % whole.heads:
-        raise UserError(f"--geometry {geometry!r}: {whole.heads} heads cannot share a width of {whole.dim}")
+        raise UserError(
+            f"--geometry {geometry!r}: {whole.heads} heads do not divide a width of {whole.dim}; choose a multiple"
+        )
     try:
         encoding = ENCODINGS.build(name, whole)
     except UserError as error:
@@ -112,7 +116,7 @@ def _parameters(name: str, geometry: str) -> int | str:
 
 
 def show(kind: str, geometry: str | None = None) -> None:
-    """Prints the entries of a kind, one line each, and below it what else there is to say."""
+    """Prints the entries of a kind: name and summary in a line, options and other facts below it."""
     found = entries(kind, geometry)
     print(f"{kind}:")
     width = max(len(entry["name"]) for entry in found)
@@ -131,9 +135,9 @@ def show(kind: str, geometry: str | None = None) -> None:
 
 
 def explain(kind: str, name: str) -> str:
-    """The docstring of an entry with its options, source and traits, or the header of an experiment."""
+    """Returns the docstring of an entry with its options, source and traits, or the header of an experiment file."""
     if kind not in KINDS:
-        raise UserError(f"say of which kind {name!r} is, as in 'vitpos list evaluations {name}'")
+        raise UserError(f"the kind of {name!r} is missing; write it first, as in 'vitpos list evaluations {name}'")
     if kind == "experiments":
         if name not in shipped():
             raise UserError(f"no experiment {name!r}; {suggest(name, shipped())}")
@@ -147,12 +151,16 @@ def explain(kind: str, name: str) -> str:
         lines += ["", f"source: {entry.facts['paper']}"]
     if entry.traits:
         meaning = source_constant("vitpos.encodings.base:TRAITS")
-        lines += ["", "traits:", *_aligned({trait: meaning.get(trait, "no such trait") for trait in entry.traits})]
+        lines += [
+            "",
+            "traits:",
+            *_aligned({trait: meaning.get(trait, "not a documented trait") for trait in entry.traits}),
+        ]
     return "\n".join(lines)
 
 
 def _line(key: str, entry: Entry) -> str:
-    """Type and default of an option, and its line of the docstring."""
+    """Type and default of an option, and its line in the docstring."""
     option = _option(entry.options[key])
     default = option["default"] if option["default"] == "required" else f"= {entry.options[key].default!r}"
     return f"{option['type']} {default}" + (f"  {entry.arguments[key]}" if key in entry.arguments else "")
@@ -164,12 +172,12 @@ def _aligned(lines: dict[str, str]) -> list[str]:
 
 
 def _values(option: dict[str, Any]) -> str:
-    """The default, and what else there is to choose."""
+    """The default of an option and its other choices, separated by ``|``."""
     others = [choice for choice in option["choices"] if choice != option["default"]]
     return "|".join(map(repr, [option["default"], *others]))
 
 
 def _question(name: str) -> str:
-    """The first line of an experiment's header."""
+    """The first line of the header of an experiment file."""
     with (SHIPPED / f"{name}.toml").open(encoding="utf-8") as file:
         return file.readline().lstrip("# ").strip()

@@ -1,4 +1,4 @@
-"""The command line. Messages and progress go to standard error; tables and JSON to standard output."""
+"""The commands of ``vitpos``. Messages and progress go to standard error, tables and JSON to standard output."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from vitpos.errors import UserError, WorkError
 
 PLUGINS = Annotated[
     list[str] | None,
-    Option("--plugin", metavar="FILE_OR_MODULE", help="Python code that registers encodings and so on; repeatable"),
+    Option(
+        "--plugin",
+        metavar="FILE_OR_MODULE",
+        help="Python file or module that registers encodings, models and so on; repeatable",
+    ),
 ]
-STOPPED = 130  # what a shell calls a command that Ctrl-C ended
+STOPPED = 130  # exit code after Ctrl-C, by the convention of shells
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         from vitpos import __version__
 
         print(f"vitpos {__version__}")
@@ -31,7 +35,7 @@ def _version(asked: bool) -> None:
 
 
 app = typer.Typer(
-    help="A laboratory for position in Vision Transformers.",
+    help="Train, evaluate, attack and inspect position encodings of Vision Transformers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,29 +47,33 @@ app = typer.Typer(
 def options(
     version: Annotated[bool, Option("--version", is_eager=True, callback=_version, help="print the version")] = False,
 ) -> None:
-    """A laboratory for position in Vision Transformers."""
+    """Train, evaluate, attack and inspect position encodings of Vision Transformers."""
 
 
 @app.command("list")
 def list_(
     kind: Annotated[
         str,
-        Argument(help="encodings, models, data, augments, evaluations, attacks, defenses, scenes, experiments; or all"),
+        Argument(
+            help="one of encodings, models, data, augments, evaluations, attacks, defenses, scenes, experiments; or all"
+        ),
     ] = "all",
-    name: Annotated[str | None, Argument(help="one of them, with its whole definition")] = None,
-    as_json: Annotated[bool, Option("--json", help="a list of objects with name, summary, options")] = False,
+    name: Annotated[str | None, Argument(help="name of one entry, to print its full definition")] = None,
+    as_json: Annotated[
+        bool, Option("--json", help="print JSON: a list of objects with name, summary, options")
+    ] = False,
     geometry: Annotated[
-        str | None, Option(help="counts the parameters of encodings, as dim=384,heads=6,depth=12,grid=14x14")
+        str | None, Option(help="count the parameters of encodings, for dim=384,heads=6,depth=12,grid=14x14")
     ] = None,
     plugins: PLUGINS = None,
 ) -> None:
-    """List what there is, one line each with its options; of one thing, its whole definition."""
+    """List all entries of a kind with their options, or print the full definition of one entry."""
     from vitpos.cli.list import KINDS, entries, explain, show
     from vitpos.registry import suggest
 
     _load(plugins)
     if kind not in (*KINDS, "all"):
-        raise UserError(f"there is no list of {kind!r}; {suggest(kind, KINDS)}")
+        raise UserError(f"no kind {kind!r}; {suggest(kind, KINDS)}")
     kinds = KINDS if kind == "all" else (kind,)
     text = explain(kind, name) if name is not None else ""
     if as_json:
@@ -81,15 +89,20 @@ def list_(
 @app.command()
 def run(
     experiment: Annotated[str, Argument(metavar="NAME_OR_TOML", help="a shipped experiment or a TOML file")],
-    out: Annotated[Path, Option(help="the folder for everything it makes; given again, the run goes on")],
+    out: Annotated[Path, Option(help="output folder; if it holds an unfinished run, that run is continued")],
     settings: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="as train.epochs=1 or encoding=learned; repeatable")
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="override a value, such as train.epochs=1 or encoding=learned; repeatable",
+        ),
     ] = None,
-    seeds: Annotated[str | None, Option(help="whole numbers, as 0,1,2")] = None,
-    workers: Annotated[int | None, Option(min=1, help="processes that share the cells and cores; one per core")] = None,
+    seeds: Annotated[str | None, Option(help="seeds that replace those of the experiment, such as 0,1,2")] = None,
+    workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core")] = None,
     plugins: PLUGINS = None,
 ) -> None:
-    """Run an experiment, or what is left of it: table, results.csv, report.html, a folder per cell."""
+    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per cell."""
     from vitpos.lab.experiment import Experiment
     from vitpos.registry.plugin_records import recall
 
@@ -113,7 +126,10 @@ def run(
     if results is None or not results.trained:
         raise failure or AssertionError("a run without cells")
     if other:
-        print(f"note: {out} held other settings; results and report now show these, older cells stay", file=sys.stderr)
+        print(
+            f"note: {out} was run with other settings before; results and report show the new ones, older cells are kept",
+            file=sys.stderr,
+        )
     progress.show(range(len(wanted.tables)), results)
     for spec in () if wanted.tables else dict.fromkeys(spec for cell in wanted.cells for spec in cell.evaluate):
         show_evaluation(results, spec)
@@ -125,12 +141,12 @@ def run(
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, Argument(metavar="RUN", help="the folder of an experiment, or of one cell in it")],
-    specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, as jigsaw(per='image')")],
+    run: Annotated[Path, Argument(metavar="RUN", help="folder of an experiment, or of one of its cells")],
+    specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, such as jigsaw(per='image')")],
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
     plugins: PLUGINS = None,
 ) -> None:
-    """Evaluate a finished run further; the numbers are added to its results."""
+    """Run more evaluations on a trained run and add the numbers to its results."""
     from vitpos.evaluations import EVALUATIONS
     from vitpos.registry.plugin_records import recall
 
@@ -154,24 +170,24 @@ def evaluate(
 def attack(
     source: Annotated[
         Path,
-        Argument(metavar="RUN_OR_CHECKPOINT", help="the folder of an experiment or a cell, or weights.safetensors"),
+        Argument(metavar="RUN_OR_CHECKPOINT", help="folder of an experiment or a cell, or a weights.safetensors file"),
     ],
     specs: Annotated[
-        list[str], Option("--with", metavar="SPEC", help="an attack, as projection or matching(steps=500)")
+        list[str], Option("--with", metavar="SPEC", help="an attack, such as projection or matching(steps=500)")
     ],
-    out: Annotated[Path, Option(help="the folder for numbers and images")],
+    out: Annotated[Path, Option(help="output folder for numbers and images")],
     image_files: Annotated[
         list[Path] | None,
         Option(
             "--image",
             metavar="FILE",
-            help="images of your own in place of the test images, each with the label that the model predicts; repeatable",
+            help="image that replaces the test images, with the label that the model predicts; repeatable",
         ),
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
     plugins: PLUGINS = None,
 ) -> None:
-    """Reconstruct images from the gradients that trained models share: results.csv and a PNG for each model and attack."""
+    """Reconstruct images from the gradients of trained models; writes results.csv and a PNG per model and attack."""
     from vitpos.evaluations import ATTACKS
 
     _load(plugins)
@@ -183,52 +199,57 @@ def attack(
 
 @app.command()
 def inspect(
-    source: Annotated[Path, Argument(metavar="RUN_OR_CHECKPOINT", help="a run, a cell, or anyone's ViT checkpoint")],
-    out: Annotated[Path, Option(help="the folder for inspect.json, figures and a page")],
-    grid: Annotated[str | None, Option(help="rows and columns, as 14x14, where a checkpoint cannot say")] = None,
-    images: Annotated[int, Option(min=5, help="test images on which a run is watched")] = 256,
+    source: Annotated[
+        Path,
+        Argument(metavar="RUN_OR_CHECKPOINT", help="folder of a run or a cell, or a ViT checkpoint from any library"),
+    ],
+    out: Annotated[Path, Option(help="output folder for inspect.json, figures and an HTML page")],
+    grid: Annotated[
+        str | None, Option(help="rows and columns of patches, such as 14x14, for checkpoints that do not store them")
+    ] = None,
+    images: Annotated[int, Option(min=5, help="number of test images on which models of a run are inspected")] = 256,
     image_files: Annotated[
-        list[Path] | None, Option("--image", metavar="FILE", help="images on which a run's attention is drawn")
+        list[Path] | None, Option("--image", metavar="FILE", help="image on which attention maps are drawn; repeatable")
     ] = None,
     extra: Annotated[
-        bool, Option("--extra", help="also UMAP, SVM and MLP (needs scikit-learn and umap-learn)")
+        bool, Option("--extra", help="also run UMAP, SVM and MLP (needs scikit-learn and umap-learn)")
     ] = False,
     plugins: PLUGINS = None,
 ) -> None:
-    """Which encoding is it, and what did it learn? Numbers, figures and a page."""
+    """Identify and analyze the position encoding of a model or checkpoint; writes numbers, figures and a page."""
     from vitpos.cli.inspect import inspect_command, read_grid
 
     _load(plugins)
-    asked = read_grid(grid) if grid is not None else None
-    inspect_command([(source, asked)], out, "inspect", images=images, files=image_files or (), extra=extra)
+    rows_columns = read_grid(grid) if grid is not None else None
+    inspect_command([(source, rows_columns)], out, "inspect", images=images, files=image_files or (), extra=extra)
 
 
 @app.command()
 def compare(
-    first: Annotated[Path, Argument(metavar="A", help="a cell of a run, or a checkpoint")],
-    second: Annotated[Path, Argument(metavar="B", help="another")],
-    out: Annotated[Path, Option(help="the folder for numbers, figures and a page")],
+    first: Annotated[Path, Argument(metavar="A", help="folder of a cell, or a checkpoint")],
+    second: Annotated[Path, Argument(metavar="B", help="another one")],
+    out: Annotated[Path, Option(help="output folder for numbers, figures and an HTML page")],
     grids: Annotated[
         list[str] | None,
-        Option("--grid", help="rows and columns, as 14x14, where a checkpoint cannot say; twice: of A, of B"),
+        Option("--grid", help="rows and columns of patches, such as 14x14, as for inspect; give it twice for A and B"),
     ] = None,
-    images: Annotated[int, Option(min=5, help="test images on which runs are watched")] = 256,
+    images: Annotated[int, Option(min=5, help="number of test images on which models of a run are inspected")] = 256,
     image_files: Annotated[
-        list[Path] | None, Option("--image", metavar="FILE", help="images on which runs' attention is drawn")
+        list[Path] | None, Option("--image", metavar="FILE", help="image on which attention maps are drawn; repeatable")
     ] = None,
     extra: Annotated[
-        bool, Option("--extra", help="also UMAP, SVM and MLP (needs scikit-learn and umap-learn)")
+        bool, Option("--extra", help="also run UMAP, SVM and MLP (needs scikit-learn and umap-learn)")
     ] = False,
     plugins: PLUGINS = None,
 ) -> None:
-    """Two models or checkpoints side by side: what they learned of position."""
+    """Inspect two models or checkpoints and show the results side by side."""
     from vitpos.cli.inspect import inspect_command, read_grid
 
     _load(plugins)
-    asked = [read_grid(text) for text in grids or ()]
-    if len(asked) > 2:
-        raise UserError(f"compare got {len(asked)} grids for two; give one for both, or one for each")
-    one, other = (asked[0], asked[-1]) if asked else (None, None)
+    grid_list = [read_grid(text) for text in grids or ()]
+    if len(grid_list) > 2:
+        raise UserError(f"compare takes at most two --grid, not {len(grid_list)}; give one for both, or one for each")
+    one, other = (grid_list[0], grid_list[-1]) if grid_list else (None, None)
     sources = [(first, one), (second, other)]
     inspect_command(sources, out, "compare", images=images, files=image_files or (), extra=extra, single=True)
 
@@ -236,10 +257,10 @@ def compare(
 @app.command()
 def report(
     folders: Annotated[list[Path], Argument(metavar="DIR…", help="folders of finished runs")],
-    out: Annotated[Path, Option(metavar="FILE.html", help="the page to write")],
+    out: Annotated[Path, Option(metavar="FILE.html", help="path of the page")],
     plugins: PLUGINS = None,
 ) -> None:
-    """One self-contained HTML page of stored runs."""
+    """Write a self-contained HTML page on stored runs."""
     from vitpos.report import write_report
 
     _load(plugins)
@@ -248,22 +269,28 @@ def report(
 
 @app.command()
 def data(
-    action: Annotated[str, Argument(metavar="list|get|verify", help="what there is; fetch; check against the hashes")],
-    names: Annotated[list[str] | None, Argument(metavar="NAME…", help="data sets, as cifar10; none: all")] = None,
-    as_json: Annotated[bool, Option("--json", help="for list: a list of objects")] = False,
+    action: Annotated[
+        str, Argument(metavar="list|get|verify", help="list data sets, download them, or verify their checksums")
+    ],
+    names: Annotated[
+        list[str] | None, Argument(metavar="NAME…", help="data sets, such as cifar10; default for list and verify: all")
+    ] = None,
+    as_json: Annotated[bool, Option("--json", help="for list: print JSON, a list of objects")] = False,
 ) -> None:
-    """Data sets that are kept in files: list them, fetch them, verify them."""
+    """List, download or verify the data sets that are stored in files."""
     from vitpos.data import DOWNLOADS
     from vitpos.registry import suggest
 
     actions = ("list", "get", "verify")
     if action not in actions:
-        raise UserError(f"there is no 'data {action}'; {suggest(action, actions)}")
+        raise UserError(f"no 'data {action}'; {suggest(action, actions)}")
     for name in names or ():
         if name not in DOWNLOADS:
-            raise UserError(f"no data set {name!r} is kept in files; {suggest(name, DOWNLOADS)}")
+            raise UserError(f"no downloadable data set {name!r}; {suggest(name, DOWNLOADS)}")
     if action == "get" and not names:
-        raise UserError(f"say what to get, as in 'vitpos data get {list(DOWNLOADS)[-1]}'")
+        raise UserError(
+            f"the data sets to download are missing; write for example 'vitpos data get {list(DOWNLOADS)[-1]}'"
+        )
     from vitpos.cli import data as command
 
     wanted = names or list(DOWNLOADS)
@@ -276,7 +303,7 @@ def data(
 
 
 def _load(names: list[str] | None) -> None:
-    """Imports the plug-ins that were given."""
+    """Imports plug-ins by name or path."""
     from vitpos.registry.plugins import load
 
     for name in names or ():
@@ -288,16 +315,16 @@ def _seeds(text: str | None) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and int(part) < 2**31 for part in parts):
-        raise UserError(f"--seeds {text!r} is not a list of whole numbers; write --seeds 0,1,2")
+        raise UserError(f"--seeds {text!r} is not a list of integers from 0 to 2³¹ − 1; write --seeds 0,1,2")
     return [int(part) for part in parts]
 
 
 def main() -> None:
-    """Runs a command; a mistake of the user's is one line and exit code 2, a failure at work one line and 1."""
+    """Runs a command; prints errors in one line and exits with code 2 after a UserError, 1 after a WorkError."""
     from typer.exceptions import Abort, TyperException
 
     warnings.showwarning = _note
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that workers end with us
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that worker processes end too
     try:
         code = app(standalone_mode=False)
     except UserError as error:
@@ -310,8 +337,8 @@ def main() -> None:
     except (KeyboardInterrupt, Abort):
         code = STOPPED
     if code == STOPPED:
-        goes_on = sys.argv[1] in ("run", "evaluate", "data")
-        print("stopped" + "; the same command goes on from here" * goes_on, file=sys.stderr)
+        can_continue = sys.argv[1] in ("run", "evaluate", "data")
+        print("stopped" + "; run the same command again to continue" * can_continue, file=sys.stderr)
     sys.exit(code)
 
 
@@ -328,7 +355,7 @@ def _note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Prints a warning as one line, and once."""
+    """Prints a warning in one line; repeated warnings once."""
     _once(f"{'note' if category.__name__ == 'PluginWarning' else category.__name__}: {message}")
 
 

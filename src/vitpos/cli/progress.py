@@ -1,4 +1,4 @@
-"""What the commands show on standard error while they work."""
+"""Progress bars that commands show on standard error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vitpos.lab.summary import complete
 
 
 class RunProgress(Console):
-    """Shows a run, and each table as soon as all its cells are done."""
+    """Shows the progress of a run, and prints each table as soon as all its cells are done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,31 +41,31 @@ class RunProgress(Console):
             self.show([n for n, table in enumerate(tables) if complete(self.results, table)], self.results)
 
     def show(self, tables: Iterable[int], results: Results) -> None:
-        """Prints those of the tables that have not been printed yet."""
+        """Prints the tables, given by their indices, that have not been printed yet."""
         due = [number for number in tables if number not in self.shown]
         self.shown.update(due)
         if due:
-            self.bars.stop()  # tables go to standard output, which may be the same screen
+            self.bars.stop()  # tables go to standard output, which may be the same terminal
             for number in due:
                 show_table(results, results.experiment.tables[number])
             self.bars.start()
 
 
 class AttackBar(Observer):
-    """Shows the attack that runs after ``finished`` others, which the loop over attacks counts."""
+    """Shows the progress of several attacks; the caller sets ``finished`` to the number of completed ones."""
 
     def __init__(self, bar: Progress, task: TaskID):
         self.bar, self.task, self.finished = bar, task, 0
 
     def on_event(self, event: Event) -> None:
-        """Moves the bar."""
+        """Updates the bar."""
         if isinstance(event, AttackProgress):
             self.bar.update(self.task, completed=self.finished + event.fraction)
 
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[tuple[Progress, TaskID]]:
-    """A bar for a loop over ``total`` items, which the loop updates; nothing where there is no terminal."""
+    """Yields a progress bar and its task for a loop over ``total`` items; hidden if there is no terminal."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

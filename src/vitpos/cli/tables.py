@@ -27,13 +27,13 @@ from vitpos.lab.summary import (
 )
 from vitpos.metrics.image_similarity import unavailable_metrics
 
-NARROWEST = 26  # characters of a column of text that can be read
-WIDEST = 13  # of a column of numbers and its name
+NARROWEST = 26  # characters of a column of text
+WIDEST = 13  # characters of a column of numbers
 output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
 
 
 def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> None:
-    """Prints the properties of several models side by side, as many models at a time as fit the width."""
+    """Prints the properties of several models side by side, in blocks of as many models as fit the width."""
     fitting = max(1, output.width // NARROWEST - 1)
     for first in range(0, len(names), fitting):
         some = slice(first, first + fitting)
@@ -46,13 +46,13 @@ def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) ->
         output.print(grid)
 
 
-def show_attacks(answers: Sequence[tuple[Cell, str, Result]]) -> None:
-    """Prints a table for each attack: a row for each model, and why if it could not be attacked."""
-    rows = [Row(cell, ()) for cell, _, _ in answers]
-    several = len({cell.seed for cell, _, _ in answers}) > 1
-    for spec in dict.fromkeys(spec for _, spec, _ in answers):
-        asked = [(Row(cell, ()), answer) for cell, attack, answer in answers if attack == spec]
-        metrics = list(dict.fromkeys(name for _, answer in asked for name in answer.numbers))
+def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
+    """Prints a table for each attack with a row per model, and the reasons where an attack does not apply."""
+    rows = [Row(cell, ()) for cell, _, _ in results]
+    several = len({cell.seed for cell, _, _ in results}) > 1
+    for spec in dict.fromkeys(spec for _, spec, _ in results):
+        attacked = [(Row(cell, ()), result) for cell, attack, result in results if attack == spec]
+        metrics = list(dict.fromkeys(name for _, result in attacked for name in result.numbers))
         words = [*labels(rows), *(["seed"] if several else [])]
         fitting = max(3, (output.width - NARROWEST * len(words)) // WIDEST)
         output.print()
@@ -63,27 +63,27 @@ def show_attacks(answers: Sequence[tuple[Cell, str, Result]]) -> None:
                 grid.add_column(label, overflow="fold")
             for name in some or [""]:
                 grid.add_column(name, justify="right" if metrics else "left")
-            for row, answer in asked:
+            for row, result in attacked:
                 about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
-                numbers = [f"{answer.numbers[n]:.4g}" if n in answer.numbers else "–" for n in some]
-                grid.add_row(*map(Text, about), *(numbers or [answer.reason]))
+                numbers = [f"{result.numbers[n]:.4g}" if n in result.numbers else "–" for n in some]
+                grid.add_row(*map(Text, about), *(numbers or [result.reason]))
             output.print(grid)
         reasons: dict[str, list[str]] = {}
-        for row, answer in asked if metrics else ():
-            if answer.reason:
-                reasons.setdefault(answer.reason, []).append(
+        for row, result in attacked if metrics else ():
+            if result.reason:
+                reasons.setdefault(result.reason, []).append(
                     " · ".join(map(row.label, labels(rows))) or row.cell.encoding
                 )
         for why, names in reasons.items():
-            output.print(f"Not {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
+            output.print(f"Not applicable to {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
     output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
-    sizes = [tuple(answer.images["target"].shape[1:]) for _, _, answer in answers if answer.images]
+    sizes = [tuple(result.images["target"].shape[1:]) for _, _, result in results if result.images]
     for metric, why in unavailable_metrics(sizes[0]).items() if sizes else ():
-        output.print(f"No {metric}: {why}.", style="dim")
+        output.print(f"{metric} is not computed: {why}.", style="dim")
 
 
 def show_table(results: Results, table: Table) -> None:
-    """Prints a table; a published number stands below ours."""
+    """Prints a table; published numbers are in brackets below the measured ones."""
     rows = summarize(results, table)
     grid = Grid(title=Text(table.title, "bold"), title_justify="left", pad_edge=False)
     for label in labels(rows):
@@ -108,14 +108,17 @@ def show_table(results: Results, table: Table) -> None:
 
 
 def show_evaluation(results: Results, spec: str) -> None:
-    """Prints the numbers of an evaluation: one line each, or one column each where there are many rows of cells."""
+    """Prints the numbers of an evaluation: a line per metric, or a column per metric if there are more than 8 rows."""
     table = measured(results, [spec])
     rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
     silent: dict[str, list[str]] = {}
     for cell, folder in results.trained:
         result = folder.load_result(spec)
         if spec in results.of(cell) and not (result.numbers or result.curves or result.arrays):
-            why = result.reason or "its definition says for which models there are none"
+            why = (
+                result.reason
+                or f"the evaluation does not apply, see 'vitpos list evaluations {spec.partition('(')[0]}'"
+            )
             silent.setdefault(why, []).append(cell.encoding)
     for why, encodings in silent.items():
         output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
@@ -130,7 +133,7 @@ def show_evaluation(results: Results, spec: str) -> None:
         grid.add_row(Text(column.name), *(Text(format_estimate(row.estimates[number])) for row in rows))
     output.print()
     output.print(grid)
-    about = [shared(rows), "As in results.csv: shares are from 0 to 1."]
+    about = [shared(rows), "As in results.csv: fractions are from 0 to 1."]
     output.print(" ".join(filter(None, about)), style="dim")
 
 

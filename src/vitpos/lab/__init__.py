@@ -1,1 +1,1 @@
-"""The laboratory: experiments become trained and evaluated cells in folders, and folders become tables."""
+"""Runs experiments: trains and evaluates their cells, stores the results in folders and summarizes them in tables."""

@@ -1,4 +1,4 @@
-"""The model of a cell: built, loaded with its trained weights, evaluated."""
+"""Builds, loads and evaluates the model of a cell."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ from vitpos.registry.plugin_records import recall
 
 
 def build_model(cell: Cell, data: Dataset) -> Classifier:
-    """The untrained model of a cell; its weights depend on the cell's seed alone."""
+    """Builds the untrained model of a cell; its weights depend only on the seed of the cell."""
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def evaluate_spec(spec: str, ctx: EvalContext) -> Result:
-    """Returns the result of an evaluation or an attack."""
+    """Runs the evaluation or attack of a spec and returns its result."""
     require_classes(ctx.model, ctx.data.classes, ctx.data.spec)
     result: Result = EVALUATIONS.build(spec, ctx)
     return result
 
 
 def load_model(folder: CellFolder) -> Classifier:
-    """The trained model of a cell, in evaluation mode."""
+    """Loads the trained model of a cell, in evaluation mode."""
     return _load(folder.cell, folder.load_weights(), folder.classes, folder.path)
 
 
 def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
-    """The models in the folder of an experiment or of a cell, or in a weights file; each is loaded when called."""
+    """Cells and loaders of the trained models in an experiment folder, a cell folder or a weights file.
+
+    A model is loaded when its loader is called.
+    """
     if path.is_file():
         cell, weights, classes = CellFolder.from_weights(path)
         return [(cell, lambda: _load(cell, weights, classes, path))]
@@ -55,19 +58,21 @@ def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
 
 
 def _load(cell: Cell, weights: Mapping[str, Tensor], classes: tuple[str, ...], path: Path) -> Classifier:
-    """The model of a cell with its trained weights, which ``path`` holds."""
+    """Builds the model of a cell and loads ``weights``; errors mention the ``path`` they come from."""
     data = load(cell.data)
     if data.classes != classes:
         raise UserError(
             f"{path} was trained on {_listed(classes)}, and data {cell.data!r} has {_listed(data.classes)}; "
-            "restore the data, or train again in a new folder"
+            "restore the data, or train again into a new folder"
         )
     model = build_model(cell, data)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise WorkError(f"{path} holds weights of another vitpos ({reason}); delete it and run it again") from None
+        raise WorkError(
+            f"{path} holds weights of another version of vitpos ({reason}); delete it and run the experiment again"
+        ) from None
     return model.eval()
 
 

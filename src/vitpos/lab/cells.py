@@ -1,4 +1,4 @@
-"""What an experiment is made of: cells to run, tables to print, published numbers to compare with."""
+"""The parts of an experiment: cells to run, tables to print, published numbers to compare with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitpos.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Cell:
-    """One model to train and its evaluations."""
+    """One model to train, on one data set with one seed, and its evaluations."""
 
     data: str
     model: str
@@ -22,11 +22,13 @@ class Cell:
     seed: int
     train: Recipe
     evaluate: tuple[str, ...]
-    varied: tuple[tuple[str, Any], ...] = ()  # the ``train`` values that differ among cells of the same three specs
+    varied: tuple[
+        tuple[str, Any], ...
+    ] = ()  # the ``train`` values that differ between cells with the same data, model and encoding
 
     @cached_property
     def folder_name(self) -> str:
-        """A readable name that differs for everything that changes the weights."""
+        """Name of its folder: readable, with a hash of everything that changes the weights."""
         identity = asdict(self)
         del identity["evaluate"], identity["varied"]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -35,21 +37,23 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Its encoding, and the ``train`` values that differ among the cells of its experiment."""
+        """Its encoding, followed by the ``train`` values in ``varied``."""
         return self.encoding + "".join(f", {key}={value if value != '' else 'none'}" for key, value in self.varied)
 
     @property
     def group(self) -> tuple[Any, ...]:
-        """What cells that differ by their seed alone have in common; seeds are averaged within a group."""
+        """Key shared by the cells that differ only in their seed; tables average over the seeds of a group."""
         return (self.data, self.model, self.encoding, *(value for _, value in self.varied))
 
 
 @dataclass(frozen=True)
 class Column:
-    """One number of a table, shown in percent or as it is.
+    """A column of a table: a metric of an evaluation.
 
-    It is a metric of an evaluation; with ``x`` the point of the curve of that name; with ``at`` an entry of the array of
-    that name, such as ``at = [6, 9]`` of a confusion matrix.
+    Args:
+        percent: whether the values are fractions, to be shown in percent.
+        x: the point of the curve named ``metric``, in place of a number.
+        at: the entry of the array named ``metric``, such as ``[6, 9]`` of a confusion matrix.
     """
 
     label: str
@@ -57,7 +61,7 @@ class Column:
     metric: str = "accuracy"
     percent: bool = True
     better: Literal["", "more", "less"] = ""  # which direction is better, if one is
-    ratio: bool = False  # whether it is also shown as a multiple of the row that the table compares with
+    ratio: bool = False  # whether the ratio to the baseline row is shown too
     x: float | None = None
     at: tuple[int, ...] | None = None
 
@@ -71,7 +75,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to print: rows are the cells of these data, models and encodings (none named: all), columns their numbers."""
+    """A table to print; its rows are the cells with the given data, models and encodings (empty: all of them)."""
 
     title: str
     columns: tuple[Column, ...]
@@ -79,20 +83,20 @@ class Table:
     model: tuple[str, ...] = ()
     encoding: tuple[str, ...] = ()
     note: str = ""
-    chart: bool = False  # whether its percentages are drawn in the chart of protocols
-    heat: bool = False  # whether it is also drawn as a map of colours
-    plane: bool = False  # whether its first two columns are also drawn against each other, a point for each row
-    against: str = ""  # an encoding that every row is compared with, seed by seed
+    chart: bool = False  # whether its percentages are drawn in the bar chart
+    heat: bool = False  # whether it is also drawn as a heat map
+    plane: bool = False  # whether its first two columns are also drawn as a scatter plot
+    against: str = ""  # baseline encoding that every row is compared with, by paired differences over seeds
 
     def shows(self, cell: Cell) -> bool:
-        """Whether a cell is in one of the rows."""
-        asked = ((self.data, cell.data), (self.model, cell.model), (self.encoding, cell.encoding))
-        return all(not wanted or value in wanted for wanted, value in asked)
+        """Whether a cell belongs to one of the rows."""
+        filters = ((self.data, cell.data), (self.model, cell.model), (self.encoding, cell.encoding))
+        return all(not wanted or value in wanted for wanted, value in filters)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A published number that is shown beside ours."""
+    """A published number that tables show below the measured one."""
 
     data: str
     model: str

@@ -33,7 +33,7 @@ from vitpos.lab.events import (
     TrainStart,
 )
 
-LONG = 20  # configurations whose dry run is worth a line
+LONG = 20  # number of configurations above which the dry run prints a line
 errors = rich.console.Console(stderr=True, highlight=False, markup=False)
 
 
@@ -54,9 +54,9 @@ class Console(Observer):
             expand=True,
             disable=not errors.is_terminal,
         )
-        self.tasks: dict[str, TaskID] = {}  # by the name of a cell's folder, or of what is downloaded
-        self.began: dict[str, float] = {}  # when a cell began to train
-        self.work: dict[str, str] = {}  # what was done to a cell in this run
+        self.tasks: dict[str, TaskID] = {}  # by folder name of the cell, or by name of the download
+        self.began: dict[str, float] = {}  # start time of training by cell
+        self.work: dict[str, str] = {}  # text of the line that is printed when the cell is done
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -66,7 +66,7 @@ class Console(Observer):
         self.bars.stop()
 
     def on_event(self, event: Event) -> None:
-        """Updates the bars; prints a line where a cell ends."""
+        """Updates the bars; prints a line when a cell is done or has failed."""
         match event:
             case Download(name, done, total):
                 self._download(name, done, total)
@@ -84,14 +84,14 @@ class Console(Observer):
             case CellDone(cell):
                 self._trained(cell)
                 self._close(cell.folder_name)
-                work = self.work.get(cell.folder_name, "was trained before")
+                work = self.work.get(cell.folder_name, "already done")
                 errors.print(f"{describe(cell)}: {work}", soft_wrap=True)
             case CellFailed(cell, error):
                 self._close(cell.folder_name)
                 errors.print(f"failed: {describe(cell)}: {error}", style="red", soft_wrap=True)
 
     def _download(self, name: str, done: int, total: int) -> None:
-        """One bar at a time; one line for each source where there is no terminal."""
+        """Shows one bar at a time; without a terminal, prints one line per source."""
         if name not in self.tasks:
             for task in self.tasks.values():
                 self.bars.update(task, visible=False)
@@ -103,7 +103,7 @@ class Console(Observer):
     def _dry_run(self, done: int, total: int) -> None:
         if "dry run" not in self.tasks:
             if total > LONG:
-                errors.print(f"dry run of {total} configurations on two images")
+                errors.print(f"dry run: {total} configurations on two images each")
             self._open("dry run", "dry run", total, 0)
         self.bars.update(self.tasks["dry run"], completed=done, visible=done < total)
 
@@ -121,25 +121,25 @@ class Console(Observer):
 
 
 class _Amount(ProgressColumn):
-    """How much is done of how much, in bytes for downloads."""
+    """Completed and total amount; in bytes for downloads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes, self.count = DownloadColumn(), MofNCompleteColumn()
 
     def render(self, task: Task) -> Text:
-        """The amounts of a task."""
+        """Returns the amounts of a task as text."""
         return (self.bytes if task.fields.get("unit") == "bytes" else self.count).render(task)
 
 
 class _Speed(ProgressColumn):
-    """Images per second, where images are counted."""
+    """Images per second, for tasks that count images."""
 
     def render(self, task: Task) -> Text:
-        """The speed over the last seconds."""
+        """Returns the speed over the last seconds as text."""
         return Text(f"{task.speed:,.0f} images/s" if task.speed and task.fields.get("unit") == "images" else "")
 
 
 def describe(cell: Cell) -> str:
-    """A cell in one line."""
+    """Data, model, encoding and seed of a cell in one line."""
     return f"{cell.data} · {cell.model} · {cell.label} · seed {cell.seed}"

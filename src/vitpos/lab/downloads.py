@@ -1,4 +1,4 @@
-"""The data sets that cells need and that are not here yet."""
+"""Finds and downloads the data sets that cells need and that are not in the cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitpos.lab.events import Download, Observer
 
 
 def missing_data(cells: Iterable[Cell]) -> list[str]:
-    """The data sets, not here or not as published, that cells are trained on or that their evaluations use."""
+    """Names of the downloadable data sets that cells or their evaluations use and whose files are missing or damaged."""
     specs = dict.fromkeys(spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluate))))
     named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
     files = {name: DOWNLOADS.load(name) for name in named if name in DOWNLOADS}
@@ -19,7 +19,7 @@ def missing_data(cells: Iterable[Cell]) -> list[str]:
 
 
 def _against(evaluation: str) -> str | None:
-    """The other data that an evaluation compares with, if it has the option ``against``."""
+    """Value of the option ``against`` of an evaluation, the data it compares with; None if it has no such option."""
     (term,) = EVALUATIONS.parse(evaluation)
     option = EVALUATIONS.describe(term.name).options.get("against")
     return term.options.get("against", option.default) if option else None

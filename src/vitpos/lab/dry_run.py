@@ -1,4 +1,4 @@
-"""The dry run: every configuration is tried on two images before anything is trained or written."""
+"""The dry run: runs every configuration on two images before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from vitpos.training.loop import refuse, refuse_data
 
 
 def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Observer | None = None) -> None:
-    """Raises now what would go wrong after hours, by a run on two images: data, models, evaluations, metrics."""
+    """Runs the data, model and evaluations of every configuration on two images, and checks the columns of tables.
+
+    Raises the errors that a run would otherwise raise after hours of training.
+    """
     observer = observer or Observer()
     configurations = list({_configuration(cell): cell for cell in cells}.values())
-    with single_threaded():  # for two images threads would only wait for each other
+    with single_threaded():  # several threads are slower on two images
         for name in dict.fromkeys(cell.data for cell in configurations):
-            load(name)  # data that cannot be had are an error before anything else
+            load(name)  # missing data is reported before any other error
         for number, cell in enumerate(configurations):
             observer.on_event(DryRun(number, len(configurations)))
             with blaming(f"{cell.model} with encoding {cell.encoding} on {cell.data}"):
@@ -36,7 +39,7 @@ def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Obser
 
 
 def _configuration(cell: Cell) -> tuple[object, ...]:
-    """What a dry run of a cell depends on: not its seed, nor how long it trains."""
+    """Key of the values that the dry run of a cell depends on; seed and length of training are not among them."""
     train = cell.train
     return cell.data, cell.model, cell.encoding, cell.evaluate, train.batch_size, train.augment, train.defense
 
@@ -63,7 +66,7 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
 
 
 def _check_column(table: Table, column: Column, result: Result) -> None:
-    """Raises if a column names a metric that the evaluation does not return; a point of a curve may be missing."""
+    """Raises a UserError if a column names a metric, curve or array that the evaluation does not return."""
     if not (result.numbers or result.curves or result.arrays):
         return  # the evaluation does not apply to this model
     kind, known = "metric", [*result.numbers]
@@ -77,7 +80,7 @@ def _check_column(table: Table, column: Column, result: Result) -> None:
 
 
 def _shortened_spec(spec: str) -> str:
-    """The same evaluation with one step where it takes a number of them."""
+    """Returns the spec with ``steps`` of at most 1, if the evaluation has that option."""
     (term,) = EVALUATIONS.parse(spec)
     option = EVALUATIONS.describe(term.name).options.get("steps")
     if option and isinstance(option.default, int):

@@ -1,4 +1,4 @@
-"""What happens during a run, as events that an observer receives."""
+"""The events of a run, and the observer that receives them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Download:
-    """``done`` of ``total`` bytes of a file of a data set have arrived; ``total`` is 0 where it is unknown."""
+    """``done`` of ``total`` bytes of a file of a data set are downloaded; ``total`` is 0 if it is unknown."""
 
     name: str
     done: int
@@ -22,7 +22,7 @@ class Download:
 
 @dataclass(frozen=True)
 class DryRun:
-    """``done`` of ``total`` configurations have been tried on two images."""
+    """``done`` of ``total`` configurations of the dry run are done."""
 
     done: int
     total: int
@@ -30,14 +30,14 @@ class DryRun:
 
 @dataclass(frozen=True)
 class RunStart:
-    """The cells of an experiment begin; ``results`` includes a cell before its CellDone is sent."""
+    """The first cell is about to start; ``results`` is updated with each cell before its CellDone is sent."""
 
     results: Results
 
 
 @dataclass(frozen=True)
 class TrainStart:
-    """A cell begins to train on ``images`` in all epochs together; ``done`` of them before it was interrupted."""
+    """Training of a cell starts: ``images`` in all epochs together, ``done`` of them in an earlier, interrupted run."""
 
     cell: Cell
     images: int
@@ -46,7 +46,7 @@ class TrainStart:
 
 @dataclass(frozen=True)
 class TrainProgress:
-    """A cell has been trained on ``images`` more."""
+    """Sent after a batch, or several: a cell was trained on ``images`` more images."""
 
     cell: Cell
     images: int
@@ -54,7 +54,7 @@ class TrainProgress:
 
 @dataclass(frozen=True)
 class EvalStart:
-    """An evaluation of a trained cell begins; ``done`` of its ``total`` evaluations are finished."""
+    """An evaluation of a trained cell starts; ``done`` of its ``total`` evaluations are finished."""
 
     cell: Cell
     spec: str
@@ -88,7 +88,7 @@ Event = Download | DryRun | RunStart | TrainStart | TrainProgress | EvalStart | 
 
 
 class Observer:
-    """Receives the events of a run; this one ignores them."""
+    """Base class of objects that receive the events of a run; ignores them."""
 
     def on_event(self, event: Event) -> None:
-        """Called in the main process, in the order in which events happen."""
+        """Called in the main process for each event, in order."""

@@ -1,6 +1,7 @@
-"""Runs cells in several processes of this machine, each with its share of the cores.
+"""Runs cells in several processes of this machine, which divide the cores among them.
 
-A small model cannot keep two cores busy: two processes of one thread finish an experiment sooner than one of two.
+Small models do not use several cores well: two processes with one thread each finish an experiment sooner than one
+process with two threads.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from vitpos.lab.cells import Cell
 from vitpos.lab.events import CellDone, CellFailed, Event, Observer, TrainProgress, TrainStart
 from vitpos.lab.store import CellFolder
 
-Job = Callable[[Cell, CellFolder, Observer], None]  # must be importable by name, as processes receive it by pickle
+Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker processes receive it by pickle
 
 
 class Executor(Protocol):
     """Runs a job on every cell of an experiment."""
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
-        """Returns when each cell has sent CellDone or CellFailed to the observer; a failing cell stops no other."""
+        """Runs the job on all cells and sends CellDone or CellFailed for each; a failure stops no other cell."""
 
 
 class LocalExecutor:
     """Runs cells on this machine, in this process or in several.
 
     Args:
-        workers: Number of processes; by default one per core, or one in all where there is a GPU.
+        workers: Number of processes; by default one per core, or a single one if there is a GPU.
     """
 
     def __init__(self, workers: int | None = None):
@@ -57,20 +58,20 @@ class LocalExecutor:
 
 
 def refuse_to_nest() -> None:
-    """Ends a worker process that, to find its job, imports a script which starts a run at its top level."""
+    """Exits if this is a worker process that is importing a script which starts a run at its top level."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         remedy = "put it under if __name__ == '__main__', or give workers=1"
         sys.exit(f"error: vitpos.run starts processes that import this script, which calls it again; {remedy}")
 
 
 def num_cores() -> int:
-    """The number of cores that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """While this lasts, torch computes on one core in this process."""
+    """Context in which torch uses one thread in this process."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -80,7 +81,7 @@ def single_threaded() -> Iterator[None]:
 
 
 def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
-    """Runs the job on one cell and sends how it ended; the traceback of an unexpected error goes to a file."""
+    """Runs the job on one cell and sends CellDone or CellFailed; stores the traceback of an unexpected error."""
     cell_folder = CellFolder(folder / "cells" / cell.folder_name)
     try:
         cell_folder.clear_traceback()
@@ -94,7 +95,7 @@ def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
 
 
 def _unexpected(error: Exception, folder: CellFolder) -> str:
-    """One line on an unexpected error, whose traceback is stored in the cell's folder."""
+    """Stores the traceback of an unexpected error in the folder of the cell and returns a one-line message."""
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
     try:
         where = folder.save_traceback("".join(traceback.format_exception(error)))
@@ -105,7 +106,7 @@ def _unexpected(error: Exception, folder: CellFolder) -> str:
 
 @contextmanager
 def _noticing_ctrl_c() -> Iterator[list[int]]:
-    """A list that Ctrl-C is written into: the exception that it raises is lost where Python happens to be cleaning up."""
+    """Yields a list to which Ctrl-C appends: Python may drop a KeyboardInterrupt raised in a finalizer."""
     pressed: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -129,7 +130,7 @@ def _run_in_pool(
     context = multiprocessing.get_context("spawn")
     tasks: multiprocessing.Queue[Cell | None] = context.Queue()
     events: multiprocessing.Queue[Event] = context.Queue()
-    tasks.cancel_join_thread()  # stopping does not wait until all cells have been handed over
+    tasks.cancel_join_thread()  # so that stopping does not wait for the queue to drain
     for task in (*cells, *[None] * workers):
         tasks.put(task)
     arguments = (job, tasks, events, folder, max(1, num_cores() // workers))
@@ -145,7 +146,9 @@ def _run_in_pool(
                 event = events.get(timeout=0.5)
             except queue.Empty:
                 if any(process.exitcode for process in processes):
-                    raise WorkError("a worker process died; the same command goes on from what is finished") from None
+                    raise WorkError(
+                        "a worker process died; run the same command again to continue from the finished cells"
+                    ) from None
                 continue
             left -= isinstance(event, CellDone | CellFailed)
             observer.on_event(event)
@@ -162,8 +165,8 @@ def _work(
     folder: Path,
     threads: int,
 ) -> None:
-    """The main function of a worker process: one cell after the other."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it, and ends its workers
+    """Main function of a worker process: runs cells from the queue until it receives None."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process receives it and stops its workers
     torch.set_num_threads(threads)
     observer = _Forwarder(events)
     while cell := tasks.get():
@@ -171,7 +174,7 @@ def _work(
 
 
 class _Forwarder(Observer):
-    """Sends the events of a worker process to the main process, those of batches a few times a second."""
+    """Forwards the events of a worker process to the main process; TrainProgress at most five times a second."""
 
     def __init__(self, events: multiprocessing.Queue[Event]):
         self.events = events
@@ -179,7 +182,7 @@ class _Forwarder(Observer):
         self.images, self.last = 0, time.monotonic()
 
     def on_event(self, event: Event) -> None:
-        """Puts the event into the queue; ends the process if the main process has died."""
+        """Puts the event into the queue; exits if the main process has died."""
         if self.parent and not self.parent.is_alive():
             sys.exit(1)
         if isinstance(event, TrainStart):

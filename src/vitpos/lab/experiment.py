@@ -1,7 +1,7 @@
-"""An experiment: a TOML file that becomes cells to run and tables to print.
+"""Reads an experiment from a TOML file: cells to run and tables to print.
 
-Top-level keys are what every cell shares; each ``[[cells]]`` block overrides some of them, and a list in ``data``,
-``model``, ``encoding`` or a ``train`` value becomes one cell for each of its members. Nothing here needs torch.
+Top-level keys apply to every cell, and each ``[[cells]]`` block overrides some of them. A list in ``data``, ``model``,
+``encoding`` or a ``train`` value gives one cell for each of its items. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -44,25 +44,27 @@ SHIPPED = Path(__file__).parents[1] / "experiments"
 
 @dataclass(frozen=True)
 class About:
-    """What an experiment file states about itself."""
+    """The descriptive keys of an experiment file."""
 
     question: str = ""
-    source: str = ""  # where the references come from
-    notes: tuple[str, ...] = ()  # what a reader of the results must know
+    source: str = ""  # source of the reference numbers
+    notes: tuple[str, ...] = ()  # paragraphs printed with the results
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question, the cells that answer it, and the tables that show the answer."""
+    """The question of an experiment, its cells, and the tables of its results."""
 
     name: str
     question: str
     cells: tuple[Cell, ...]
     tables: tuple[Table, ...]
     references: tuple[Reference, ...] = ()
-    source: str = ""  # where the references come from
-    notes: tuple[str, ...] = ()  # what a reader of the results must know
-    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)  # name, text, settings: to make it again
+    source: str = ""  # source of the reference numbers
+    notes: tuple[str, ...] = ()  # paragraphs printed with the results
+    origin: Mapping[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # arguments of ``make``: name, text, settings, seeds
 
     @classmethod
     def read(
@@ -72,7 +74,13 @@ class Experiment:
         seeds: Sequence[int] | None = None,
         plugins: Sequence[str] = (),
     ) -> Self:
-        """The experiment of a shipped name or a TOML file, with ``"a.b=value"`` settings, other seeds and plug-ins."""
+        """Reads a shipped experiment or a TOML file.
+
+        Args:
+            settings: texts such as ``"train.lr=0.1"`` that override values of the file.
+            seeds: replace the seeds of the file.
+            plugins: recorded in the experiment; they must be loaded already.
+        """
         path = SHIPPED / f"{name}.toml"
         if name not in shipped():
             path = Path(name)
@@ -93,7 +101,7 @@ class Experiment:
         seeds: Sequence[int] | None = None,
         plugins: Sequence[str] = (),
     ) -> Experiment:
-        """The experiment of a name, a TOML file or a dictionary, with settings whose values may be classes."""
+        """Reads an experiment from a name, a TOML file or a dictionary; values of ``settings`` may be classes."""
         for name in plugins:
             load_plugin(name)
         flat = flatten(settings, "run()")
@@ -113,7 +121,7 @@ class Experiment:
 
     @classmethod
     def make(cls, origin: Mapping[str, Any]) -> Self:
-        """The experiment of a TOML text with settings, as ``origin`` keeps them."""
+        """Builds an experiment from ``origin``: its name, TOML text or dictionary, settings and seeds."""
         name, where = origin["name"], f"experiment {origin['name']!r}"
         try:
             document = tomllib.loads(origin["text"]) if "text" in origin else deepcopy(origin["document"])
@@ -151,12 +159,12 @@ class Experiment:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The ``train`` values that tell cells apart, which become columns of the results."""
+        """Names of the ``train`` values that differ between cells; each is a column of the results."""
         return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.varied))
 
     @property
     def specs(self) -> list[tuple[Registry, str]]:
-        """All specs of its cells, each once, with their registries."""
+        """The specs of all cells, without duplicates, each with its registry."""
         found: dict[tuple[str, str], Registry] = {}
         for cell in self.cells:
             found |= {(key, getattr(cell, key)): registry for key, registry in SPECS.items()}
@@ -165,17 +173,20 @@ class Experiment:
         return [(registry, spec) for (_, spec), registry in found.items() if spec]
 
     def value(self, cell: Cell, column: str) -> Any:
-        """What a cell has in one of these columns."""
+        """The value of a cell in one of these columns."""
         return getattr(cell.train, column.removeprefix("train."))
 
 
 def shipped() -> list[str]:
-    """The names of the experiments inside the package."""
+    """Names of the experiments shipped with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Cell]:
-    """One cell for each combination of the lists in a block; settings go first, but give no model what it cannot take."""
+    """Yields a cell for each combination of the lists in a block; ``settings`` override the ``written`` values.
+
+    An encoding in ``settings`` does not apply to models without tokens.
+    """
     values = {**written, **settings}
     for key in SPECS:
         if key not in values:
@@ -196,23 +207,23 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
 
 
 def _takes_positions(model: str) -> bool:
-    """Whether a model has tokens, and so takes a position encoding."""
+    """Whether a model has tokens and accepts a position encoding."""
     return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("tokens", True))
 
 
 def _merge(cells: Iterable[Cell]) -> list[Cell]:
-    """Each cell once, asked whatever any of its mentions asks."""
+    """Removes duplicates; a cell has the evaluations of all its duplicates."""
     merged: dict[str, Cell] = {}
     for cell in cells:
-        asked = merged[cell.folder_name].evaluate if cell.folder_name in merged else ()
-        merged[cell.folder_name] = replace(cell, evaluate=tuple(dict.fromkeys((*asked, *cell.evaluate))))
+        known = merged[cell.folder_name].evaluate if cell.folder_name in merged else ()
+        merged[cell.folder_name] = replace(cell, evaluate=tuple(dict.fromkeys((*known, *cell.evaluate))))
     return list(merged.values())
 
 
 def _tell_apart(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The cells, each with the ``train`` values that differ between cells of its data, model and encoding.
+    """Sets ``varied`` of each cell: the ``train`` values that differ between cells with its data, model and encoding.
 
-    Without this, two trainings of one model would be averaged as if they were two seeds.
+    Without it, two trainings of one model would be averaged as if they were two seeds.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
@@ -227,29 +238,29 @@ def _tell_apart(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def _served(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:
-    """The tables, each with the columns that its cells are asked for.
+    """Yields the tables, each with the columns whose evaluations its cells have.
 
-    In the file itself a column that nobody serves is a mistake; a setting may leave some out.
+    With ``strict`` a column without such a cell is an error; settings may remove the evaluations of a column.
     """
     for table in tables:
-        asked = {spec for cell in cells if table.shows(cell) for spec in cell.evaluate}
+        evaluated = {spec for cell in cells if table.shows(cell) for spec in cell.evaluate}
         for column in table.columns:
-            if strict and column.evaluation not in asked:
+            if strict and column.evaluation not in evaluated:
                 raise UserError(
-                    f"table {table.title!r}: none of its cells is asked {column.evaluation}; add it to evaluate"
+                    f"table {table.title!r}: none of its cells has the evaluation {column.evaluation}; add it to evaluate"
                 )
         if strict and table.against and table.against not in {cell.encoding for cell in cells if table.shows(cell)}:
             raise UserError(
                 f"table {table.title!r}: it compares against {table.against!r}, which none of its cells has; "
                 "add it to encoding"
             )
-        columns = tuple(column for column in table.columns if column.evaluation in asked)
+        columns = tuple(column for column in table.columns if column.evaluation in evaluated)
         if columns:
             yield replace(table, columns=columns)
 
 
 def _plain_table(cells: Sequence[Cell]) -> list[Table]:
-    """For an experiment that names no table: accuracy in every protocol that gives one, if any does."""
+    """Default table of an experiment: a column for each evaluation that returns an accuracy; empty if none does."""
     specs = dict.fromkeys(spec for cell in cells for spec in cell.evaluate)
     shown = [spec for spec in specs if re.search(r"^accuracy:", _definition(spec), re.MULTILINE)]
     return [Table("Accuracy", tuple(Column(spec, spec) for spec in shown), chart=True)] if shown else []

@@ -1,4 +1,4 @@
-"""The results of an experiment as one frame: read once from its folder, then updated cell by cell."""
+"""The results of an experiment: read once from its folder, then updated cell by cell."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Results:
 
     def __init__(self, folder: ExperimentFolder):
         self.folder = folder
-        self.errors: dict[Cell, str] = {}  # why a cell of this run failed
-        self._results: dict[str, dict[str, Result]] = {}  # of trained cells, by the names of their folders
+        self.errors: dict[Cell, str] = {}  # error messages of the cells that failed in this run
+        self._results: dict[str, dict[str, Result]] = {}  # folder name of a trained cell → spec → result
         for cell in folder.experiment.cells:
             self.refresh(cell)
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """The results in the folder of an experiment."""
+        """Reads the results from the folder of an experiment."""
         return cls(ExperimentFolder.open(path))
 
     def refresh(self, cell: Cell) -> None:
-        """Reads the numbers of one cell again."""
+        """Reads the results of one cell again."""
         folder = self.folder.cell_folder(cell)
         if folder.trained:
             self._results[cell.folder_name] = folder.results
@@ -73,7 +73,7 @@ class Results:
 
     @property
     def evaluations(self) -> list[str]:
-        """The specs of all evaluations that some cell has, in the order in which they first appear."""
+        """Specs of all evaluations that any cell has, in order of first appearance."""
         return list(dict.fromkeys(spec for cell, _ in self.trained for spec in self.of(cell)))
 
     @property
@@ -90,7 +90,7 @@ class Results:
         return found
 
     def write_csv(self) -> Path:
-        """Writes ``results.csv``."""
+        """Writes ``results.csv`` and returns its path."""
         values = [list(row.values()) for row in self.rows]
         return write_rows(self.path / "results.csv", values, self.experiment.columns)
 
@@ -101,7 +101,7 @@ class Results:
 
 
 def result_rows(result: Result) -> Iterator[tuple[str, float | str, float]]:
-    """Yields metric, x and value of each number, whose x is empty, and of each point of a curve."""
+    """Yields (metric, x, value) for each number, with an empty x, and for each point of a curve."""
     for metric, value in result.numbers.items():
         yield metric, "", value
     for metric, curve in result.curves.items():
@@ -110,5 +110,5 @@ def result_rows(result: Result) -> Iterator[tuple[str, float | str, float]]:
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[Any]], varied: Sequence[str] = ()) -> Path:
-    """Writes a file with the columns of ``results.csv``, then those of values that differ between cells."""
+    """Writes a CSV file with the columns of ``results.csv``, followed by the ``varied`` columns."""
     return write_csv(path, [*RESULT_COLUMNS, *varied], rows)

@@ -1,4 +1,4 @@
-"""The main path: experiment → data → model → fit → evaluate → store."""
+"""Runs an experiment: loads data, builds and trains models, evaluates them, stores the results."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def run(
     plugins: Sequence[str] = (),
     **settings: Any,
 ) -> Results:
-    """Runs an experiment, or what is left of it, into a folder, and returns its results.
+    """Runs the unfinished cells of an experiment, stores them in a folder and returns all its results.
 
-    A cell that fails does not stop the others; at the end a WorkError gives the reason. The last bits of a cell's
-    weights depend on the number of threads that train it, which is the number of cores divided by the workers.
+    A cell that fails does not stop the others; at the end a WorkError gives the reason. The weights of a cell depend on
+    the number of threads (cores divided by workers) through floating-point rounding.
 
     Args:
         experiment: An Experiment, the name of a shipped one, the path of a TOML file, or its content as a dictionary.
-        out: The folder for everything it makes; given again, the run continues.
-        workers: Number of processes that share the cells and the cores; by default one per core.
-        observer: Receives the events of the run; by default they are shown on standard error.
-        executor: Runs the cells; by default processes of this machine.
-        seeds: Replace those of the experiment.
-        plugins: Files or modules that register encodings and other parts.
+        out: Folder for all output; if it holds an unfinished run of the experiment, that run is continued.
+        workers: Number of processes that run cells in parallel; by default one per core.
+        observer: Receives the events of the run; by default progress is shown on standard error.
+        executor: Runs the cells; by default in processes on this machine.
+        seeds: Replace the seeds of the experiment.
+        plugins: Python files or modules that register encodings, models and so on.
         settings: Override values of the experiment, as ``encoding=MyClass, train={"epochs": 1}``; classes and functions
             are accepted as well as specs.
     """
@@ -78,7 +78,7 @@ def run(
     recall(Path(out))
     experiment = Experiment.of(experiment, settings, seeds, plugins)
     if not portable(spec for _, spec in experiment.specs):
-        workers = 1  # no other process could import them
+        workers = 1  # other processes could not import them
     pending = Results(ExperimentFolder.reserve(Path(out), experiment)).pending
     download(missing_data(experiment.cells), observer)
     dry_run(pending, experiment.tables, observer)  # before anything is trained or written
@@ -95,7 +95,7 @@ def run(
 
 
 class _Recorder(Observer):
-    """Brings the results of a run up to date before its observer is called."""
+    """Updates the results of a run, then calls its observer."""
 
     def __init__(self, results: Results, observer: Observer):
         self.results, self.observer = results, observer
@@ -110,7 +110,7 @@ class _Recorder(Observer):
 
 
 def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
-    """Trains and evaluates one cell, as far as that is not done yet."""
+    """Trains and evaluates one cell; skips what is done."""
     recall(folder.path.parent.parent, quiet=True)
     CellFolder.create(folder.path, cell)
     if not folder.trained:
@@ -120,7 +120,7 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
 
 
 def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
-    """Trains a cell from its last checkpoint, or from the start, to its weights."""
+    """Trains a cell, from its last checkpoint if there is one, and stores its weights."""
     data = load(cell.data)
     model = build_model(cell, data)
     done, tensors, log = folder.load_checkpoint() or (0, None, [])
@@ -142,7 +142,7 @@ def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
 
 
 def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[str, float]]) -> None:
-    """Stores a trained model and what the report shows of it; the weights are last."""
+    """Stores test samples, position vectors, log and, last, the weights of a trained model."""
     model.eval()
     folder.save_samples(_samples(data))
     if isinstance(model, PatchClassifier):
@@ -153,7 +153,7 @@ def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[
 
 
 def _samples(data: Dataset) -> Tensor:
-    """(n, C, height, width): the first test image of each class, of ten classes at most."""
+    """The first test image of each class, of at most ten classes: (n, C, height, width)."""
     first = [(data.test.labels == label).nonzero()[:1, 0] for label in range(len(data.classes))]
     return data.test.images[torch.cat(first)[:SAMPLES]]
 
@@ -169,10 +169,10 @@ def evaluate(folder: CellFolder, specs: Sequence[str], observer: Observer | None
 
 
 def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
-    """Adds evaluations to the folder of an experiment, or of one cell in it.
+    """Evaluates the trained cells of an experiment folder, or one cell, and stores the results there.
 
-    Returns the results of the experiment, and the specs as they are stored: a spec that only spells out defaults is the
-    one that an earlier command used.
+    Returns the results of the experiment and the specs under which they are stored: a spec that differs from a stored
+    one only by written-out defaults is replaced by it.
     """
     path = path.resolve()
     if (path / "experiment.json").exists():

@@ -1,9 +1,10 @@
-"""The folders of a run, written so that a crash loses nothing and nothing half-written looks finished.
+"""The folders of a run. Files are written atomically: after a crash, no partly written file counts as finished.
 
-The folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with a folder for
-each cell: ``cell.json``; ``checkpoint.safetensors`` while it trains; ``log.csv``, ``machine.json``,
-``test_samples.safetensors``, ``position_table.safetensors`` and, last, ``weights.safetensors`` once it has; then
-``scores.json`` with numbers and curves and ``tensors/`` with arrays and images; ``error.log`` if it failed unexpectedly.
+The folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/``, with a folder for
+each cell. A cell folder holds ``cell.json``; during training ``checkpoint.safetensors``; after training ``log.csv``,
+``machine.json``, ``test_samples.safetensors``, ``position_table.safetensors`` and, written last,
+``weights.safetensors``; after evaluation ``scores.json`` with numbers and curves, and ``tensors/`` with arrays and
+images; after an unexpected error ``error.log``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from vitpos.models.base import Classifier
 
-FORMAT_VERSION = 2  # of the folders; counted up when a file changes its name or its meaning
+FORMAT_VERSION = 2  # of the folder layout; incremented when a file changes its name or its meaning
 Key = TypeVar("Key")
 
 
@@ -59,19 +60,19 @@ class CellFolder:
 
     @classmethod
     def create(cls, path: Path, cell: Cell) -> Self:
-        """The folder of a cell, created if needed."""
+        """Returns the folder of a cell, with ``cell.json``; creates it if needed."""
         if not (path / "cell.json").exists():
             write_json(path / "cell.json", {"format_version": FORMAT_VERSION, **asdict(cell)})
         return cls(path)
 
     @cached_property
     def cell(self) -> Cell:
-        """The cell that is trained here."""
+        """The cell of this folder."""
         return _read_cell(read_json(self.path / "cell.json"), self.path)
 
     @property
     def trained(self) -> bool:
-        """Whether the weights are there; they are moved into place whole, after all other files of the training."""
+        """Whether the weights exist; they are written last, after all other files of the training."""
         return (self.path / "weights.safetensors").is_file()
 
     @property
@@ -95,14 +96,14 @@ class CellFolder:
 
     @property
     def machine(self) -> dict[str, str]:
-        """The machine and the versions that trained it."""
+        """Machine and library versions with which it was trained."""
         return read_json(self.path / "machine.json")
 
     def save_result(self, evaluation: str, result: Result) -> None:
         """Stores the result of one evaluation, replacing an older one of the same evaluation.
 
-        Numbers that are not finite are left out: NaN means that a metric is undefined, and JSON has no infinity. Images
-        are stored as bytes. The scores are written last, so that the tensors they belong to are there.
+        Values that are not finite are omitted: NaN means that a metric is undefined, and JSON has no infinity. Images are
+        stored as uint8. The scores are written last, so that their tensors exist.
         """
         file = self._tensors(evaluation)
         tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
@@ -116,7 +117,7 @@ class CellFolder:
         write_json(self.path / "scores.json", self._scores | {evaluation: stored})
 
     def load_result(self, evaluation: str) -> Result:
-        """Returns the result of one evaluation with its arrays, and its images as bytes; an empty one if there is none."""
+        """Returns the result of one evaluation with its arrays and uint8 images; an empty Result if there is none."""
         result = _read_result(self._scores.get(evaluation, {}))
         if not self._tensors(evaluation).exists():
             return result
@@ -131,36 +132,36 @@ class CellFolder:
         return self.path / "tensors" / f"{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
-        """Stores a state that training can continue from."""
+        """Stores a state from which training can be resumed."""
         metadata = {"epoch": str(epoch), "log": json.dumps(log)}
         write_tensors(self.path / "checkpoint.safetensors", tensors, metadata)
 
     def load_checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
-        """The epoch, tensors and log of the last checkpoint, if any."""
+        """Returns epoch, tensors and log of the last checkpoint; None if there is none."""
         if not (self.path / "checkpoint.safetensors").exists():
             return None
         tensors, about = read_tensors(self.path / "checkpoint.safetensors")
         return int(about["epoch"]), tensors, json.loads(about["log"])
 
     def save_samples(self, images: Tensor) -> None:
-        """Stores a few test images (n, C, height, width) as bytes, for the report."""
+        """Stores test images (n, C, height, width) as uint8, for the report."""
         write_tensors(self.path / "test_samples.safetensors", {"images": images}, {})
 
     def load_samples(self) -> Tensor:
-        """The stored test images (n, C, height, width)."""
+        """Returns the stored test images (n, C, height, width)."""
         return read_tensors(self.path / "test_samples.safetensors")[0]["images"]
 
     def save_position_table(self, table: Tensor) -> None:
-        """Stores the vectors (R, C, D) that the trained encoding adds to the tokens of each grid cell."""
+        """Stores the position vectors (R, C, D) that the trained encoding adds to patch tokens."""
         write_tensors(self.path / "position_table.safetensors", {"table": table}, {})
 
     def load_position_table(self) -> Tensor | None:
-        """The stored vectors (R, C, D); None if the encoding adds none."""
+        """Returns the stored position vectors (R, C, D); None if the encoding adds none."""
         path = self.path / "position_table.safetensors"
         return read_tensors(path)[0]["table"] if path.exists() else None
 
     def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
-        """Stores the log, the weights and the class names; from now on the cell counts as trained."""
+        """Stores the log, the weights and the class names; afterwards the cell counts as trained."""
         write_json(self.path / "machine.json", machine())
         write_csv(self.path / "log.csv", list(log[0]) if log else [], [list(record.values()) for record in log])
         about = json.dumps(
@@ -170,31 +171,33 @@ class CellFolder:
                 "plugins": read_records(self.path.parent.parent),
             }
         )
-        # one key: safetensors writes several in an order of its own, and the same training must give the same bytes
+        # a single key: safetensors does not fix the order of several, and equal trainings must give equal files
         write_tensors(self.path / "weights.safetensors", model.state_dict(), {"cell": about})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def load_weights(self) -> dict[str, Tensor]:
-        """The trained weights."""
+        """Returns the trained weights."""
         if not self.trained:
             raise UserError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
         return read_tensors(self.path / "weights.safetensors")[0]
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes it was trained on."""
+        """Names of the classes it was trained on."""
         return tuple(json.loads(read_metadata(self.path / "weights.safetensors")["cell"])["classes"])
 
     @staticmethod
     def from_weights(weights: Path) -> tuple[Cell, dict[str, Tensor], tuple[str, ...]]:
-        """Returns the cell, the trained weights and the class names of a weights file alone, wherever it was copied to."""
+        """Reads the cell, the trained weights and the class names from a weights file, which may be a copy elsewhere."""
         try:
             tensors, about = read_tensors(weights)
         except WorkError:
-            what = "is damaged, or no weights of a 'vitpos run'"
-            raise UserError(f"{weights} {what}; give one of its cells, or a weights.safetensors") from None
+            what = "is damaged, or was not written by 'vitpos run'"
+            raise UserError(f"{weights} {what}; give the folder of a cell, or its weights.safetensors") from None
         if "cell" not in about:
-            raise UserError(f"{weights} holds no model of a 'vitpos run' to take gradients of; give one of its cells")
+            raise UserError(
+                f"{weights} holds no model of a 'vitpos run'; give the folder of a cell, or its weights.safetensors"
+            )
         stored = json.loads(about["cell"])
         recall(weights.parent, stored.get("plugins", {}))
         return _read_cell(stored, weights), tensors, tuple(stored["classes"])
@@ -210,14 +213,14 @@ class CellFolder:
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """The folder of an experiment."""
+    """The folder of an experiment, and the experiment as it was last run."""
 
     path: Path
     experiment: Experiment
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """The folder of an experiment that was run before."""
+        """Opens the folder of an experiment that was run before."""
         if not (path / "experiment.json").exists():
             raise UserError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
         stored = read_json(path / "experiment.json")
@@ -227,16 +230,16 @@ class ExperimentFolder:
 
     @classmethod
     def reserve(cls, path: Path, experiment: Experiment) -> Self:
-        """The folder that an experiment may use; one of another experiment is refused. Nothing is written yet."""
+        """Checks that ``path`` does not hold another experiment, and returns its folder; writes nothing."""
         require_folder(path)
         if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
-            raise UserError(f"--out {path} holds experiment {other!r}; give {experiment.name!r} a folder of its own")
+            raise UserError(f"--out {path} holds experiment {other!r}; give another folder for {experiment.name!r}")
         return cls(path, experiment)
 
     @classmethod
     @contextmanager
     def create_locked(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
-        """The folder of an experiment, created or continued, and locked against other processes."""
+        """Yields the folder of an experiment, created if needed and locked against other processes."""
         folder = cls.reserve(path, experiment)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -249,7 +252,7 @@ class ExperimentFolder:
             yield folder
 
     def cell_folder(self, cell: Cell) -> CellFolder:
-        """The folder of a cell, which may not exist yet."""
+        """Returns the folder of a cell, which may not exist yet."""
         return CellFolder(self.path / "cells" / cell.folder_name)
 
     @property
@@ -259,7 +262,7 @@ class ExperimentFolder:
 
 
 def _keep_plugins(path: Path, experiment: Experiment) -> None:
-    """Records the plug-ins of an experiment in its folder, with a description of what it uses of them."""
+    """Records the plug-ins of an experiment in its folder, with descriptions of the entries it uses."""
     specs = experiment.specs
     found = used([spec for _, spec in specs], experiment.origin.get("plugins", ()))
     terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
@@ -267,7 +270,7 @@ def _keep_plugins(path: Path, experiment: Experiment) -> None:
 
 
 def _check_version(stored: Mapping[str, Any], path: Path) -> None:
-    """Refuses a folder or file that another version of this layout wrote."""
+    """Raises a UserError if a folder or file has another format version."""
     found = stored.get("format_version", 1)
     if found != FORMAT_VERSION:
         remedy = "upgrade vitpos" if found > FORMAT_VERSION else "run the experiment again into a new folder"
@@ -283,7 +286,7 @@ def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
 
 
 def _read_result(stored: Mapping[str, Any]) -> Result:
-    """The result of one evaluation, as far as ``scores.json`` has it."""
+    """Returns the result of one evaluation from its entry in ``scores.json``."""
     curves = {name: {float(x): y for x, y in curve.items()} for name, curve in stored.get("curves", {}).items()}
     return Result(stored.get("numbers", {}), curves, reason=stored.get("reason", ""))
 
@@ -293,7 +296,7 @@ def _finite(values: Mapping[Key, float]) -> dict[Key, float]:
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, system and the versions that numbers depend on."""
+    """Processor, cores, memory, operating system and library versions, which numbers may depend on."""
     import torch
 
     kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")

@@ -1,4 +1,4 @@
-"""Rows of tables: the seeds of a configuration become one estimate per column."""
+"""Table rows: one estimate per column over the seeds of a configuration."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder
 from vitpos.metrics.statistics import Difference, ci_half_width, paired_difference
 
-MANY = 40  # an evaluation of more numbers than this is no matter for a table
+MANY = 40  # evaluations with more numbers than this are not shown in a table
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One number of a table: the values of its seeds, their statistics, and a published value of the same number."""
+    """One number of a table: its values by seed, their statistics, and the published value if there is one."""
 
     by_seed: dict[int, float]
     reference: float | None
     percent: bool  # whether it is shown in percent
-    difference: Difference | None = None  # from the row that the table compares with
-    ratio: float | None = None  # the mean over that row's mean, where the column shows it
+    difference: Difference | None = None  # paired difference from the baseline row
+    ratio: float | None = None  # mean divided by the mean of the baseline row, if the column shows it
 
     @property
     def values(self) -> tuple[float, ...]:
-        """One for each seed."""
+        """The values, one per seed."""
         return tuple(self.by_seed.values())
 
     @property
@@ -43,7 +43,7 @@ class Estimate:
 
     @property
     def constant(self) -> bool:
-        """Whether it is a count that no seed changes."""
+        """Whether it is a count that is equal for all seeds."""
         return not self.percent and len(set(self.values)) == 1
 
     @property
@@ -56,7 +56,7 @@ class Estimate:
 
     @property
     def direction(self) -> int:
-        """1 if it is significantly higher than in the row compared with, −1 if lower, else 0."""
+        """1 if it is significantly higher than in the baseline row, −1 if lower, else 0."""
         if self.difference is None or not self.difference.significant:
             return 0
         return 1 if self.difference.mean > 0 else -1
@@ -64,13 +64,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """The estimates of the cells that differ by their seed alone."""
+    """One table row: the estimates of cells that differ only in their seed; ``cell`` is the first of them."""
 
     cell: Cell
     estimates: tuple[Estimate, ...]
 
     def label(self, name: str) -> str:
-        """What the row is, under one of the table's :func:`labels`."""
+        """The text of the row in the column ``name``, one of :func:`labels`."""
         cell = self.cell
         known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding}
         value = known[name] if name in known else getattr(cell.train, name.removeprefix("train."))
@@ -78,19 +78,19 @@ class Row:
 
 
 def seeds_of(rows: Sequence[Row]) -> int:
-    """The largest number of seeds behind an estimate."""
+    """Largest number of seeds of any estimate."""
     return max((len(estimate.values) for row in rows for estimate in row.estimates), default=0)
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
-    """The headings of what differs among the rows; :func:`shared` gives what all have in common."""
+    """Headings of the properties in which rows differ; :func:`shared` gives those that all have in common."""
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
     model = ["model"] if len({row.cell.model for row in rows}) > 1 else []
     return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.varied)]
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows that differ by their encoding alone, under what tells them from the other groups: ``""`` if there is one."""
+    """Groups rows that differ only in their encoding; keys name the properties of a group, ``""`` if there is one group."""
     groups: dict[str, list[Row]] = {}
     names = [name for name in labels(rows) if name != "encoding"]
     for row in rows:
@@ -100,7 +100,7 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def shared(rows: Sequence[Row]) -> str:
-    """What all rows have in common."""
+    """A sentence with the model and data that all rows have in common; empty if there are none."""
     models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}
     same = [*models] if len(models) == 1 else []
     same += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
@@ -108,17 +108,17 @@ def shared(rows: Sequence[Row]) -> str:
 
 
 def compared(table: Table, rows: Sequence[Row]) -> str:
-    """What the marks of a table mean, if it has any."""
+    """The explanation of the marks ▲ and ▼ of a table; empty if it has none."""
     if not table.against or seeds_of(rows) < 2:
         return ""
     return (
-        f" ▲ ▼: higher or lower than with {table.against}, beyond noise: the 95 % interval of the difference, "
-        "seed by seed, leaves out 0. Of twenty such comparisons one is marked by chance."
+        f" ▲ ▼: significantly higher or lower than with {table.against}: the 95 % interval of the paired difference over "
+        "seeds excludes 0. About one in twenty comparisons without a true difference is marked by chance."
     )
 
 
 def summarize(results: Results, table: Table) -> list[Row]:
-    """The rows of a table, as far as they are measured."""
+    """Returns the rows of a table; estimates that are not measured yet have no values."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in results.experiment.cells:
         if table.shows(cell):
@@ -131,7 +131,7 @@ def summarize(results: Results, table: Table) -> list[Row]:
 
 
 def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
-    """A row with its differences from the one that has another encoding and is the same otherwise."""
+    """The row with its differences from the baseline row, which differs from it only in the encoding."""
 
     def rest(cell: Cell) -> tuple[object, ...]:
         return cell.data, cell.model, cell.varied
@@ -147,7 +147,7 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
 
 
 def measured(results: Results, evaluations: Iterable[str] | None = None) -> Table:
-    """A table of everything that some evaluations gave; by default of what no other table shows."""
+    """A table of all numbers of some evaluations; by default of those that no other table shows."""
     tables = results.experiment.tables
     shown = {(column.evaluation, column.metric, column.x) for table in tables for column in table.columns}
     found: dict[tuple[str, str, float | None], None] = {}
@@ -164,12 +164,12 @@ def measured(results: Results, evaluations: Iterable[str] | None = None) -> Tabl
 
 
 def complete(results: Results, table: Table) -> bool:
-    """Whether every cell that a table shows has been evaluated."""
+    """Whether every cell of a table is trained and evaluated."""
     return all(results.is_done(cell) for cell in results.experiment.cells if table.shows(cell))
 
 
 def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estimate:
-    """The estimate of a column from the cells of a row, one per seed; values that are not finite are missing."""
+    """The estimate of a column from the cells of a row, one per seed; values that are not finite are omitted."""
     first = cells[0]
     found = {
         cell.seed: _value(results.folder.cell_folder(cell), results.of(cell), column)
@@ -187,7 +187,7 @@ def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estima
 
 
 def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) -> float:
-    """The number of a column in the results of one cell; NaN if it is not there."""
+    """The number of a column in the results of one cell; NaN if it is missing."""
     result = results.get(column.evaluation, Result())
     if column.at is not None:
         array = folder.load_result(column.evaluation).arrays.get(column.metric)
@@ -201,7 +201,7 @@ def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) ->
 
 
 def format_number(value: float, *, percent: bool, short: bool = False) -> str:
-    """A number in the unit of its column: ``94.02`` of .9402 in percent, ``1,234`` or ``0.4821``; ``short``: 3 digits."""
+    """Formats a number: .9402 in ``percent`` as ``94.02``, others as ``1,234`` or ``0.4821``; ``short``: 3 digits."""
     if percent:
         return f"{100 * value:.1f}" if short else f"{100 * value:.2f}"
     if short:
@@ -210,9 +210,9 @@ def format_number(value: float, *, percent: bool, short: bool = False) -> str:
 
 
 def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
-    """``94.02 ± 0.11``, the mean alone for one seed, ``48.1 (1.25×)`` with a ratio, ``–`` without a value.
+    """Formats an estimate: ``94.02 ± 0.11``, the mean for one seed, ``48.1 (1.25×)`` with a ratio, ``–`` if missing.
 
-    ``mark``: adds ▲ or ▼ where it is significantly higher or lower than in the row compared with.
+    ``mark``: adds ▲ or ▼ if it is significantly higher or lower than in the baseline row.
     """
     if not estimate.values:
         return "–"
@@ -230,7 +230,7 @@ def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
 
 
 def as_text(results: Results) -> str:
-    """All tables of an experiment as plain text, and how many of its cells are done."""
+    """All tables of an experiment as plain text, below a line with the number of finished cells."""
     cells = results.experiment.cells
     lines = [
         f"{results.experiment.name}: {len(cells) - len(results.pending)} of {len(cells)} cells done, {results.path}"

@@ -1,4 +1,4 @@
-"""Validation of experiment files and ``--set``: every key known, every value of its type, every spec in canonical form."""
+"""Validates experiment files and ``--set``: rejects unknown keys and wrong types, and makes specs canonical."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from vitpos.training.recipe import Recipe
 SPECS: dict[str, Registry] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
 OTHERS: dict[str, Registry] = {"evaluate": EVALUATIONS, "train.augment": AUGMENTS, "train.defense": DEFENSES}
 TRAIN = {f"train.{name}": kind for name, kind in get_type_hints(Recipe).items()}
-KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # what --set and a block of cells may set
+KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # keys allowed in --set and in [[cells]]
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """``"train.lr=0.1"`` as key and value: a TOML value, or the bare text."""
+    """Splits ``"train.lr=0.1"`` into key and value; a value that is not TOML is a string."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not value:
         raise UserError(f"--set {text!r} has no value; write --set key=value, as in --set train.epochs=1")
@@ -41,7 +41,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def storable(key: str, value: Any) -> Any:
-    """A value from Python as one that can be stored: classes and functions become specs."""
+    """Converts a Python value for storage: classes and functions become specs."""
     if isinstance(value, Mapping):
         return {name: storable(f"{key}.{name}" if key == "train" else name, one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -51,7 +51,7 @@ def storable(key: str, value: Any) -> Any:
 
 
 def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """The ``[[key]]`` tables of a document, taken out of it."""
+    """Removes the ``[[key]]`` tables from a document and returns them."""
     blocks = document.pop(key, [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise UserError(f"{where}: {key!r} is not a list of tables; write [[{key}]] above each one")
@@ -59,7 +59,7 @@ def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str
 
 
 def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The document with ``train`` flattened to ``train.lr`` and so on; unknown keys are refused."""
+    """Flattens nested tables to keys such as ``train.lr``; raises a UserError for unknown keys."""
     flat: dict[str, Any] = {}
     for key, value in document.items():
         flat |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
@@ -70,7 +70,7 @@ def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def choices(key: str, value: Any) -> list[Any]:
-    """The members of a value that may be a list, each checked and in canonical form."""
+    """The items of a value that may be a list, each checked and in canonical form."""
     if not as_list(value):
         raise UserError(f"{key} is an empty list; give it a value or leave it out")
     if key in SPECS:
@@ -82,26 +82,26 @@ def choices(key: str, value: Any) -> list[Any]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list or tuple as a list; any other value as a list of one."""
+    """Converts a list or tuple to a list, and any other value to a list with one item."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def require_text(key: str, value: Any) -> str:
-    """The value of a key that takes a spec."""
+    """Returns the value of a key that takes a spec; raises a UserError if it is not a string."""
     if not isinstance(value, str):
         raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, EVALUATIONS)))!r}, not {value!r}")
     return value
 
 
 def require_seed(key: str, value: Any) -> int:
-    """The value of a key that takes seeds."""
+    """Returns a seed; raises a UserError if it is not an integer from 0 to 2³¹ − 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise UserError(f"{key} takes whole numbers from 0 to 2³¹ − 1, not {value!r}")
     return value
 
 
 def read_table(document: Mapping[str, Any], where: str) -> Table:
-    """A Table of a ``[[tables]]`` block."""
+    """Builds a Table from a ``[[tables]]`` block."""
     columns = document.get("columns", [])
     where = f"{where}, table {document.get('title', '')!r}"
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
@@ -116,7 +116,7 @@ def read_table(document: Mapping[str, Any], where: str) -> Table:
 
 
 def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    """A Column, Table, Reference or About of a TOML table; specs in canonical form, so that they can be compared."""
+    """Builds a Column, Table, Reference or About from a TOML table, with specs in canonical form."""
     types = get_type_hints(kind)
     values_read = {}
     for key, value in values.items():

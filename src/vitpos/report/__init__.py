@@ -1,4 +1,4 @@
-"""One self-contained HTML page of stored runs: tables, figures, definitions, and how to make it again."""
+"""Writes a self-contained HTML page of stored runs: tables, figures, definitions and the command that repeats the run."""
 
 from vitpos.report.page import write_report
 

@@ -1,4 +1,4 @@
-"""What attacks leave behind: a table of numbers, and for each model and attack a strip of pictures."""
+"""Writes the output of ``vitpos attack``: a CSV file of all numbers, and a PNG of images for each model and attack."""
 
 from __future__ import annotations
 
@@ -17,52 +17,53 @@ from vitpos.files import write_bytes
 from vitpos.lab.cells import Cell
 from vitpos.lab.results import result_rows, write_rows
 
-Attacked = tuple[Cell, str, Result]  # a cell, the attack on it, what it found
-SHOWN = 8  # pictures in a strip
+Attacked = tuple[Cell, str, Result]  # cell, spec of the attack, result
+SHOWN = 8  # images in a strip
 
 
-def write_attacks(out: Path, answers: Sequence[Attacked], own: Sequence[Path] = ()) -> Path:
-    """Writes ``results.csv``, and a PNG of the last of the attacks if it found something.
+def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = ()) -> Path:
+    """Writes ``results.csv`` with all results so far, and a PNG of the last one if it has images.
 
-    If pictures were one's ``own``, their names stand where the name of an experiment does.
+    Args:
+        own: image files that replaced the test images; their names are written in the column ``experiment``.
     """
-    name = " ".join(["attack", *(picture.name for picture in own)])
-    swept = list(dict.fromkeys(key for cell, _, _ in answers for key, _ in cell.varied))
+    name = " ".join(["attack", *(file.name for file in own)])
+    swept = list(dict.fromkeys(key for cell, _, _ in results for key, _ in cell.varied))
     rows: list[tuple[Any, ...]] = []
-    for cell, spec, answer in answers:
+    for cell, spec, result in results:
         fixed = name, cell.data, cell.model, cell.encoding, cell.seed, spec
         values = [dict(cell.varied).get(key, "") for key in swept]
-        rows += [(*fixed, *row, *values) for row in result_rows(answer)]
-    cell, spec, answer = answers[-1]
-    if answer.images:
-        found, goal = (drawn(answer.images[which][:SHOWN]) for which in ("reconstruction", "target"))
+        rows += [(*fixed, *row, *values) for row in result_rows(result)]
+    cell, spec, result = results[-1]
+    if result.images:
+        found, goal = (drawn(result.images[which][:SHOWN]) for which in ("reconstruction", "target"))
         strips = {
-            f"to be found, {cell.label}": goal,
-            f"found by {spec}, {nearness(answer.numbers, len(answer.images['reconstruction']))}": found,
-            "difference": difference(found, goal),
+            f"target, {cell.label}": goal,
+            f"reconstruction by {spec}, {nearness(result.numbers, len(result.images['reconstruction']))}": found,
+            "absolute difference": difference(found, goal),
         }
-        if "trajectory" in answer.images:
-            strips["how the first was found"] = drawn(answer.images["trajectory"][0])
-        words = f"{len(answers) - 1:02} {cell.label} seed{cell.seed} {spec}"
+        if "trajectory" in result.images:
+            strips["first image during the descent"] = drawn(result.images["trajectory"][0])
+        words = f"{len(results) - 1:02} {cell.label} seed{cell.seed} {spec}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
         write_bytes(out / f"{file}.png", draw.png(draw.image_strips(strips)))
     return write_rows(out / "results.csv", rows, swept)
 
 
-def nearness(numbers: Mapping[str, float], pictures: int) -> str:
-    """How near an attack on so many pictures came, in words."""
+def nearness(numbers: Mapping[str, float], images: int) -> str:
+    """Mean PSNR and SSIM of the reconstructions of a number of ``images``, as text for a caption."""
     if not {"psnr", "psnr_grey"} <= set(numbers):
-        return "not measured yet"
-    alike = f", SSIM {numbers['ssim']:.2f}" if "ssim" in numbers else ""
-    return f"mean of {pictures}: PSNR {numbers['psnr']:.1f} dB (grey {numbers['psnr_grey']:.1f}){alike}"
+        return "PSNR not measured yet"
+    ssim = f", SSIM {numbers['ssim']:.2f}" if "ssim" in numbers else ""
+    return f"mean of {images}: PSNR {numbers['psnr']:.1f} dB (gray image {numbers['psnr_grey']:.1f}){ssim}"
 
 
-def drawn(pictures: Tensor) -> np.ndarray:
-    """Pictures (n, C, height, width), bytes or numbers from 0 to 1, as they are drawn: bytes, channels last."""
-    every = pictures if pictures.dtype == torch.uint8 else pictures.mul(255).round().byte()
-    return every.permute(0, 2, 3, 1).numpy()
+def drawn(images: Tensor) -> np.ndarray:
+    """Converts images (n, C, height, width), uint8 or floats from 0 to 1, to uint8 arrays (n, height, width, C)."""
+    pixels = images if images.dtype == torch.uint8 else images.mul(255).round().byte()
+    return pixels.permute(0, 2, 3, 1).numpy()
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """How far pictures of bytes are apart, as one of them."""
+    """Absolute difference of two uint8 arrays of images, as uint8."""
     return np.abs(one.astype(int) - other).astype(np.uint8)

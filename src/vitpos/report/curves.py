@@ -1,4 +1,4 @@
-"""Curves: those that an evaluation returns, and numbers against an option that it was evaluated with."""
+"""Line charts of the report: curves that evaluations return, and metrics against an option of the evaluation."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ from vitpos.lab.summary import Row, summarize
 from vitpos.registry import Term
 from vitpos.report.groups import arranged, base, colours, legend, lines
 
-SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics that are told in percent
-SWEPT = ("accuracy", "consistency", "agreement")  # metrics that are drawn against an option
-AXES = {  # what x is in the curves of an evaluation; True: logarithmic
-    "resolutions": ("size, times that of training", True),
-    "translations": ("pixels moved", False),
+SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics shown in percent
+SWEPT = ("accuracy", "consistency", "agreement")  # metrics drawn against an option
+AXES = {  # x axis of the curves of an evaluation: label, and whether it is logarithmic
+    "resolutions": ("size, relative to training", True),
+    "translations": ("shift in pixels", False),
     "corruption": ("severity", False),
     "translation": ("layer", False),
 }
-FEWEST = 3  # points of a curve
-LINES = "mean, and where there are several seeds a band of one standard deviation on either side."
+FEWEST = 3  # points below which no curve is drawn
+LINES = "mean over seeds; with several seeds, the band is ± one standard deviation."
 
 Axis = tuple[str, bool]
-Ways = dict[str, dict[float, Column]]  # a spec, without what the axis says → number → where it is stored
+Ways = dict[str, dict[float, Column]]  # spec without the option on the axis → x → column of its numbers
 
 
 def curves(results: Results) -> Iterator[tuple[str, str, list[list[Figure]]]]:
-    """Each metric against each axis that has three numbers or more: a row of figures for each group of rows of cells, and
-    in it a figure for each way in which the evaluation was asked.
+    """Yields title, caption and figures of each metric against each axis with at least three points.
+
+    There is a row of figures for each group of table rows, and in it a figure for each variant of the evaluation.
     """
     shade, compared = colours(results), base(results)
-    for (name, metric, (label, log)), asked in _found(results).items():
-        ways = {spec: numbers for spec, numbers in asked.items() if len(numbers) >= FEWEST}
+    for (name, metric, (label, log)), variants in _found(results).items():
+        ways = {spec: numbers for spec, numbers in variants.items() if len(numbers) >= FEWEST}
         if ways:
             unit = f"{metric}, %" if metric.startswith(SHARES) else metric
             groups = _drawn(results, ways)
             rows = [draw.lines(group, x=label, y=unit, colors=shade, dashed=compared, log=log) for group in groups]
-            grey = any(key not in shade for group in groups for points in group.values() for key in points)
+            gray = any(key not in shade for group in groups for points in group.values() for key in points)
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",
-                f"{_shared(ways)}: {LINES}{legend(results) if grey else ''}",
+                f"{_shared(ways)}: {LINES}{legend(results) if gray else ''}",
                 arranged(rows),
             )
 
 
 def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points]]]:
-    """For each group of rows of cells: title of a figure → row → points."""
+    """For each group of table rows: title of a figure → name of a line → its points."""
     groups: dict[str, dict[str, dict[str, draw.Points]]] = {}
     for spec, way in _told_apart(ways).items():
         numbers = sorted(ways[spec])
@@ -62,7 +63,7 @@ def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points
 
 
 def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
-    """Where the numbers of all curves are stored: by evaluation, metric and axis."""
+    """The columns that hold the numbers of all curves, by evaluation, metric and axis."""
     found: dict[tuple[str, str, Axis], Ways] = {}
     for spec, result in _stored(results).items():
         (term,) = EVALUATIONS.parse(spec)
@@ -79,7 +80,7 @@ def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
 
 
 def _stored(results: Results) -> dict[str, Result]:
-    """All metrics and points of curves that any cell has of each evaluation."""
+    """The union over all cells of the metrics and curve points of each evaluation."""
     stored: dict[str, Result] = {}
     for cell, _ in results.trained:
         for spec, result in results.of(cell).items():
@@ -95,26 +96,26 @@ def _column(spec: str, metric: str, x: float | None = None) -> Column:
 
 
 def _points(row: Row, numbers: list[float]) -> draw.Points:
-    """Number, mean and deviation of each figure there is, in percent where it is."""
-    scaled = [
-        (number, 100 if figure.percent else 1, figure) for number, figure in zip(numbers, row.estimates, strict=True)
-    ]
-    return [(number, scale * figure.mean, scale * figure.std) for number, scale, figure in scaled if figure.values]
+    """(x, mean, standard deviation) of each estimate that has values; percentages are scaled to 100."""
+    scaled = [(number, 100 if one.percent else 1, one) for number, one in zip(numbers, row.estimates, strict=True)]
+    return [(number, scale * one.mean, scale * one.std) for number, scale, one in scaled if one.values]
 
 
 def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
-    """What tells each of some specs of one evaluation from the others; an option that is None tells nothing."""
-    asked = {spec: EVALUATIONS.filled(EVALUATIONS.parse(spec)[0]) for spec in specs}
-    differ = [key for key in next(iter(asked.values()), {}) if len({str(o[key]) for o in asked.values()}) > 1]
-    named = {spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in asked.items()}
+    """Spec → the options in which it differs from the other specs of the evaluation, without those that are None."""
+    filled = {spec: EVALUATIONS.filled(EVALUATIONS.parse(spec)[0]) for spec in specs}
+    differ = [key for key in next(iter(filled.values()), {}) if len({str(o[key]) for o in filled.values()}) > 1]
+    named = {
+        spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in filled.items()
+    }
     return {
-        spec: ", ".join(f"{key}={value!r}" for key, value in options.items()) or ("as usual" if differ else "")
+        spec: ", ".join(f"{key}={value!r}" for key, value in options.items()) or ("default options" if differ else "")
         for spec, options in named.items()
     }
 
 
 def _shared(specs: Mapping[str, object]) -> str:
-    """What some specs of one evaluation have in common."""
+    """One spec with the options that all specs of one evaluation have in common."""
     terms = [EVALUATIONS.parse(spec)[0] for spec in specs]
     same = {
         key: v for key, v in terms[0].options.items() if all(key in t.options and t.options[key] == v for t in terms)

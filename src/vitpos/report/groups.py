@@ -1,4 +1,4 @@
-"""Which rows share a figure, under which names and in which colours."""
+"""Groups table rows into figures and assigns names and colors to them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vitpos.lab.summary import Row, grouped, labels, summarize
 from vitpos.plotting import COLORS, INK
 from vitpos.report.advice import among_best, supported
 
-BRIGHT = 6  # rows in colour where there are more rows than colours
+BRIGHT = 6  # rows drawn in color if there are more rows than colors
 
 
 def panels(rows: Sequence[Row], *, most: int = 0) -> dict[str, dict[str, Row]]:
-    """Rows that a figure compares, by what tells them from other figures' and by what tells them from each other.
+    """Groups rows into figures: title of the figure → name of the row in it → row.
 
-    A figure is for rows that differ by their encoding alone; it is for all of the same data where these are no more than
-    ``most``, or where no row would have company. Rows without a number are left out, but change no name.
+    A figure holds rows that differ only in their encoding. It holds all rows of the same data instead if these are at most
+    ``most``, or if every figure would have a single row. Rows without a number are left out; names do not depend on them.
     """
-    groups, apart = grouped(rows), ["encoding"]
+    groups, names = grouped(rows), ["encoding"]
     data = Counter(row.cell.data for row in rows)
     if len(groups) == len(rows) or max(data.values(), default=0) <= most:
-        groups, apart = {}, [name for name in labels(rows) if name != "trained on"]
+        groups, names = {}, [name for name in labels(rows) if name != "trained on"]
         for row in rows:
             groups.setdefault(f"trained on {row.cell.data}" if len(data) > 1 else "", []).append(row)
     named = {
-        name: {" · ".join(map(row.label, apart)): row for row in group if _known(row)} for name, group in groups.items()
+        name: {" · ".join(map(row.label, names)): row for row in group if _known(row)} for name, group in groups.items()
     }
     return {name: group for name, group in named.items() if group}
 
@@ -40,13 +40,15 @@ def _known(row: Row) -> bool:
 
 
 def lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Rows that may be lines of one figure: of the same data as long as there are colours for all."""
+    """Groups rows into line charts: all rows of the same data if there are enough colors for them."""
     return panels(rows, most=len(COLORS))
 
 
 def colours(results: Results) -> dict[str, str]:
-    """The colours of lines, the same on the whole page: of all if they are few, else of the row that tables compare with
-    and of those most often among the best of a column (of equals, of those whose first number is highest).
+    """Colors by name of the row, the same on the whole page.
+
+    All rows have a color if there are enough; otherwise the baseline of the tables and the rows that are most often among
+    the best of a column (ties: highest number in the first column).
     """
     wins: Counter[tuple[object, ...]] = Counter()
     first: dict[tuple[object, ...], float] = {}
@@ -69,25 +71,25 @@ def colours(results: Results) -> dict[str, str]:
 
 
 def legend(results: Results) -> str:
-    """What the colours of many lines mean."""
+    """The sentence of a caption on which lines are in color."""
     judged = any(column.better for table in results.experiment.tables for column in table.columns)
     chosen = "most often among the best of a table's columns" if judged else "highest in the first table's first column"
     dashed = f"{base(results)}, dashed, and " if base(results) else ""
-    return f" In colour: {dashed}those {chosen}."
+    return f" In color: {dashed}the rows {chosen}."
 
 
 def arranged(figures: list[list[Figure]]) -> list[list[Figure]]:
-    """Figures in rows as they are given, or in one row where none of these has company."""
+    """The rows of figures as given; joined into one row if each has a single figure."""
     return figures if max(map(len, figures)) > 1 else [[figure for row in figures for figure in row]]
 
 
 def base(results: Results) -> str:
-    """The encoding that tables compare with, if they do."""
+    """The baseline encoding of the first table that has one; an empty string if none has."""
     return next((table.against for table in results.experiment.tables if table.against), "")
 
 
 def first_runs(results: Results) -> dict[str, dict[str, CellFolder]]:
-    """The first trained cell of each row of cells, grouped and named as lines of figures are."""
+    """The first trained cell of each table row, grouped and named as the lines of figures are."""
     first: dict[tuple[object, ...], CellFolder] = {}
     for cell, folder in results.trained:
         first.setdefault(cell.group, folder)

@@ -1,4 +1,4 @@
-"""The page: what it says comes from stored runs; how it looks is ``page.html`` beside this file."""
+"""Writes the report page: collects its content from stored runs and fills the template ``page.html``."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:, \w+)*(?: by \w+| and so on
 
 
 def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
-    """Writes the page of some experiments, given by their folders or results, to ``out``.
+    """Writes a page on one or more experiments, given by their folders or results, to ``out`` and returns that path.
 
-    It is made of the files in these folders alone: no model is built and no data set is loaded.
+    Only files in these folders are read: no model is built and no data set is loaded.
     """
     if out.is_dir() or not out.name:
-        raise UserError(f"--out {out} is a folder; give the page a name, as {out / 'report.html'}")
+        raise UserError(f"--out {out} is a folder; give the path of a file, such as {out / 'report.html'}")
     opened = [source if isinstance(source, Results) else Results.open(source) for source in sources]
     for results in opened:
         if not results.trained:
@@ -59,7 +59,7 @@ def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
 
 
 def template(name: str) -> jinja2.Template:
-    """One of the pages beside this file, to be filled in."""
+    """Loads a Jinja template from the folder of this file."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -105,9 +105,9 @@ def _table(results: Results, table: Table) -> dict[str, Any]:
 
 
 def _others(results: Results) -> list[dict[str, Any]]:
-    """What no table shows: for each evaluation a grid of headings and of rows, each a name and estimates.
+    """The numbers that no table shows: for each evaluation a grid of headings and rows, each a name and its estimates.
 
-    Metrics go down where they are more than the rows of cells, else across.
+    Metrics are rows if they are more than the table rows, otherwise columns.
     """
     found = []
     table = measured(results)
@@ -136,7 +136,7 @@ def _others(results: Results) -> list[dict[str, Any]]:
 
 
 def _column(column: Column) -> dict[str, str]:
-    """What the page says of a column: its heading, where its numbers are from and where that is defined."""
+    """Heading, evaluation and metric of a column, and the name under which the page defines the evaluation."""
     unit = ", %" if column.percent and not column.label.endswith("%") else ""
     return {
         "heading": column.label + unit,
@@ -147,7 +147,7 @@ def _column(column: Column) -> dict[str, str]:
 
 
 def command(experiment: Experiment) -> str:
-    """What makes the run again."""
+    """The command, or the Python call, that repeats the run."""
     origin = experiment.origin
     if "asked" not in origin:  # it was made in Python
         settings = {key: json.loads(value) for key, _, value in (text.partition("=") for text in origin["settings"])}
@@ -163,11 +163,14 @@ def command(experiment: Experiment) -> str:
 
 
 def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What the sources say of every evaluation, data set, model and encoding in use, and of evaluations these refer to."""
+    """The docstrings of all evaluations, data sets, models and encodings in use, as HTML: title → name and text.
+
+    Evaluations that the docstring of an evaluation refers to are included.
+    """
     experiment = results.experiment
-    asked = [column.evaluation for table in experiment.tables for column in table.columns]
+    shown = [column.evaluation for table in experiment.tables for column in table.columns]
     used: list[tuple[str, Registry, Sequence[str]]] = [
-        ("Evaluations", EVALUATIONS, [*asked, *results.evaluations]),
+        ("Evaluations", EVALUATIONS, [*shown, *results.evaluations]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
         ("Models", MODELS, [cell.model for cell in experiment.cells]),
         ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
@@ -175,26 +178,26 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
     found = []
     for title, registry, specs in used:
         names = list(dict.fromkeys(term.name for spec in specs for term in registry.parse(spec)))
-        for name in names:  # which grows
+        for name in names:  # the list grows while it is read
             names += [other for other in _mentioned(name) if other not in names] if registry is EVALUATIONS else []
         found.append((title, [(name, prose(registry.describe(name).definition)) for name in names]))
     return found
 
 
 def _mentioned(name: str) -> list[str]:
-    """The evaluations that the definition of one refers to, as ``resolutions`` does to ``resolution``."""
+    """The evaluations that the definition of an evaluation refers to, as ``resolutions`` does to ``resolution``."""
     entry = EVALUATIONS.describe(name)
     return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 
 
 def prose(docstring: str) -> str:
-    """A docstring as HTML: paragraphs, what it defines in bold, code in code type."""
+    """Converts a docstring to HTML: paragraphs, with the metrics it defines in bold and code in code type."""
     paragraphs = [html.escape(" ".join(part.split()), quote=False) for part in docstring.split("\n\n")]
     marked = [CODE.sub(r"<code>\1</code>", METRICS.sub(r"<b>\1</b>:", part)) for part in paragraphs]
     return "".join(f"<p>{part}</p>" for part in marked)
 
 
 def _pictures(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
-    """A figure, or rows of figures, as addresses that hold the pictures themselves."""
+    """Converts a figure, or rows of figures, to data URLs of SVG images."""
     rows = figure if isinstance(figure, list) else [[figure]] if figure else []
     return [[f"data:image/svg+xml;base64,{base64.b64encode(svg(one)).decode()}" for one in row] for row in rows]

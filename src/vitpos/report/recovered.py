@@ -1,4 +1,4 @@
-"""The sections of the page that show what attacks found."""
+"""Report sections that show the reconstructions of attacks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from vitpos.lab.results import Results
 from vitpos.report.attack import difference, drawn, nearness
 from vitpos.report.groups import first_runs
 
-SHOWN = 3  # pictures of each attack: a page has many
+SHOWN = 3  # images per attack, few because a page has many attacks
 
 
 def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
-    """What each attack found, for the first seed of every row, or why it could not; the same pictures for all."""
+    """Yields title, caption and figure of each attack, for the first seed of every row.
+
+    The figure shows the same images for all rows; the caption gives the reason where an attack does not apply.
+    """
     for spec in _asked(results):
         for group, runs in first_runs(results).items():
             strips: dict[str, np.ndarray] = {}
@@ -28,27 +31,27 @@ def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
                     reasons.setdefault(result.reason, []).append(name)
                 if result.images:
                     found, goal = (drawn(result.images[which][:SHOWN]) for which in ("reconstruction", "target"))
-                    strips.setdefault("to be found", goal)
+                    strips.setdefault("target", goal)
                     near = nearness(result.numbers, len(result.images["reconstruction"]))
                     strips[f"{name}, {near}"] = np.concatenate([found, difference(found, goal)])
-            note = "In each row what was found, then how far it is from what was to be found." if strips else ""
-            said = [f"Not {', '.join(names)}: {why}." for why, names in reasons.items()]
-            if strips or said:
+            note = "Each row: reconstructions, then their absolute difference from the targets." if strips else ""
+            skipped = [f"Not applicable to {', '.join(names)}: {why}." for why, names in reasons.items()]
+            if strips or skipped:
                 title = " · ".join(filter(None, (f"Attack {spec}", group)))
-                yield title, " ".join(filter(None, [note, *said])), draw.image_strips(strips) if strips else None
+                yield title, " ".join(filter(None, [note, *skipped])), draw.image_strips(strips) if strips else None
 
 
 def films(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
-    """How the first picture of each descent came about."""
+    """Yields title, caption and figure of the intermediate images of each attack by descent."""
     for spec in _asked(results):
         for group, runs in first_runs(results).items():
             frames = {name: run.load_result(spec).images.get("trajectory") for name, run in runs.items()}
             strips = {name: drawn(film[0]) for name, film in frames.items() if film is not None}
             if strips:
-                title = " · ".join(filter(None, (f"How it was found: {spec}", group)))
-                yield title, "The first picture, from its start to the end.", draw.image_strips(strips)
+                title = " · ".join(filter(None, (f"Intermediate images: {spec}", group)))
+                yield title, "The first image, from the start of the descent to its end.", draw.image_strips(strips)
 
 
 def _asked(results: Results) -> list[str]:
-    """The attacks that were asked."""
+    """The specs of the attacks that were evaluated."""
     return [spec for spec in results.evaluations if EVALUATIONS.parse(spec)[0].name in ATTACKS]

@@ -1,4 +1,4 @@
-"""The figures of a page, each made where the stored runs have what it needs."""
+"""The figures of the report page; each is drawn if the stored runs hold the data for it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from vitpos.report.curves import curves
 from vitpos.report.groups import arranged, base, colours, first_runs, legend, panels
 from vitpos.report.recovered import attacks, films
 
-Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, what it shows, the figure or rows of figures
+Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, caption, figure or rows of figures
 
 
 def figures(results: Results) -> Iterator[Section]:
-    """All figures, in the order of the page; in place of one whose files are damaged, the reason."""
+    """Yields all figures in the order of the page; an error message in place of a figure whose files are damaged."""
     for section in (_heat, _planes, _protocols, curves, attacks, films, _pictures, _confusions, _similarities, _curves):
         try:
             yield from section(results)
         except (UserError, WorkError) as error:
-            yield "A figure is left out", f"{error}.", None
+            yield "Figure not available", f"{error}.", None
 
 
 def _protocols(results: Results) -> Iterator[Section]:
-    """The percentages of the tables that ask for a chart: a group for each column and training set."""
+    """Bar chart of the percentages of tables with ``chart``: a group for each column and training set."""
     groups: dict[str, dict[str, Estimate]] = {}
     names = [name for name in labels(summarize(results, Table("", ()))) if name != "trained on"]
     for table in results.experiment.tables:
@@ -43,16 +43,16 @@ def _protocols(results: Results) -> Iterator[Section]:
                     trained_on = "\ntrained on " + row.cell.data.replace(" + ", " +\n") if several else ""
                     groups.setdefault(column.label + trained_on, {})[" · ".join(map(row.label, names))] = estimate
     if groups:
-        note = "Mean, and the standard deviation over seeds where there are several."
+        note = "Mean over seeds; with several seeds, error bars are ± one standard deviation."
         yield (
-            "Accuracy by protocol",
+            "Percentages by protocol",
             note,
             draw.bars({name: _percentages(group) for name, group in groups.items()}, label="%"),
         )
 
 
 def _heat(results: Results) -> Iterator[Section]:
-    """The tables that ask for it as maps of colours, one for rows that can be compared, each column on its own scale."""
+    """Heat maps of tables with ``heat``: one for each group of comparable rows, each column on its own scale."""
     for table in results.experiment.tables if results.trained else ():
         rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
         for group, named in panels(rows).items() if table.heat else ():
@@ -61,8 +61,8 @@ def _heat(results: Results) -> Iterator[Section]:
             signs = [_sign(column, named.values(), number) for number, column in enumerate(table.columns)]
             headings = [column.label for column in table.columns]
             note = (
-                "Each column on its own scale, from its worst (pale) to its best (dark); grey where neither end is better, "
-                "or where the seeds tell nobody from the best."
+                "Each column has its own scale, from the worst value (pale) to the best (dark); it is gray if neither "
+                "direction is better, or if no row differs significantly from the best."
             )
             title = " · ".join(filter(None, (f"At a glance: {table.title}", group)))
             yield title, note, draw.heatmap(list(named), headings, np.array(values), texts, signs)
@@ -73,14 +73,14 @@ def _short(estimate: Estimate) -> str:
 
 
 def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
-    """Whether more (1) or less (−1) is better in a column; 0 where neither is, or where its seeds tell nobody apart."""
+    """1 if more is better in a column, −1 if less is; 0 if neither, or if no row differs significantly from the best."""
     estimates = dict(enumerate(row.estimates[number] for row in rows if row.estimates[number].values))
     differ = bool(column.better) and len(among_best(column, estimates)) < len(estimates)
     return {"more": 1, "less": -1, "": 0}[column.better] if differ else 0
 
 
 def _planes(results: Results) -> Iterator[Section]:
-    """The first two columns of the tables that ask for it, one against the other."""
+    """Scatter plots of the first two columns of tables with ``plane``."""
     for table in results.experiment.tables:
         rows = summarize(results, table) if table.plane else []
         points = {}
@@ -92,8 +92,8 @@ def _planes(results: Results) -> Iterator[Section]:
         if points:
             x, y = (f"{column.label}{', %' if column.percent else ''}" for column in table.columns[:2])
             yield (
-                f"{table.title}: {x} and {y}",
-                "A point for each row, mean over its seeds.",
+                f"{table.title}: {y} against {x}",
+                "One point per row: the mean over its seeds.",
                 draw.scatter(points, x=x, y=y),
             )
 
@@ -107,20 +107,20 @@ def _percentages(group: dict[str, Estimate]) -> dict[str, tuple[float, float, fl
 
 
 def _pictures(results: Results) -> Iterator[Section]:
-    """The same test images as each training set shows them."""
+    """The first test images of each data set."""
     strips: dict[str, np.ndarray] = {}
     for cell, folder in results.trained:
         if cell.data not in strips:
             strips[cell.data] = folder.load_samples().permute(0, 2, 3, 1).numpy()
     yield (
-        "What the models saw",
-        "The first test image of each class (of ten at most), in every data set of this run.",
+        "Test images",
+        "The first test image of each class, of at most ten classes, for every data set of this run.",
         draw.image_strips(strips),
     )
 
 
 def _confusions(results: Results) -> Iterator[Section]:
-    """What is taken for what: a matrix per model and training set, mean over seeds."""
+    """Confusion matrices for each model and training set, mean over seeds."""
     found: dict[str, dict[str, list[np.ndarray]]] = {}  # data → model → a matrix per seed
     classes: dict[str, tuple[str, ...]] = {}
     for cell, folder in results.trained:
@@ -129,13 +129,13 @@ def _confusions(results: Results) -> Iterator[Section]:
             matrix = folder.load_result("confusion").arrays["confusion"].numpy()
             found.setdefault(cell.data, {}).setdefault(_model(cell), []).append(matrix)
     for data, models in found.items():
-        note = "Rows: what it is. Columns: what it is taken for, in percent of the row (below half a percent left out)."
+        note = "Rows: true class. Columns: predicted class, in percent of the row (below 0.5 not printed)."
         means = {name: np.mean(matrices, 0) for name, matrices in models.items()}
-        yield f"Confusion, trained on {data}", note, draw.confusion_matrices(means, classes[data])
+        yield f"Confusion matrices, trained on {data}", note, draw.confusion_matrices(means, classes[data])
 
 
 def _similarities(results: Results) -> Iterator[Section]:
-    """The similarity of the position vectors, for every trained table of the first seed."""
+    """Cosine similarity of position vectors, for every stored table of the first seed."""
     drawn: list[list[Figure]] = []
     for group, folders in first_runs(results).items():
         drawn.append([])
@@ -148,13 +148,13 @@ def _similarities(results: Results) -> Iterator[Section]:
                 drawn[-1].append(draw.tiled_maps(similarity, (rows, columns), title=title))
     if any(drawn):
         note = (
-            "One small map for each position (white dot): the cosine of its vector with the vector of every other one."
+            "One small map per position (white dot): cosine similarity of its vector and that of each other position."
         )
         yield "Position similarity", f"{note} First seed.", arranged(drawn)
 
 
 def _curves(results: Results) -> Iterator[Section]:
-    """Loss and accuracy while training, first seed."""
+    """Training loss and accuracy by epoch, first seed."""
     drawn, shade = [], colours(results)
     found = {group: {name: run.log for name, run in runs.items()} for group, runs in first_runs(results).items()}
     logs = {
@@ -166,8 +166,8 @@ def _curves(results: Results) -> Iterator[Section]:
             points = {name: [(at["epoch"], scale * at[key], 0.0) for at in log] for name, log in named.items()}
             pair += draw.lines({group: points}, x="epoch", y=label, colors=shade, dashed=base(results))
         drawn.append(pair)
-    grey = any(name not in shade for named in logs.values() for name in named)
-    note = f"Mean over the images of each epoch, first seed.{legend(results) if grey else ''}"
+    gray = any(name not in shade for named in logs.values() for name in named)
+    note = f"Mean over the training images of each epoch, first seed.{legend(results) if gray else ''}"
     if drawn:
         yield "Training curves", note, drawn
 
