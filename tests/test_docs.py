@@ -521,7 +521,7 @@ def test_the_readme_is_short_and_begins_with_installation_and_a_quick_run():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_python_examples_run(page):
+def test_python_examples_run(page, forgetting):
     space: dict[str, object] = {}  # shared by the blocks of a page
     for code in _code(page, "python"):
         exec(compile(code, page, "exec"), space)
