@@ -506,7 +506,9 @@ def test_the_stored_runs_keep_what_the_experiment_expects():
 
 
 def _code(page: str, language: str = "") -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
+    """Returns the fenced code blocks of a page in a language; without one, those that name none."""
+    blocks = re.findall(r"^```(.*?)\n(.*?)^```$", PAGES[page], re.DOTALL | re.MULTILINE)
+    return [code for name, code in blocks if name == language]
 
 
 def test_the_readme_is_short_and_begins_with_installation_and_a_quick_run():
@@ -518,6 +520,19 @@ def test_the_readme_is_short_and_begins_with_installation_and_a_quick_run():
     (count,) = re.findall(r"any of (\d+) encodings", README)
     shipped_encodings = {n for n in ENCODINGS if ENCODINGS.load(n).__module__.startswith("vitpos.encodings.")}
     assert int(count) == len(shipped_encodings - {"none", "mjp"})
+
+
+def test_the_tree_in_the_readme_names_every_package_and_only_files_that_exist():
+    (tree,) = [block for block in _code("README.md") if block.startswith("src/vitpos/")]
+    inside, _, outside = tree.partition("docs/")
+    words = re.findall(r"(?<![\w/])[a-z_]+(?:/|\.py)(?![\w/])", inside.partition("\n")[2])
+    package = ROOT / "src" / "vitpos"
+    packages = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")} | {"experiments/"}
+    assert packages <= set(words)
+    for word in words:
+        assert word in packages or list(package.rglob(word.removesuffix("/"))), word
+    for word in re.findall(r"^(\w+)/", "docs/" + outside, re.MULTILINE):
+        assert (ROOT / word).is_dir(), word
 
 
 @pytest.mark.parametrize("page", PAGES)
