@@ -116,7 +116,7 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
         ),
         "timm relative": ("relative", VisionTransformerRelPos(**same, rel_pos_type="bias", class_token=True)),
         "timm relative mlp": (
-            "cpb(cosine=False)",
+            "cpb",
             VisionTransformerRelPos(**same, rel_pos_type="mlp", class_token=True),
         ),
     }
@@ -235,7 +235,7 @@ def main() -> None:
         for side, batch, heads in ((8, 64, 3), (14, 32, 6)):
             compare_alone(side, batch, heads, options.rounds)
     else:
-        names = options.only.split(",") if options.only else [*ENCODINGS, "cpb(cosine=False)"]
+        names = options.only.split(",") if options.only else [*ENCODINGS, "cpb"]
         compare(list(dict.fromkeys(["none", *names])), options.rounds)
 
 

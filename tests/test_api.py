@@ -18,7 +18,8 @@ from typing import assert_type
 
 import vitpos
 from torch import Tensor
-from vitpos import Geometry, PositionEncoding, Positions, ViT, check_encoding, register_encoding
+from vitpos import EvalContext, Geometry, PositionEncoding, Positions, Result, ViT
+from vitpos import check_encoding, register_encoding, register_evaluation
 
 
 @register_encoding("consumed")
@@ -31,13 +32,18 @@ class Consumed(PositionEncoding):
         return -self.slope * pos.offsets().abs().sum(-1)[:, None].to(q.dtype)
 
 
+@register_evaluation("counted")
+def counted(ctx: EvalContext, *, times: float = 1.0) -> Result:
+    return Result({"images": times * len(ctx.data.test.labels)})
+
+
 assert_type(Consumed(Geometry(16, 2, 1, (2, 2))).slope, float)
 for encoding in ("learned", Consumed, vitpos.Learned(Geometry(16, 2, 1, (2, 2)))):
     model = ViT((3, 32, 32), 10, encoding, patch=16, dim=16, depth=1, heads=2)
     assert_type(model.encoding, PositionEncoding)
 check_encoding(Consumed, slope=1.0)
-folder = vitpos.run("mnist-jigsaw", "out", encoding=Consumed, train={"epochs": 1})
-assert_type(folder, vitpos.Folder)
+results = vitpos.run("mnist-jigsaw", "out", encoding=Consumed, evaluate=counted, train={"epochs": 1})
+assert_type(results, vitpos.Results)
 vitpos.run(3, "out")  # type: ignore[arg-type]
 """
 

@@ -1,4 +1,4 @@
-"""Every registered encoding through every promise; each trait is tested both ways."""
+"""Every registered encoding keeps the contract; each trait is tested both ways."""
 
 import pytest
 import torch
@@ -51,10 +51,10 @@ OPTIONS = [
     "rope + mjp(mask_ratio=0.5, localization=None)",
     "relative + sape2 + mjp(mask_ratio=0.5, localization=None)",
 ]
-BESIDE = {"mjp": "learned + mjp(mask_ratio=0.5)"}  # what hides the places of others does nothing alone
+BESIDE = {"mjp": "learned + mjp(mask_ratio=0.5)"}  # hiding positions has no effect without another encoding
 
 every = pytest.mark.parametrize("spec", SPECS + OPTIONS)
-hiding = pytest.mark.parametrize(  # a slot index tells the slot even of a patch whose place is hidden
+hiding = pytest.mark.parametrize(  # a slot index reveals the slot of a patch even if its position is hidden
     "spec", [spec for spec in SPECS + OPTIONS if "index=True" not in spec]
 )
 single = pytest.mark.parametrize("spec", SINGLE)
@@ -65,7 +65,7 @@ def traits_of(spec):
 
 
 def model_of(spec: str, dtype=torch.float64, model=MODEL) -> ViT:
-    """A small ViT with large random weights, so that whatever an encoding does can be seen."""
+    """Returns a small ViT with large random weights, so that the effect of an encoding is visible."""
     torch.manual_seed(0)
     model = MODELS.build(model, IMAGE, 5, spec).to(dtype).eval()
     with torch.no_grad():
@@ -75,7 +75,7 @@ def model_of(spec: str, dtype=torch.float64, model=MODEL) -> ViT:
     return model
 
 
-def pictures(count=3, grid=GRID, dtype=torch.float64):
+def random_images(count=3, grid=GRID, dtype=torch.float64):
     generator = torch.Generator().manual_seed(1)
     size = grid[0] * PATCH[0], grid[1] * PATCH[1]
     return torch.randn(count, 2, *size, generator=generator, dtype=torch.float64).to(dtype)
@@ -119,7 +119,7 @@ def test_swapping_hidden_patches_changes_nothing(spec):
     order[[1, 6, 10]] = torch.tensor([6, 10, 1])
     pos = Positions.of(GRID).hide(hidden)
     assert same(forward(model, x, pos), forward(model, x[:, order], pos))
-    if "permutation-blind" not in traits_of(spec) and "gated=False" not in spec:
+    if "permutation-blind" not in traits_of(spec) and "(gates=False" not in spec:
         visible = Positions.of(GRID)
         assert not same(forward(model, x, visible), forward(model, x[:, order], visible))
 
@@ -127,12 +127,12 @@ def test_swapping_hidden_patches_changes_nothing(spec):
 @every
 def test_resized_serves_its_new_grid_and_leaves_the_old_one_alone(spec):
     model, grid = model_of(spec), (6, 5)
-    before = model(pictures())
+    before = model(random_images())
     other = model.resized(grid)
-    assert other.geometry.grid == grid and other(pictures(grid=grid)).isfinite().all()
-    assert same(model(pictures()), before)
+    assert other.geometry.grid == grid and other(random_images(grid=grid)).isfinite().all()
+    assert same(model(random_images()), before)
     if "stored" not in traits_of(spec) and "index=True" not in spec:  # no table: fitted, not gone beyond the span
-        assert same(other(pictures(grid=grid)), model(pictures(grid=grid)))
+        assert same(other(random_images(grid=grid)), model(random_images(grid=grid)))
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SINGLE if "stored" in traits_of(spec)])
@@ -142,7 +142,7 @@ def test_a_resized_model_is_one_built_for_the_new_grid_with_the_new_table(spec, 
     image = (IMAGE[0], grid[0] * PATCH[0], grid[1] * PATCH[1])
     built = MODELS.build(MODEL, image, 5, spec).double().eval()
     built.load_state_dict(resized.state_dict())
-    assert torch.allclose(resized(pictures(grid=grid)), built(pictures(grid=grid)), atol=1e-5)
+    assert torch.allclose(resized(random_images(grid=grid)), built(random_images(grid=grid)), atol=1e-5)
 
 
 @every
@@ -150,17 +150,17 @@ def test_prefix_tokens_are_left_alone(spec):
     model = model_of(spec)
     seen = []
     model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
-    model(pictures())
+    model(random_images())
     added = model.encoding.prefix_vectors()
     assert torch.equal(seen[0][:, :2], (model.prefix if added is None else model.prefix + added).expand(3, -1, -1))
-    assert ("prefix=True" in spec) == (added is not None)
+    assert ("prefix_embed=True" in spec) == (added is not None)
     q, k = torch.randn(2, 3, 2, N + 2, 16, dtype=torch.float64)
     bias = model.encoding.bias(q, k, Positions.of(GRID), 0)
     acts = bias is not None and bool(
         pad_prefix(bias, N + 2)[..., :2, :].any() or pad_prefix(bias, N + 2)[..., :2].any()
     )
-    assert acts == ("prefix" in traits_of(spec) or "cls=True" in spec)
-    assert model.encoding.unrotated_prefix == ("content" in spec)
+    assert acts == ("prefix" in traits_of(spec) or "prefix_bias=True" in spec)
+    assert model.encoding.unrotated_prefix == ("unrotated" in spec)
 
 
 @every
@@ -180,7 +180,7 @@ def test_a_hook_at_which_it_does_not_act_leaves_everything_as_it_is(spec):
 
 @every
 def test_a_gradient_can_be_differentiated_again(spec):
-    model, images = model_of(BESIDE.get(spec, spec)).train(), pictures().requires_grad_()
+    model, images = model_of(BESIDE.get(spec, spec)).train(), random_images().requires_grad_()
     with double_backward_attention():
         logits, penalty = model.step(images)
         loss = logits.square().sum() + penalty
@@ -193,19 +193,19 @@ def test_a_gradient_can_be_differentiated_again(spec):
 def test_a_state_dict_goes_to_disk_and_back(spec):
     model, other = model_of(spec), MODELS.build(MODEL, IMAGE, 5, spec).double().eval()
     other.load_state_dict(load(save(model.state_dict())))
-    assert torch.equal(model(pictures()), other(pictures()))
+    assert torch.equal(model(random_images()), other(random_images()))
 
 
 @every
 @pytest.mark.parametrize("grid", [(6, 8), (2, 3), (1, 5), (5, 1)])
 def test_another_resolution_fits_into_the_span_or_goes_beyond(spec, grid):
-    model, images = model_of(spec), pictures(grid=grid)
+    model, images = model_of(spec), random_images(grid=grid)
     fitted = model(images)
     assert fitted.isfinite().all()
     assert same(fitted, model(images, Positions.of(grid, fit=GRID)))
     beyond = model(images, Positions.of(grid))
     assert beyond.isfinite().all()
-    if grid == (6, 8):  # on a single row some heads may see nobody, at whatever distance
+    if grid == (6, 8):  # on a single row some heads may attend to no other token at all
         by_cell = " + " not in spec and traits_of(spec) & {"permutation-blind", "by-cell"}
         assert same(fitted, beyond) == bool(by_cell or "fractional" in spec)
 
@@ -217,11 +217,11 @@ def test_composition_works_in_either_order(spec):
     second.encoding.parts[0].load_state_dict(first.encoding.parts[1].state_dict())
     state = {k: v for k, v in first.state_dict().items() if not k.startswith("encoding")}
     second.load_state_dict(state, strict=False)
-    assert same(first(pictures()), second(pictures()))
+    assert same(first(random_images()), second(random_images()))
 
 
 @pytest.mark.parametrize("spec", [*(spec for spec in OPTIONS if spec.startswith("sape2")), "sape2", "learned + sape2"])
-def test_logits_given_whole_are_products_and_bias_and_so_are_their_gradients(spec):
+def test_fused_logits_and_their_gradients_equal_products_plus_bias(spec):
     model, pos = model_of(spec), Positions.of(GRID)
     for prefix in (0, 2):
         q, k = torch.randn(2, 3, 2, N + prefix, 16, dtype=torch.float64, requires_grad=True).unbind()
@@ -236,7 +236,7 @@ def test_logits_given_whole_are_products_and_bias_and_so_are_their_gradients(spe
 
 def exports(spec, positions):
     """Whether the exported model computes the same logits, without positions, with them, or with some hidden."""
-    model, images = model_of(spec, torch.float32), pictures(dtype=torch.float32)
+    model, images = model_of(spec, torch.float32), random_images(dtype=torch.float32)
     pos = Positions.of(GRID).permute(shuffled())
     inputs = {"none": (images,), "given": (images, pos), "hidden": (images, pos.hide(torch.arange(N)[None] < 4))}
     exported = torch.export.export(model, inputs[positions]).module()
@@ -257,7 +257,7 @@ def test_every_option_can_be_exported_without_with_and_with_hidden_positions(spe
     assert exports(spec, positions)
 
 
-def test_positions_made_by_hand_hide_what_they_say_they_hide():
+def test_positions_constructed_directly_hide_tokens_too():
     pos = Positions.of(GRID)
     by_hand = Positions(GRID, pos.coords, pos.cells, torch.zeros_like(pos.known))
     for spec in ("learned", "rope", "relative"):
@@ -266,8 +266,8 @@ def test_positions_made_by_hand_hide_what_they_say_they_hide():
         assert same(forward(model, x, by_hand), hidden)
 
 
-class Mover(PositionEncoding):
-    """Turns the tokens round, hides some, and is sorry for it."""
+class ReverseAndHide(PositionEncoding):
+    """Reverses the tokens, hides some and adds a penalty for each hidden position."""
 
     def augment(self, x, pos):
         order = torch.arange(x.shape[1]).flip(0)
@@ -277,26 +277,26 @@ class Mover(PositionEncoding):
         return (~pos.known).sum() * 0.5
 
 
-def test_hooks_that_move_hide_and_penalise_reach_the_model_alone_and_in_a_sum():
-    model, images = model_of("learned"), pictures()
+def test_the_model_applies_augment_and_penalty_alone_and_in_a_sum():
+    model, images = model_of("learned"), random_images()
     learned = model.encoding
     order = torch.arange(N).flip(0)
     x = model.project(patchify(images, model.patch))
     pos = Positions.of(GRID).permute(order).hide(torch.arange(N)[None] < 3)
     expected = forward(model, x[:, order], pos)
-    model.encoding = Mover() + learned
+    model.encoding = ReverseAndHide() + learned
     logits, penalty = model.step(images)
     assert same(logits, expected) and penalty == 1.5
 
 
 def test_a_table_first_used_in_inference_can_be_trained_with_later():
     model = model_of("sinusoidal + learned", torch.float32)
-    images = pictures(dtype=torch.float32, grid=(6, 8))
+    images = random_images(dtype=torch.float32, grid=(6, 8))
     with torch.inference_mode():
         model(images)
     model(images).sum().backward()
 
 
 def test_a_geometry_that_an_encoding_cannot_serve_is_refused_at_once():
-    with pytest.raises(ValueError, match="width that 4 divides, not 30"):
+    with pytest.raises(ValueError, match="width divisible by 4, not 30"):
         ENCODINGS.build("sinusoidal", Geometry(dim=30, heads=2, depth=1, grid=GRID))

@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.evaluate import evaluate, numbers_of
 from vitpos.data.corruptions import CORRUPTIONS, PARAMETERS, corrupt
 from vitpos.data.dataset import Dataset, Split
 from vitpos.data.image_files import ImageFiles
 from vitpos.errors import UserError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.corruption import ALEXNET
 from vitpos.models.base import Classifier
 
@@ -35,19 +35,20 @@ def dark_and_bright(count=40):
 
 def test_errors_are_means_over_severities_and_corruptions():
     spec = "corruption(kinds=('brightness', 'contrast', 'frost'))"
-    found = EVALUATIONS.build(spec, Brightness(), dark_and_bright())
+    result = evaluate(spec, Brightness(), dark_and_bright())
+    found, by_severity = result.numbers, result.curves["error"]
     # 100 + 25.5 s is above 0.6 · 255 = 153 from severity 3 on, where half of the images are misclassified
     assert found["clean_error"] == 0 and math.isclose(found["error_brightness"], 0.3)
     assert found["error_contrast"] == 0
     assert math.isclose(found["error"], (0.3 + found["error_frost"]) / 3)
-    assert math.isclose(sum(found[f"error_severity_{s}"] for s in range(1, 6)) / 5, found["error"])
+    assert list(by_severity) == [1, 2, 3, 4, 5] and math.isclose(sum(by_severity.values()) / 5, found["error"])
     assert math.isclose(found["error_without_frost"], 0.15)
     assert math.isclose(found["mce"], 0.3 / 0.5646 / 2)
     assert math.isclose(found["relative_mce"], 0.3 / (0.5646 - 0.435) / 2)
 
 
 def test_all_fifteen_corruptions_are_the_default():
-    found = EVALUATIONS.build("corruption(severities=(1,))", Brightness(), dark_and_bright(4))
+    found = numbers_of("corruption(severities=(1,))", Brightness(), dark_and_bright(4))
     kinds = {name.removeprefix("error_") for name in found} & set(CORRUPTIONS)
     assert kinds == set(CORRUPTIONS) == set(ALEXNET) == set(PARAMETERS["imagenet"]) == set(PARAMETERS["cifar"])
     assert len(kinds) == 15
@@ -55,15 +56,15 @@ def test_all_fifteen_corruptions_are_the_default():
 
 def test_normalized_errors_need_the_parameters_and_severities_of_imagenet_c():
     for options in ("parameters='cifar'", "severities=(1, 2)"):
-        found = EVALUATIONS.build(f"corruption(kinds=('fog', 'contrast'), {options})", Brightness(), dark_and_bright())
+        found = numbers_of(f"corruption(kinds=('fog', 'contrast'), {options})", Brightness(), dark_and_bright())
         assert not {"mce", "relative_mce"} & set(found) and "error_without_frost" in found
-    alone = EVALUATIONS.build("corruption(kinds=('frost',))", Brightness(), dark_and_bright())
+    alone = numbers_of("corruption(kinds=('frost',))", Brightness(), dark_and_bright())
     assert not {"mce", "relative_mce", "error_without_frost"} & set(alone) and alone["error"] == alone["error_frost"]
 
 
 def test_a_limit_samples_images_of_all_classes_reproducibly():
     spec = "corruption(kinds=('brightness',), severities=(5,), limit=20)"
-    first, again = (EVALUATIONS.build(spec, Brightness(), dark_and_bright()) for _ in range(2))
+    first, again = (numbers_of(spec, Brightness(), dark_and_bright()) for _ in range(2))
     dark = dark_and_bright().sample_test(20).test.labels == 0  # misclassified as bright
     assert first == again and first["error"] == dark.double().mean().item() and dark.any() and not dark.all()
 
@@ -71,7 +72,7 @@ def test_a_limit_samples_images_of_all_classes_reproducibly():
 @pytest.mark.parametrize("wrong", ["kinds=('rain',)", "kinds=()", "severities=(0,)", "severities=(1, 1)"])
 def test_wrong_options_are_refused(wrong):
     with pytest.raises(UserError, match="corruption"):
-        EVALUATIONS.build(f"corruption({wrong})", Brightness(), dark_and_bright())
+        numbers_of(f"corruption({wrong})", Brightness(), dark_and_bright())
 
 
 class CountingFiles(ImageFiles):
@@ -96,7 +97,7 @@ def test_each_image_file_is_read_once_for_all_corruptions(tmp_path):
     images = few.test.images[:]
     CountingFiles.seen.clear()
     kinds, severities = ("shot_noise", "fog", "elastic_transform", "brightness"), (2, 5)
-    found = EVALUATIONS.build(f"corruption({kinds=}, {severities=}, limit=130, seed=3)", Brightness(), data)
+    found = numbers_of(f"corruption({kinds=}, {severities=}, limit=130, seed=3)", Brightness(), data)
     for kind in kinds:
         bright = [data.normalize(corrupt(images, kind, s, seed=3)).mean((1, 2, 3)) > 0.6 for s in severities]
         expected = sum((b.long() != few.test.labels).double().mean().item() for b in bright) / 2

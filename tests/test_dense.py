@@ -158,22 +158,22 @@ def test_segmenting_digits_beats_the_majority_class_and_finetuning_beats_a_froze
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("pairs", "is no folder"),
+        ("mask_folder", "is not a folder"),
         ("mask_folder(path={empty!r})", "found 0 pairs"),
-        ("mask_folder(path={unlike!r})", "8x12 pixels and its picture 8x8; give them the same size"),
-        ("mask_folder(path={coloured!r})", "of mode RGB; save it as a palette or grey"),
-        ("mask_folder(path={hidden!r})", "no pixel but 255"),
+        ("mask_folder(path={unlike!r})", "8x12 pixels and its image 8x8; give them the same size"),
+        ("mask_folder(path={colored!r})", "of mode RGB; save it as a palette or grayscale PNG"),
+        ("mask_folder(path={hidden!r})", "all pixels of the masks in .* are 255"),
         ("digit_scenes(grid=(4, 4))", "cells of 10 pixels or more"),
         ("digit_scenes(grid=(2, 2), filled=5)", "fill 1 or more"),
-        ("digit_scenes(count=1)", "scenes .digits. got count=1, seed=0; take 8 pictures or more"),
-        ("digit", "did you mean 'digits'"),
+        ("digit_scenes(count=1)", "segmentation .digit_scenes. got count=1, seed=0; take 8 images or more"),
+        ("digit_scene", "did you mean 'digit_scenes'"),
     ],
 )
-def test_wrong_scenes_say_what_to_give(tmp_path, spec, message):
-    names = {name: str(tmp_path / name) for name in ("empty", "unlike", "coloured", "hidden")}
+def test_wrong_scenes_are_refused_with_a_remedy(tmp_path, spec, message):
+    names = {name: str(tmp_path / name) for name in ("empty", "unlike", "colored", "hidden")}
     (tmp_path / "empty" / "images").mkdir(parents=True)
     save(tmp_path / "unlike", np.zeros((5, 8, 8)), np.zeros((5, 8, 12)))
-    save(tmp_path / "coloured", np.zeros((5, 8, 8)), np.zeros((5, 8, 8, 3)))
+    save(tmp_path / "colored", np.zeros((5, 8, 8)), np.zeros((5, 8, 8, 3)))
     save(tmp_path / "hidden", np.zeros((5, 8, 8)), np.full((5, 8, 8), 255))
     with pytest.raises(UserError, match=message):
         SEGMENTATION.build(spec.format(**names), (1, 28, 28))
@@ -206,10 +206,10 @@ def test_a_file_that_cannot_be_read_is_named(columns):
         ("cnn", "dense", "models with patches"),
         ("swin(patch=2, dim=8, depths=(1, 1), heads=(1, 2))", "dense", "a token for each patch"),
         ("minimal", "dense(epochs=0)", "train for 1 or more"),
-        ("minimal", "dense(seed=-1)", "a seed of -1 cannot be; choose a whole number from 0"),
+        ("minimal", "dense(seed=-1)", "got a seed of -1; choose a whole number from 0"),
     ],
 )
-def test_a_question_that_a_model_cannot_answer_is_refused(model, asked, message):
+def test_an_evaluation_that_does_not_fit_the_model_is_refused(model, asked, message):
     data = load("mnist(limit=8)")
     with pytest.raises(UserError, match=message):
         numbers_of(asked, MODELS.build(model, data.shape, 10, "none"), data)

@@ -1,13 +1,13 @@
-"""What single encodings promise beyond the contract."""
+"""Properties of single encodings beyond the contract."""
 
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from vitpos.encodings.tables import read, resample, taps
 
 from vitpos.encodings import ENCODINGS
+from vitpos.encodings._table import gather, interpolation_weights, resize_table
 from vitpos.encodings.base import Geometry
 from vitpos.models.attention import embed
 from vitpos.positions import Positions
@@ -15,8 +15,8 @@ from vitpos.positions import Positions
 GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))
 
 
-def sample(table, pos, how):
-    return read(table.flatten(0, 1), taps(pos.coords, tuple(table.shape[:2]), how=how))
+def sample(table, pos, mode):
+    return gather(table.flatten(0, 1), interpolation_weights(pos.coords, tuple(table.shape[:2]), mode=mode))
 
 
 def added(spec, pos, dim=16):
@@ -25,28 +25,28 @@ def added(spec, pos, dim=16):
 
 
 @pytest.mark.parametrize("grid", [(6, 10), (7, 4), (2, 2), (3, 9)])
-@pytest.mark.parametrize("how", ["bicubic", "bilinear"])
-def test_a_table_read_on_a_fitted_grid_is_what_interpolation_gives(grid, how):
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_a_table_read_on_a_fitted_grid_is_what_interpolation_gives(grid, mode):
     table = torch.randn(3, 5, 4)
-    expected = F.interpolate(table.permute(2, 0, 1)[None], size=grid, mode=how, align_corners=False)[0]
-    read = sample(table, Positions.of(grid, fit=(3, 5)), how=how)[0]
+    expected = F.interpolate(table.permute(2, 0, 1)[None], size=grid, mode=mode, align_corners=False)[0]
+    read = sample(table, Positions.of(grid, fit=(3, 5)), mode=mode)[0]
     assert torch.allclose(read, expected.flatten(1).mT, atol=1e-5)
-    assert torch.allclose(resample(table, grid, how=how).flatten(0, 1), expected.flatten(1).mT, atol=1e-6)
+    assert torch.allclose(resize_table(table, grid, mode=mode).flatten(0, 1), expected.flatten(1).mT, atol=1e-6)
 
 
-@pytest.mark.parametrize("how", ["bicubic", "bilinear"])
-def test_whole_places_read_rows_exactly_and_beyond_the_border_the_border_repeats(how):
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_whole_coordinates_read_entries_exactly_and_outside_the_grid_the_border_is_repeated(mode):
     table = torch.randn(3, 5, 4)
     order = torch.randperm(15)
-    assert torch.equal(sample(table, Positions.of((3, 5)).permute(order), how=how)[0], table.flatten(0, 1)[order])
-    beyond = sample(table, Positions.of((4, 7)), how=how)[0].unflatten(0, (4, 7))
+    assert torch.equal(sample(table, Positions.of((3, 5)).permute(order), mode=mode)[0], table.flatten(0, 1)[order])
+    beyond = sample(table, Positions.of((4, 7)), mode=mode)[0].unflatten(0, (4, 7))
     assert torch.equal(beyond[3, :5], table[2]) and torch.equal(beyond[3, 6], table[2, 4])
 
 
 def test_the_same_count_on_another_grid_is_resampled():
     table = torch.randn(2, 8, 4)
-    assert resample(table, (4, 4)).shape == (4, 4, 4)
-    assert not torch.allclose(resample(table, (4, 4)).flatten(0, 1), table.flatten(0, 1))
+    assert resize_table(table, (4, 4)).shape == (4, 4, 4)
+    assert not torch.allclose(resize_table(table, (4, 4)).flatten(0, 1), table.flatten(0, 1))
 
 
 def test_sinusoids_follow_the_formula_row_before_column():
@@ -79,7 +79,7 @@ def test_a_learned_table_starts_small_and_is_as_large_as_the_grid():
     assert math.isclose(learned.table.std().item(), 0.02, rel_tol=0.05)
 
 
-def test_sape2_without_gates_knows_nothing_of_places():
+def test_sape2_without_gates_does_not_depend_on_positions():
     encoding = ENCODINGS.build("sape2(gates=False)", GEOMETRY)
     q, k = torch.randn(2, 1, 2, 15, 8)
     order = torch.randperm(15)

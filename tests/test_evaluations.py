@@ -1,4 +1,3 @@
-import itertools
 import math
 from copy import deepcopy
 from dataclasses import replace
@@ -10,6 +9,7 @@ from tests.evaluate import evaluate, numbers_of
 from vitpos.data.dataset import Dataset, Split, load
 from vitpos.data.image_ops import resize
 from vitpos.encodings import ENCODINGS
+from vitpos.encodings.protocols import ntk_scaled
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
@@ -19,7 +19,6 @@ from vitpos.models.activations import relative_error
 from vitpos.models.base import Classifier
 from vitpos.patches import patchify, seeded_permutation
 from vitpos.positions import Positions
-from vitpos.shifts import overlapping_cells, shift_each, shift_pair
 
 
 class Oracle(Classifier):
@@ -61,8 +60,8 @@ def trained_like(encoding, spec="minimal"):
 
 @pytest.mark.parametrize("spec", ["minimal", "minimal(patch=2)", "vit(dim=16, depth=2, heads=2, registers=1)"])
 @pytest.mark.parametrize("encoding", ["none", "learned", "sinusoidal", "nearby"])
-@pytest.mark.parametrize("per", ["set", "image"])
-def test_positions_that_follow_give_every_answer_of_the_normal_picture(spec, encoding, per):
+@pytest.mark.parametrize("per", ["dataset", "image"])
+def test_patches_that_keep_their_positions_are_predicted_as_the_original_image(spec, encoding, per):
     data = load("mnist")
     few = Dataset(data.train, data.test.head(200), data.classes, data.mean, data.std)
     follow = f"jigsaw(grid=(7, 7), per='{per}')"
@@ -216,7 +215,7 @@ def test_only_a_model_with_an_unknown_vector_can_be_told():
     features = model.features
     model.features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
     numbers_of(told.format("(7, 2)"), model, few_digits(2))
-    with pytest.raises(UserError, match="4x4 grid are not made of whole patches of a 14x14 grid"):
+    with pytest.raises(UserError, match="4x4 grid do not consist of whole patches of a 14x14 grid"):
         numbers_of(told.format("(4, 4)"), model, few_digits(2))
     blocks = hidden[1].known.unflatten(1, (7, 2, 2, 7))
     assert (blocks == blocks[:, :, :1, :, :1]).all() and not blocks.all()
@@ -229,21 +228,23 @@ def right(model, data, images, positions=None):
     return (answers == data.test.labels).double().mean().item()
 
 
-def test_another_size_is_shown_to_the_model_that_was_asked_for():
+def test_each_option_of_resolution_evaluates_the_model_it_describes():
     model, data = trained_like("learned + rope"), few_digits(300)
     images, beyond = resize(data.test.images, (40, 20)), Positions.of((10, 5))
-    slowed = deepcopy(model)
-    slowed.encoding = slowed.encoding.slowed(10 / 7)
+    scaled = deepcopy(model)
+    scaled.encoding = ntk_scaled(scaled.encoding, 10 / 7)
     expected = {
         "coordinates='fit'": right(model, data, images),
         "coordinates='beyond'": right(model, data, images, beyond),
-        "coordinates='ntk'": right(slowed, data, images, beyond),
-        "tables='bicubic-antialias'": right(model.resized((10, 5), how="bicubic-antialias"), data, images),
+        "coordinates='ntk'": right(scaled, data, images, beyond),
+        "tables='bicubic-antialias'": right(model.resized((10, 5), mode="bicubic-antialias"), data, images),
         "tables='area-norm', coordinates='beyond'": right(
-            model.resized((10, 5), how="area-norm"), data, images, beyond
+            model.resized((10, 5), mode="area-norm"), data, images, beyond
         ),
     }
-    found = {how: numbers_of(f"resolution(size=(40, 20), {how})", model, data)["accuracy"] for how in expected}
+    found = {
+        options: numbers_of(f"resolution(size=(40, 20), {options})", model, data)["accuracy"] for options in expected
+    }
     assert found == expected and len(set(found.values())) >= 4, "and they differ"
 
 
@@ -251,7 +252,7 @@ def test_tables_resized_by_plain_bicubic_read_as_a_fitted_grid_does():
     model, data = trained_like("learned"), few_digits(20)
     inputs = data.normalize(resize(data.test.images, (40, 20)))
     with torch.no_grad():
-        fitted, resized = model(inputs), model.resized((10, 5), how="bicubic")(inputs)
+        fitted, resized = model(inputs), model.resized((10, 5), mode="bicubic")(inputs)
     assert torch.allclose(fitted, resized, rtol=1e-5, atol=1e-5)
 
 
@@ -285,10 +286,10 @@ def a_model(encoding, spec="vit(patch=4, dim=16, depth=2, heads=2, pool='mean', 
 
 
 class InDouble(Dataset):
-    """Data as numbers of double precision, so that zero is zero."""
+    """A data set with float64 inputs, so that rounding errors stay below the tolerances."""
 
-    def inputs(self, images):
-        return super().inputs(images).double()
+    def normalize(self, images):
+        return super().normalize(images).double()
 
 
 def in_double(data):
@@ -326,30 +327,10 @@ def test_a_pair_that_only_one_sees_counts_as_an_error_and_one_that_none_sees_doe
     assert relative_error(torch.tensor([[math.nan]]), torch.ones(1, 1)).isnan()
 
 
-@pytest.mark.parametrize("edge", ["black", "wrap", "crop"])
-def test_heads_that_do_not_see_everything_still_give_numbers(edge):
-    found = numbers_of(f"translation(by=(0, 1), edge='{edge}')", a_model("lookhere"), in_double(few_pictures()))
+@pytest.mark.parametrize("border", ["zeros", "wrap", "crop"])
+def test_heads_that_mask_some_pairs_give_finite_numbers(border):
+    found = numbers_of(f"translation(by=(0, 1), border='{border}')", a_model("lookhere"), in_double(few_pictures()))
     assert all(map(math.isfinite, found.values()))
-
-
-def test_moves_are_what_they_say():
-    images = torch.arange(1, 2 * 5 * 7 + 1).view(2, 1, 5, 7).to(torch.uint8)
-    for by in ((1, 2), (-2, 3), (0, -1)):
-        down, right = by
-        _, black = shift_pair(images, by, "black")
-        for row, column in itertools.product(range(5), range(7)):
-            inside = 0 <= row - down < 5 and 0 <= column - right < 7
-            expected = images[:, 0, row - down, column - right] if inside else torch.zeros(2, dtype=torch.uint8)
-            assert torch.equal(black[:, 0, row, column], expected)
-        for edge in ("black", "wrap"):
-            each = shift_each(images, torch.tensor([by, by]), edge)
-            assert torch.equal(each, shift_pair(images, by, edge)[1])
-        for edge in ("black", "wrap", "crop"):
-            before, after = shift_pair(images, by, edge)
-            at, to = overlapping_cells((5, 7), by, edge)
-            assert torch.equal(before.flatten(2)[:, :, at], after.flatten(2)[:, :, to]) and len(at) >= 12
-    alone = shift_each(images, torch.tensor([(1, 2), (-1, 0)]), "wrap")
-    assert torch.equal(alone[1], images[1].roll(-1, 1)) and torch.equal(alone[0], images[0].roll((1, 2), (1, 2)))
 
 
 def test_a_constant_classifier_is_exposed():
@@ -380,8 +361,8 @@ def seen_by(model, spec, data):
 
 
 @pytest.mark.parametrize("size", [(48, 32), (20, 36), (28, 56), (28, 28), (16, 12)])
-@pytest.mark.parametrize("coordinate_mlp", ["", ", coordinates='beyond'", ", coordinates='ntk'"])
-def test_the_patches_of_a_padded_picture_keep_their_trained_places(size, coordinates):
+@pytest.mark.parametrize("coordinates", ["", ", coordinates='beyond'", ", coordinates='ntk'"])
+def test_the_patches_of_a_padded_image_keep_their_trained_positions(size, coordinates):
     data = few_digits(3)
     shown, pos = seen_by(trained_like("rope"), f"resolution({size=}, protocol='pad'{coordinates})", data)
     assert shown.shape[2:] == size and pos.grid == (size[0] // 4, size[1] // 4)
@@ -434,8 +415,8 @@ def test_halves_of_a_patch_go_up_and_a_grid_has_one_patch_at_least():
         ("resolutions(factors=(1.0, 1.05))", "the same in whole patches of a grid of 7x7; give some further apart"),
         ("resolution(size=(28, 40000))", "no more than 16 times"),
         ("resolution(size=(0, 28))", "give 1 patch or more"),
-        ("resolution(tables='foo')", "cannot resample by 'foo'; take bicubic"),
-        ("resolution(tables='')", "cannot resample by ''; take bicubic"),
+        ("resolution(tables='foo')", "cannot resample with mode 'foo'; use bicubic"),
+        ("resolution(tables='')", "cannot resample with mode ''; use bicubic"),
     ],
 )
 def test_a_size_that_cannot_be_is_refused_at_once(spec, message):

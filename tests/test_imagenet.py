@@ -5,14 +5,14 @@ import csv
 import numpy as np
 import pytest
 from PIL import Image
-from vitpos.experiment import Experiment
 
-from vitpos import lab
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.runner import run
 from vitpos.masks import BlockMaskSampler
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+def images(tmp_path_factory):
     root = tmp_path_factory.mktemp("imagenet")
     random = np.random.default_rng(0)
     for half, count in (("train", 4), ("val", 1)):
@@ -25,24 +25,26 @@ def pictures(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_whole_recipe_runs(pictures, tmp_path, monkeypatch):
+def test_the_whole_recipe_runs(images, tmp_path, monkeypatch):
     settings = [
-        f"data=image_folder(path={str(pictures)!r})",
+        f"data=image_folder(path={str(images)!r})",
         "train.epochs=1",
         "train.batch_size=4",
         "train.grad_accum=2",
     ]
     experiment = Experiment.read("mjp-imagenet", settings)
     assert len(experiment.cells) == 6
-    played = []
-    draw = BlockMaskSampler.mask
-    monkeypatch.setattr(BlockMaskSampler, "mask", lambda self, *about: played.append(draw(self, *about)) or played[-1])
-    folder = lab.run(experiment, tmp_path, workers=1)
-    asked = 3 * 4 + 1  # three models with the puzzle, two batches of two pieces each; and jigsaw's rehearsal
-    assert len(played) == asked and any(mask is not None and mask.any() for mask in played)
+    masks = []
+    sample = BlockMaskSampler.sample_mask
+    monkeypatch.setattr(
+        BlockMaskSampler, "sample_mask", lambda self, *args: masks.append(sample(self, *args)) or masks[-1]
+    )
+    results = run(experiment, tmp_path, workers=1)
+    expected = 3 * 4 + 1  # three models with masks, two batches in two parts each; and the dry run of jigsaw
+    assert len(masks) == expected and any(mask is not None and mask.any() for mask in masks)
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(folder.runs) == 6 and all(run.log[0]["loss"] < 5 for _, run in folder.runs)
-    told = {row["encoding"] for row in rows if "told" in row["evaluation"]}
-    assert told == {experiment.cells[1].encoding}, "who has no unknown vector cannot be told"
+    assert len(results.trained) == 6 and all(folder.log[0]["loss"] < 5 for _, folder in results.trained)
+    mask_aware = {row["encoding"] for row in rows if "told" in row["evaluation"]}
+    assert mask_aware == {experiment.cells[1].encoding}, "only models with an unknown vector can use the mask"
     assert all(0 <= float(row["value"]) <= 1 for row in rows if row["metric"] == "consistency")

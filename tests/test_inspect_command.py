@@ -10,12 +10,12 @@ import torch
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
-from vitpos.looking import find_targets
 
 from tests.inspection.tables import plane
 from tests.test_cli import vitpos
-from vitpos import progress
 from vitpos.attacks.pictures import own
+from vitpos.cli import tables
+from vitpos.cli.inspect import find_targets
 from vitpos.data.dataset import load
 from vitpos.errors import UserError
 from vitpos.models import MODELS
@@ -99,7 +99,7 @@ def test_runs_cells_and_weights_are_recognized(tmp_path):
     (cell,) = (run / "cells").iterdir()
     for path in (run, cell, cell / "weights.safetensors"):
         ((name, load_target),) = find_targets(path)
-        assert name.startswith("learned · attention") and load_target().table.shape == (4, 4, 8)
+        assert name.startswith("learned · minimal") and load_target().table.shape == (4, 4, 8)
 
 
 def test_a_model_that_cannot_be_inspected_does_not_stop_the_others(tmp_path):
@@ -132,9 +132,9 @@ def test_image_files_of_another_size_are_cropped_for_inspection_but_rejected_for
 
 
 def test_many_models_are_printed_in_blocks_that_fit_the_terminal(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "output", Console(width=80))
+    monkeypatch.setattr(tables, "output", Console(width=80))
     names = [f"model {number}" for number in range(5)]
-    progress.show_columns(names, [("all", list("abcde")), ("some", ["–", "–", "–", "–", "x"])])
+    tables.show_columns(names, [("all", list("abcde")), ("some", ["–", "–", "–", "–", "x"])])
     printed = capsys.readouterr().out
     assert all(name in printed for name in names) and max(map(len, printed.splitlines())) <= 80
     assert printed.count("all") == 3 and printed.count("some") == 1

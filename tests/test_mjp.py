@@ -1,125 +1,21 @@
-"""The masked jigsaw puzzle: masks, shuffles, the unknown vector, the penalty."""
+"""The masked jigsaw puzzle: shuffles, the unknown vector, the slot index, the penalty."""
 
-import math
-import random
-
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from vitpos.encodings import ENCODINGS
+from vitpos.encodings._pca import project_on_principal_directions
 from vitpos.encodings.base import Geometry
-from vitpos.encodings.mjp import along_main_directions
 from vitpos.errors import UserError
-from vitpos.masks import block_mask, permute_masked
 from vitpos.models import MODELS
 from vitpos.models.attention import embed
-from vitpos.patches import patchify, permute_patches
 from vitpos.positions import Positions
-from vitpos.training import AUGMENTS
 from vitpos.training.loop import parameter_groups
-from vitpos.training.recipe import Recipe
 
-GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
 MODEL = "vit(patch=(2, 3), dim=32, depth=2, heads=2)"
 IMAGE = (1, 8, 15)  # a grid of 4×5
 GRID = (4, 5)
-LABELS = torch.tensor([0, 1])
-
-
-def literal_mask(grid, ratio, least, most):
-    """The published sampler, one rectangle after another and one cell after another: (rows, columns), 1 where covered."""
-    height, width = grid
-    mask, count = np.zeros(grid, int), 0
-    target = int(ratio * height * width)
-    while count < target:
-        room, added = min(target - count, most), 0
-        for _ in range(10):
-            area = random.uniform(least, room)
-            aspect = math.exp(random.uniform(math.log(0.3), math.log(1 / 0.3)))
-            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if w < width and h < height:
-                top, left = random.randint(0, height - h), random.randint(0, width - w)
-                if 0 < h * w - mask[top : top + h, left : left + w].sum() <= room:
-                    for row in range(top, top + h):
-                        for column in range(left, left + w):
-                            if not mask[row, column]:
-                                mask[row, column] = 1
-                                added += 1
-            if added:
-                break
-        if not added:
-            break
-        count += added
-    return mask
-
-
-@given(GRIDS, st.floats(0, 1), st.integers(1, 4), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_masks_never_cover_more_than_asked(grid, ratio, images, exact):
-    mask = block_mask(grid, ratio, batch=images, exact_count=exact)
-    count = mask.sum(1)
-    target = int(ratio * grid[0] * grid[1] + 1e-9)
-    assert mask.shape == (images, grid[0] * grid[1])
-    assert (count == target).all() if exact or ratio == 1 else (count <= target).all()
-
-
-@pytest.mark.parametrize(("grid", "ratio"), [((14, 14), 0.03), ((14, 14), 0.15), ((14, 14), 0.9), ((6, 11), 0.27)])
-def test_masks_of_a_batch_are_distributed_as_those_of_the_published_sampler(grid, ratio):
-    random.seed(0)
-    cells = grid[0] * grid[1]
-    literal = torch.from_numpy(np.stack([literal_mask(grid, ratio, 8, 75) for _ in range(1500)])).float()
-    batch = block_mask(
-        grid, ratio, batch=1500, min_area=8, max_area=75, generator=torch.Generator().manual_seed(0)
-    ).float()
-    batch = batch.unflatten(1, grid)
-    counts = [x.sum((1, 2)) for x in (literal, batch)]
-    spread = max(counts[0].std().item(), 0.1)
-    assert abs(counts[0].mean() - counts[1].mean()) < 5 * spread * (2 / 1500) ** 0.5
-    assert abs(counts[0].std() - counts[1].std()) < 0.2 * spread + 0.1
-    shares = [(c == 0).double().mean() for c in counts]
-    assert abs(shares[0] - shares[1]) < 0.05
-    error = (ratio * (1 - ratio) * 2 / 1500) ** 0.5  # of a cell's share of being covered
-    assert (literal.mean(0) - batch.mean(0)).abs().max() < 5 * error + 0.01
-    edges = [(x.diff(dim=1).abs().sum(), x.diff(dim=2).abs().sum()) for x in (literal, batch)]  # shape of the blocks
-    assert all(abs(a / b - 1) < 0.08 for a, b in zip(*edges, strict=True)), (edges, cells)
-
-
-def test_a_ratio_of_one_covers_everything_and_a_wrong_one_is_named():
-    assert block_mask((3, 4), 1.0, batch=2).all()
-    with pytest.raises(UserError, match=r"ratio 1\.5"):
-        block_mask((3, 4), 1.5)
-
-
-@given(GRIDS, st.floats(0, 1), st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_a_shuffle_is_a_bijection_of_the_masked_cells_alone(grid, ratio, derange):
-    mask = block_mask(grid, ratio, batch=3)
-    order = permute_masked(mask, derangement=derange)
-    index = torch.arange(mask.shape[1]).expand_as(order)
-    assert (order.sort(1).values == index).all()
-    assert (order == index)[~mask].all() and mask.gather(1, order)[mask].all()
-    if derange:
-        alone = mask.sum(1, keepdim=True) == 1
-        assert ((order != index) | ~mask | alone).all()
-
-
-def test_every_permutation_of_three_cells_is_as_likely():
-    mask = torch.tensor([True, False, True, True]).expand(6000, -1)
-    orders = permute_masked(mask, generator=torch.Generator().manual_seed(0))
-    counts = orders.unique(dim=0, return_counts=True)[1]
-    assert len(counts) == 6 and (counts - 1000).abs().max() < 150
-
-
-def test_shuffled_tokens_are_the_tokens_of_shuffled_pixels():
-    images = torch.randn(3, 2, 8, 15)
-    order = permute_masked(block_mask(GRID, 0.5, batch=3))
-    tokens = patchify(images, (2, 3))
-    moved = tokens.gather(1, order[..., None].expand_as(tokens))
-    assert torch.equal(patchify(permute_patches(images, GRID, order), (2, 3)), moved)
 
 
 def model_of(spec):
@@ -133,18 +29,18 @@ def model_of(spec):
 
 @pytest.mark.parametrize("spec", ["learned", "rope", "relative", "cpe", "sape2", "alibi + sinusoidal"])
 def test_without_a_mask_it_is_the_plain_model(spec):
-    plain, puzzle = model_of(spec).eval(), model_of(f"{spec} + mjp(mask_ratio=0.5)").eval()
-    state = {name.replace("encoding.encodings.0.", "encoding."): t for name, t in puzzle.state_dict().items()}
+    plain, mjp = model_of(spec).eval(), model_of(f"{spec} + mjp(mask_ratio=0.5)").eval()
+    state = {name.replace("encoding.encodings.0.", "encoding."): t for name, t in mjp.state_dict().items()}
     if "+" in spec:
-        state = puzzle.state_dict()
+        state = mjp.state_dict()
     plain.load_state_dict({name: state[name] for name in plain.state_dict()})
     images = torch.randn(3, *IMAGE)
-    assert torch.equal(plain(images), puzzle(images))
-    puzzle.train()
-    assert not torch.equal(plain(images), puzzle(images))
+    assert torch.equal(plain(images), mjp(images))
+    mjp.train()
+    assert not torch.equal(plain(images), mjp(images))
 
 
-def test_the_unknown_vector_is_added_where_and_only_where_a_place_is_hidden():
+def test_the_unknown_vector_is_added_where_and_only_where_a_position_is_hidden():
     encoding = model_of("learned + mjp").encoding
     mask = torch.rand(3, 20) < 0.4
     added = embed(encoding, torch.zeros(3, 20, 32), Positions.of(GRID).hide(mask), 0)
@@ -164,15 +60,15 @@ def test_training_shuffles_the_hidden_patches_and_leaves_the_others():
     assert len(shared.known) == 1
 
 
-@pytest.mark.parametrize("dal", ["linear", "nonlinear", "pca"])
-def test_the_penalty_is_the_mean_error_in_cells_where_places_are_known(dal):
-    encoding = model_of(f"learned + mjp(localization={dal!r}, localization_weight=0.5)").encoding
+@pytest.mark.parametrize("localization", ["linear", "mlp", "pca"])
+def test_the_penalty_is_the_mean_error_in_cells_where_positions_are_known(localization):
+    encoding = model_of(f"learned + mjp(localization={localization!r}, localization_weight=0.5)").encoding
     mask = torch.zeros(1, 20, dtype=torch.bool)
     mask[0, [3, 7, 8]] = True
     table = encoding.parts[0].table.flatten(0, 2)
-    penalty = encoding.penalty(Positions.of(GRID).hide(mask), encoding)
+    penalty = encoding.penalty(Positions.of(GRID).hide(mask))
     truth = torch.cartesian_prod(torch.arange(4.0), torch.arange(5.0))
-    if dal == "pca":  # which way its two directions point is left open
+    if localization == "pca":  # which way its two directions point is left open
         main = torch.linalg.svd(table[~mask[0]] - table[~mask[0]].mean(0))[2][:2].mT
         ways = [table @ main * torch.tensor([a, b]) for a in (1, -1) for b in (1, -1)]
     else:
@@ -187,12 +83,12 @@ def test_the_penalty_is_the_mean_error_in_cells_where_places_are_known(dal):
 
 @pytest.mark.parametrize("shape", [(7, 12), (40, 5), (3, 3)])
 @pytest.mark.parametrize("hidden", [0, 2])
-def test_main_directions_are_those_of_a_full_decomposition_and_so_are_their_gradients(shape, hidden):
+def test_principal_directions_and_their_gradients_equal_those_of_a_full_decomposition(shape, hidden):
     hidden = min(hidden, shape[0] - 3)
     vectors = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     known = torch.arange(shape[0]) >= hidden
     weights = torch.randn(shape[0], 2, dtype=torch.float64)
-    ours = along_main_directions(vectors[None], known[None])[0]
+    ours = project_on_principal_directions(vectors[None], known[None])[0]
     main = torch.linalg.svd(vectors[known] - vectors[known].mean(0), full_matrices=False)[2][:2].mT
     theirs = vectors @ (main * ((vectors @ main) * ours).sum(0).sign().detach())  # which way they point is left open
     assert torch.allclose(ours, theirs, atol=1e-8)
@@ -200,24 +96,24 @@ def test_main_directions_are_those_of_a_full_decomposition_and_so_are_their_grad
     assert torch.allclose(*gradients, atol=1e-6 * gradients[1].abs().max().item())
 
 
-def test_where_there_is_no_direction_nothing_is_found_and_nothing_breaks():
+def test_without_principal_directions_projections_are_zero_and_gradients_finite():
     vectors = torch.zeros(1, 6, 4, requires_grad=True)
     for known in (torch.ones(1, 6), torch.zeros(1, 6)):
-        found = along_main_directions(vectors, known.bool())
+        found = project_on_principal_directions(vectors, known.bool())
         assert not found.any() and torch.autograd.grad(found.sum(), vectors)[0].isfinite().all()
     line = (torch.arange(6.0)[:, None] * torch.ones(4))[None].requires_grad_()  # one direction only
-    found = along_main_directions(line, torch.ones(1, 6).bool())
+    found = project_on_principal_directions(line, torch.ones(1, 6).bool())
     assert found.isfinite().all() and torch.autograd.grad(found.sum(), line)[0].isfinite().all()
 
 
-def test_the_penalty_reaches_tables_that_are_added_and_no_others():
+def test_the_penalty_trains_added_tables_and_no_others():
     model = model_of("learned + relative + mjp")
-    model.encoding.penalty(Positions.of(GRID), model.encoding).backward()
+    model.encoding.penalty(Positions.of(GRID)).backward()
     learned, relative, _ = model.encoding.parts
     assert learned.table.grad.any() and all(p.grad is None for p in relative.parameters())
     assert all(p.grad is None for p in model.blocks.parameters())
     alone = model_of("rope + mjp").encoding
-    assert alone.penalty(Positions.of(GRID), alone) == 0
+    assert alone.penalty(Positions.of(GRID)) == 0
 
 
 def test_cls_and_registers_are_never_masked_or_moved():
@@ -237,21 +133,21 @@ def test_a_slot_index_stays_with_its_slot_when_patches_move():
     encoding = model_of(
         "learned + mjp(mask_ratio=1.0, unknown=False, slot_index=True, localization=None, derangement=True)"
     ).encoding.train()
-    learned, puzzle = encoding.parts
-    torch.nn.init.normal_(puzzle.index.table)
+    learned, mjp = encoding.parts
+    torch.nn.init.normal_(mjp.slots.table)
     x = torch.randn(2, 20, 32)
     moved, pos = encoding.augment(x, Positions.of(GRID))
-    slots = puzzle.index.table.flatten(0, 2) + learned.table.flatten(0, 2)
+    slots = mjp.slots.table.flatten(0, 2) + learned.table.flatten(0, 2)
     assert torch.allclose(embed(encoding, moved, pos, 0) - moved, slots.expand(2, -1, -1), atol=1e-5)
     assert not (moved == x).all(-1).any(), "no patch is where it was"
 
 
-def test_a_slot_keeps_its_index_where_the_place_is_hidden():
+def test_a_slot_keeps_its_index_where_the_position_is_hidden():
     encoding = model_of("learned + mjp(slot_index=True)").encoding
-    puzzle = encoding.parts[1]
-    torch.nn.init.normal_(puzzle.index.table)
+    mjp = encoding.parts[1]
+    torch.nn.init.normal_(mjp.slots.table)
     added = embed(encoding, torch.zeros(1, 20, 32), Positions.of(GRID).hide(torch.ones(1, 20, dtype=torch.bool)), 0)
-    assert torch.allclose(added[0], puzzle.unknown + puzzle.index.table.flatten(0, 2))
+    assert torch.allclose(added[0], mjp.unknown + mjp.slots.table.flatten(0, 2))
 
 
 def test_the_published_codes_blocks_start_and_decay():
@@ -265,68 +161,33 @@ def test_the_published_codes_blocks_start_and_decay():
     assert int((~pos.known).sum()) == 117
     hidden = {}
     for blocks in ("scaled", "published"):  # 24 cells: less than the smallest block scaled to this grid, of 32
-        puzzle = ENCODINGS.build(f"mjp(mask_ratio=0.031, block_size={blocks!r}, mask_per='image')", geometry).train()
-        _, pos = puzzle.augment(torch.zeros(200, 784, 32), Positions.of((28, 28)))
+        mjp = ENCODINGS.build(f"mjp(mask_ratio=0.031, block_size={blocks!r}, mask_per='image')", geometry).train()
+        _, pos = mjp.augment(torch.zeros(200, 784, 32), Positions.of((28, 28)))
         hidden[blocks] = (~pos.known).sum(1).float().mean()
     assert hidden["scaled"] < hidden["published"] <= 24
 
 
-def test_a_ratio_that_covers_nothing_is_refused_and_a_row_of_patches_is_covered():
-    with pytest.raises(UserError, match=r"covers none of the 16 cells.*0\.0625"):
+def test_a_ratio_that_masks_no_patch_is_refused():
+    with pytest.raises(UserError, match=r"masks none of the 16 cells.*0\.0625"):
         ENCODINGS.build("mjp(mask_ratio=0.03)", Geometry(32, 2, 1, (4, 4)))
-    counts = block_mask((1, 20), 0.5, batch=100).sum(1)
-    assert counts.max() <= 10 and counts.float().mean() > 5
-    assert block_mask((20, 1), 0.5, batch=100).sum(1).max() <= 10
 
 
 def test_the_published_codes_gate_and_schedule():
     encoding = model_of(
         "learned + mjp(mask_ratio=1.0, mask_prob=0.5, mask_warmup=0.25, localization_fade=0.5, localization_weight=1.0)"
     ).encoding.train()
-    puzzle, x, pos = encoding.parts[1], torch.randn(2, 20, 32), Positions.of(GRID)
-    puzzle.set_progress(0.2)
+    mjp, x, pos = encoding.parts[1], torch.randn(2, 20, 32), Positions.of(GRID)
+    mjp.set_progress(0.2)
     assert encoding.augment(x, pos)[1] is pos
-    puzzle.set_progress(0.3)
+    mjp.set_progress(0.3)
     masked = sum(encoding.augment(x, pos)[1] is not pos for _ in range(400))
     assert 150 < masked < 250
     for progress, weight in ((0.125, 0.5), (0.25, 1.0), (0.625, 0.75), (1.0, 0.5)):
-        puzzle.set_progress(progress)
-        assert puzzle._weight() == pytest.approx(weight)
+        mjp.set_progress(progress)
+        assert mjp._weight() == pytest.approx(weight)
 
 
-def test_options_that_cannot_be_are_named():
+def test_wrong_options_are_named():
     for spec, message in (("mjp(mask_ratio=1.2)", "ratio=1.2"), ("mjp(localization_layers=0)", "layers=0")):
         with pytest.raises(UserError, match=message):
             MODELS.build(MODEL, IMAGE, 5, spec)
-
-
-def test_pixels_shuffled_in_training_are_tokens_shuffled_in_training():
-    images, tokens = torch.randn(2, 3, 28, 42), []
-    for per in ("batch", "image"):
-        torch.manual_seed(3)
-        moved = AUGMENTS.build(f"jigsaw(grid=(14, 7), mask_ratio=0.5, mask_per={per!r})")(images, LABELS)[0]
-        torch.manual_seed(3)
-        x = patchify(images, (2, 6))
-        tokens, _ = ENCODINGS.build(
-            f"mjp(mask_ratio=0.5, mask_per={per!r}, unknown=False, localization=None)", Geometry(36, 1, 1, (14, 7))
-        ).augment(x, Positions.of((14, 7)))
-        assert torch.equal(patchify(moved, (2, 6)), tokens) and not torch.equal(moved, images)
-
-
-def test_spp_keeps_the_pixels_of_a_patch_together_and_moves_all_alike():
-    images = torch.arange(2 * 1 * 4 * 6.0).view(2, 1, 4, 6)
-    torch.manual_seed(0)
-    moved = AUGMENTS.build("patch_pixel_shuffle(grid=(2, 2))")(images, LABELS)[0]
-    before, after = patchify(images, (2, 3)), patchify(moved, (2, 3))
-    assert {frozenset(p.tolist()) for p in after[0]} == {frozenset(p.tolist()) for p in before[0]}
-    assert torch.equal(after[1] - after[0], torch.full_like(after[0], 24.0))
-    inside = [(p - p.min()).tolist() for p in after[0]]
-    assert all(x == inside[0] for x in inside) and inside[0] != sorted(inside[0])
-
-
-def test_augments_add_up_and_a_wrong_one_is_named():
-    assert Recipe(augment="jigsaw( ratio = .5 )").augment == "jigsaw(mask_ratio=0.5)"
-    both = AUGMENTS.build("jigsaw(grid=(2, 2), mask_ratio=1.0) + patch_pixel_shuffle(grid=(2, 2))")
-    assert both(torch.randn(1, 1, 4, 4), LABELS)[0].shape == (1, 1, 4, 4)
-    with pytest.raises(UserError, match="did you mean 'jigsaw'"):
-        Recipe(augment="jigsw")

@@ -16,7 +16,7 @@ def test_the_minimal_model_takes_every_patch_size(patch):
     assert model.geometry.grid == (28 // patch, 28 // patch)
 
 
-def test_the_minimal_model_is_what_the_document_describes():
+def test_the_minimal_model_is_its_formula():
     model = MODELS.build("minimal", (1, 28, 28), 10, "learned")
     x = torch.randn(3, 1, 28, 28)
     patches = x.unfold(2, 4, 4).unfold(3, 4, 4).reshape(3, 49, 16)
@@ -94,44 +94,44 @@ def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
 @pytest.mark.parametrize(
     ("spec", "encoding", "message"),
     [
-        ("vit(dim=30, heads=4)", "none", "30 cannot be shared by 4 heads"),
-        ("vit(heads=0)", "none", "heads=0 cannot be"),
-        ("vit(depth=-1)", "none", "depth=-1 cannot be"),
-        ("vit(registers=-1)", "none", "registers from 0"),
+        ("vit(dim=30, heads=4)", "none", "dim=30 is not divisible by heads=4; choose a multiple"),
+        ("vit(heads=0)", "none", "heads=0; choose 1 or more"),
+        ("vit(depth=-1)", "none", "depth=-1; choose 1 or more"),
+        ("vit(registers=-1)", "none", "registers=-1.* 0 registers or more"),
         ("vit(drop_path=1.5)", "none", "drop_path from 0"),
-        ("minimal(dim=0)", "none", "dim=0 cannot be"),
-        ("minimal(hidden_dim=0)", "none", "hidden=0"),
+        ("minimal(dim=0)", "none", "dim=0; choose 1 or more"),
+        ("minimal(hidden_dim=0)", "none", "hidden_dim=0; choose 1 or more"),
         ("vit(patch=5)", "none", "cannot be cut into patches of 5x5"),
-        ("cnn", "learned", "has no tokens to give 'learned' to"),
-        ("resnet", "rope", "model 'resnet' has no tokens to give 'rope' to"),
+        ("cnn", "learned", "model 'cnn' has no tokens .* 'learned'; set it to 'none'"),
+        ("resnet", "rope", "model 'resnet' has no tokens .* 'rope'; set it to 'none'"),
         ("resnet(depths=())", "none", r"depths=\(\)"),
         ("resnet(width=0)", "none", "width=0"),
         ("swin(depths=(2, 2))", "none", r"depths=\(2, 2\), heads=\(3, 6, 12, 24\)"),
         ("swin(window=(7, 0))", "none", r"window=\(7, 0\)"),
-        ("swin(heads=(3, 6, 12, 25))", "none", "width of 768 in stage 4 cannot be shared by 25 heads"),
+        ("swin(heads=(3, 6, 12, 25))", "none", "width 768 of stage 4 is not divisible by 25 heads; choose another dim"),
         ("swin(drop_path=1.0)", "none", "drop_path from 0"),
         ("swin(patch=5)", "none", "cannot be cut into patches of 5x5"),
         ("swin(window_encoding='rpoe')", "none", "no encoding 'rpoe'; did you mean 'rope'"),
         ("swin(window_encoding='learned + mjp')", "none", "of which 'mjp' acts on the whole grid; .* 'learned . mjp'"),
     ],
 )
-def test_what_cannot_be_built_says_why(spec, encoding, message):
+def test_wrong_options_give_the_value_and_the_remedy(spec, encoding, message):
     with pytest.raises(ValueError, match=message):
         MODELS.build(spec, (1, 28, 28), 10, encoding)
 
 
 def test_positions_that_do_not_fit_the_patches_are_refused():
     model = MODELS.build("minimal", (1, 28, 28), 10, "none")
-    with pytest.raises(ValueError, match="4 places for 1 images do not fit 2 images of 49 patches"):
+    with pytest.raises(ValueError, match="4 positions for 1 images do not fit 2 images of 49 patches"):
         model(torch.randn(2, 1, 28, 28), Positions.of((2, 2)))
 
 
 @pytest.mark.parametrize("encoding", ["learned(interpolation='bilinear')", "learned"])
 def test_a_resized_model_reads_its_new_table_where_the_old_one_was_fitted(encoding):
     model = MODELS.build("vit(patch=(2, 4), dim=16, depth=1, heads=2)", (1, 6, 20), 4, encoding)
-    how = "bilinear" if "bilinear" in encoding else "bicubic"
+    mode = "bilinear" if "bilinear" in encoding else "bicubic"
     images = torch.randn(2, 1, 10, 12)  # a grid of 5×3 instead of 3×5
-    resized = model.resized((5, 3), how=how)
+    resized = model.resized((5, 3), mode=mode)
     assert resized.geometry.grid == (5, 3) and model.geometry.grid == (3, 5)
     assert torch.allclose(resized(images), model(images), atol=1e-5)
 
@@ -160,7 +160,7 @@ WIDE = (2, 8, 20)  # a grid of 4×10, then of 2×5: the second side is not made 
 
 
 def swin(encoding="none", windows="relative"):
-    """A small Swin with large random weights, so that whatever an encoding does can be seen."""
+    """Returns a small Swin with large random weights, so that the effect of an encoding is visible."""
     torch.manual_seed(0)
     model = MODELS.build(SWIN.format(windows), WIDE, 5, encoding).eval()
     with torch.no_grad():
@@ -171,7 +171,7 @@ def swin(encoding="none", windows="relative"):
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize(("grid", "window"), [((4, 8), (2, 4)), ((4, 9), (2, 3)), ((5, 7), (2, 3)), ((3, 8), (4, 4))])
-def test_windows_are_cut_and_joined_and_only_neighbours_see_each_other(grid, window, shifted):
+def test_windows_are_cut_and_joined_and_only_neighbors_see_each_other(grid, window, shifted):
     windows = Windows.of(grid, window, shifted=shifted)
     cells = torch.arange(1.0, 1 + grid[0] * grid[1]).view(1, *grid, 1).repeat(2, 1, 1, 3)  # 0 is left for padding
     cut = windows.cut(cells)
@@ -224,7 +224,7 @@ def test_inside_windows_too_every_pass_of_training_draws_anew():
         ("learned + rope(base=10.0) + mjp", "rope(base=10.0)"),
     ],
 )
-def test_what_only_windows_can_use_is_not_given_to_the_patch_grid(encoding, term):
+def test_encodings_that_only_windows_can_use_are_refused_on_the_patch_grid(encoding, term):
     with pytest.raises(ValueError) as error:
         swin(encoding)
     assert f"swin(window_encoding={term!r})" in str(error.value)
@@ -233,14 +233,14 @@ def test_what_only_windows_can_use_is_not_given_to_the_patch_grid(encoding, term
 @pytest.mark.parametrize(
     "encoding", ["learned", "sinusoidal", "factorized", "fourier", "coordinate_mlp", "learned + mjp"]
 )
-def test_what_adds_to_tokens_is_told_the_patch_grid(encoding):
+def test_encodings_that_add_to_tokens_use_the_patch_grid(encoding):
     model, images = swin(encoding), torch.randn(2, *WIDE)
     assert model.geometry.grid == (4, 10) and model.tokens(images)[0].shape == (2, 10, 32)
     assert torch.equal(model.head(model.features(images)), model(images))
     assert not torch.allclose(model(images), swin()(images), atol=1e-3)
 
 
-def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalises_in_training():
+def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalizes_in_training():
     puzzle, plain, images = swin("learned + mjp(mask_ratio=0.5)"), swin("learned"), torch.randn(2, *WIDE)
     state = {name.replace("encoding.encodings.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
     plain.load_state_dict({name: state[name] for name in plain.state_dict()})
@@ -251,22 +251,22 @@ def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalises_in_training(
     assert all(parameter.grad.abs().max() > 0 for parameter in puzzle.parameters())
 
 
-def test_hidden_places_and_places_that_follow_reach_swin_through_its_table_alone():
+def test_hidden_and_permuted_positions_change_swin_through_its_table_alone():
     model, images = swin("learned"), torch.randn(2, *WIDE)
-    places, hidden, order = Positions.of((4, 10)), torch.rand(1, 40) < 0.3, torch.randperm(40)
+    pos, hidden, order = Positions.of((4, 10)), torch.rand(1, 40) < 0.3, torch.randperm(40)
     bare = swin()
-    assert torch.equal(bare(images, places.hide(hidden)), bare(images))
-    assert torch.equal(bare(images, places.permute(order)), bare(images))
-    told, moved = model(images, places.hide(hidden)), model(images, places.permute(order))
+    assert torch.equal(bare(images, pos.hide(hidden)), bare(images))
+    assert torch.equal(bare(images, pos.permute(order)), bare(images))
+    masked, moved = model(images, pos.hide(hidden)), model(images, pos.permute(order))
     table = model.encoding.table.detach().clone().flatten(1, 2)
-    for change, expected in ((table * ~hidden[..., None], told), (table[:, order], moved)):
+    for change, expected in ((table * ~hidden[..., None], masked), (table[:, order], moved)):
         with torch.no_grad():
             model.encoding.table.copy_(change.unflatten(1, (4, 10)))
         assert torch.allclose(model(images), expected, atol=1e-5)
 
 
-def test_windows_are_never_cut_from_another_grid_of_as_many_places():
-    with pytest.raises(ValueError, match="on a 10x4 grid do not fit pictures of 4x10 patches"):
+def test_windows_are_never_cut_from_another_grid_of_the_same_size():
+    with pytest.raises(ValueError, match="on a 10x4 grid do not fit images of 4x10 patches"):
         swin()(torch.randn(1, *WIDE), Positions.of((10, 4)))
 
 
@@ -281,7 +281,7 @@ def test_a_gradient_through_windows_can_be_differentiated_again():
 @pytest.mark.parametrize("grid", [(8, 20), (3, 7), (1, 5), (2, 2)])
 def test_swin_serves_other_grids_and_is_resized_to_them(grid):
     model, images = swin("learned(interpolation='bilinear')"), torch.randn(2, 2, 2 * grid[0], 2 * grid[1])
-    resized = model.resized(grid, how="bilinear")
+    resized = model.resized(grid, mode="bilinear")
     assert resized.geometry.grid == grid and model.geometry.grid == (4, 10)
     assert torch.allclose(resized(images), model(images), atol=1e-4)
 
@@ -304,7 +304,7 @@ def test_swin_exports():
 
 
 @pytest.mark.parametrize(("stem", "side"), [("large", 7), ("small", 28)])
-def test_a_small_stem_keeps_the_size_of_small_pictures(stem, side):
+def test_a_small_stem_keeps_the_size_of_small_images(stem, side):
     model = MODELS.build(f"resnet(depths=(1, 1), width=4, stem={stem!r})", (1, 28, 28), 5)
     images = torch.randn(2, 1, 28, 28)
     assert model.pool(model.conv(images)).shape[2:] == (side, side)

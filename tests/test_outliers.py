@@ -76,25 +76,25 @@ def test_what_is_remembered_of_the_own_images_is_not_taken_for_the_outliers():
     assert first == second == evaluate(f"outliers(against={DIM!r})", Bright(), DATA)
 
 
-def test_pictures_take_another_shape():
-    grey = torch.arange(4, dtype=torch.uint8).mul(60).view(1, 1, 2, 2)
-    colour = to_shape(grey, (3, 4, 6))
-    assert colour.shape == (1, 3, 4, 6) and torch.equal(colour[:, 0], colour[:, 2])
-    assert torch.equal(to_shape(grey, (1, 2, 2)), grey) and torch.equal(
-        to_shape(to_shape(grey, (3, 2, 2)), (1, 2, 2)), grey
+def test_images_are_converted_to_another_shape():
+    gray = torch.arange(4, dtype=torch.uint8).mul(60).view(1, 1, 2, 2)
+    color = to_shape(gray, (3, 4, 6))
+    assert color.shape == (1, 3, 4, 6) and torch.equal(color[:, 0], color[:, 2])
+    assert torch.equal(to_shape(gray, (1, 2, 2)), gray) and torch.equal(
+        to_shape(to_shape(gray, (3, 2, 2)), (1, 2, 2)), gray
     )
     red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
     assert to_shape(red, (1, 4, 4)).unique().tolist() == [76]
     stripes = (torch.arange(16) % 2 * 255).to(torch.uint8).expand(1, 1, 16, 16)
     assert (to_shape(stripes, (1, 4, 4)).float() - 127.5).abs().max() < 20, "antialiased"
-    with pytest.raises(UserError, match="4 channels cannot be shown in 3"):
+    with pytest.raises(UserError, match="4 channels cannot be converted to 3"):
         to_shape(torch.zeros(1, 4, 2, 2, dtype=torch.uint8), (3, 2, 2))
 
 
-def test_colours_are_weighed_as_pillow_weighs_them():
-    colours = torch.randint(256, (64, 64, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    pillow = torch.from_numpy(np.array(Image.fromarray(colours.numpy()).convert("L"))).float()
-    ours = to_gray(colours.permute(2, 0, 1)[None].float())
+def test_colors_are_weighed_as_pillow_weighs_them():
+    colors = torch.randint(256, (64, 64, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pillow = torch.from_numpy(np.array(Image.fromarray(colors.numpy()).convert("L"))).float()
+    ours = to_gray(colors.permute(2, 0, 1)[None].float())
     assert (ours - pillow).abs().max() <= 0.501 and torch.equal(to_gray(ours), ours)
 
 
@@ -104,10 +104,10 @@ def test_colours_are_weighed_as_pillow_weighs_them():
         ("classes=(0, 3)", "from 0 to 2"),
         ("classes=()", "choose different ones"),
         ("against='fashon'", "did you mean 'fashion_mnist'"),
-        ("against='only'", "a view without a data set"),
+        ("against='classes'", "a view without a data set"),
     ],
 )
-def test_a_wrong_question_says_what_to_ask(options, message):
+def test_wrong_options_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         numbers_of(f"outliers({options})", Bright(), DATA)
 

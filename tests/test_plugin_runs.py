@@ -24,12 +24,13 @@ TINY = {
     "data": "mnist + subset(limit=64)",
     "model": "minimal(patch=14, dim=8)",
     "evaluate": "accuracy",
-    "train": {"epochs": 1, "batch": 64},
+    "train": {"epochs": 1, "batch_size": 64},
 }
 MINE = '''
 from vitpos.encodings import register_encoding
 from vitpos.encodings.base import PositionEncoding
 from vitpos.evaluations import register_evaluation
+from vitpos.evaluations.result import Result
 
 
 @register_encoding("bell")
@@ -45,12 +46,12 @@ class Bell(PositionEncoding):
 
 
 @register_evaluation("always")
-def always(model, data, *, number: float = 1.0):
+def always(ctx, *, number: float = 1.0):
     """One number.
 
     number: the number that was given.
     """
-    return {"number": number}
+    return Result({"number": number})
 '''
 
 
@@ -113,7 +114,7 @@ def test_an_encoding_that_fails_at_work_is_one_line_before_anything_is_trained(t
     (tmp_path / "tiny.toml").write_text(toml(TINY | {"encoding": "bad.py:Bell"}))
     done = vitpos_in(tmp_path, "run", "tiny.toml", "--out", "out")
     assert done.returncode == 2 and not (tmp_path / "out").exists()
-    assert "AttributeError" in done.stderr and "bad.py, line 16" in done.stderr and "Traceback" not in done.stderr
+    assert "AttributeError" in done.stderr and "bad.py, line 17" in done.stderr and "Traceback" not in done.stderr
 
 
 SCRIPT = f'''
@@ -127,8 +128,8 @@ class Still(PositionEncoding):
         super().__init__()
 
 if __name__ == "__main__":
-    folder = vitpos.run({TINY!r}, sys.argv[1], encoding=["learned", Still], workers=2)
-    print(json.dumps([cell.encoding for cell, _ in folder.runs]))
+    results = vitpos.run({TINY!r}, sys.argv[1], encoding=["learned", Still], workers=2)
+    print(json.dumps([cell.encoding for cell, _ in results.trained]))
 '''
 
 
@@ -182,8 +183,8 @@ def test_the_source_of_a_class_without_a_file_stands_alone(noted):
 
 
 def test_a_class_of_a_notebook_is_stored_in_the_run_and_imported_only_if_it_is_given(tmp_path, noted):
-    folder = vitpos.run(TINY, tmp_path / "out", encoding=noted, workers=2)
-    assert [cell.encoding for cell, _ in folder.runs] == ["Noted.py:Noted"]
+    results = vitpos.run(TINY, tmp_path / "out", encoding=noted, workers=2)
+    assert [cell.encoding for cell, _ in results.trained] == ["Noted.py:Noted"]
     stored = tmp_path / "out/plugins/Noted.py"
     done = vitpos_in(tmp_path, "evaluate", "out", "--with", "accuracy")
     assert done.returncode == 2 and f"read it, then give --plugin {stored}" in done.stderr, done.stderr
@@ -195,8 +196,8 @@ def test_a_class_without_source_runs_and_says_that_it_cannot_be_resumed(tmp_path
     scope = {"Base": Learned, "__name__": "nowhere"}
     exec("class Lost(Base):\n    def __init__(self, geometry):\n        super().__init__(geometry)", scope)
     with pytest.warns(PluginWarning, match="Lost has no source"):
-        folder = vitpos.run(TINY, tmp_path / "out", encoding=scope["Lost"], workers=2)
-    assert len(folder.runs) == 1
+        results = vitpos.run(TINY, tmp_path / "out", encoding=scope["Lost"], workers=2)
+    assert len(results.trained) == 1
 
 
 def test_classes_become_specs_and_instances_are_refused():

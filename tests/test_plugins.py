@@ -14,6 +14,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
 from vitpos.errors import UserError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.evaluations.result import Result
 from vitpos.models import MODELS
 from vitpos.models.cnn import CNN
 from vitpos.models.swin import Swin
@@ -121,8 +122,11 @@ def test_inherited_options_unions_aliases_and_defaults_without_a_literal_are_des
 
 
 def test_an_option_without_a_default_has_to_be_given(tmp_path):
-    (tmp_path / "needy.py").write_text("def needy(model, data, *, size: int):\n    return {'size': float(size)}\n")
-    assert EVALUATIONS.build(f"{tmp_path}/needy.py:needy(size=3)", None, None) == {"size": 3.0}
+    (tmp_path / "needy.py").write_text(
+        "from vitpos.evaluations.result import Result\n"
+        "def needy(ctx, *, size: int):\n    return Result({'size': float(size)})\n"
+    )
+    assert EVALUATIONS.build(f"{tmp_path}/needy.py:needy(size=3)", None) == Result({"size": 3.0})
     with pytest.raises(UserError, match=r"needs option 'size'; write .*needy.size=…"):
         EVALUATIONS.parse(f"{tmp_path}/needy.py:needy")
 
@@ -180,7 +184,7 @@ def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
     for name, message in (
         ("Fails", "failed: AttributeError: .*fails.py, line 4"),
         ("Bare", "takes 1 positional argument but 2 were given .*fails.py"),
-        ("other", "makes a int; derive it from vitpos.encodings.base.PositionEncoding"),
+        ("other", "makes a int; it has to make a vitpos.encodings.base.PositionEncoding"),
         ("Missing", "has no 'Missing'; it defines Fails, Bare, other"),
     ):
         with pytest.raises(UserError, match=message):
@@ -204,9 +208,9 @@ def test_models_take_classes_factories_and_instances():
     assert isinstance(MODELS.build(CNN, IMAGE, 3), CNN)
     CNN(IMAGE, 3, Nothing)
     for wrong in (Learned, own):
-        with pytest.raises(UserError, match="has no tokens to give"):
+        with pytest.raises(UserError, match="'cnn' has no tokens and cannot use encoding"):
             CNN(IMAGE, 3, wrong)
-    with pytest.raises(UserError, match="'Rope' acts inside windows"):
+    with pytest.raises(UserError, match="'RoPE' acts inside windows"):
         Swin(IMAGE, 3, ENCODINGS["rope"], patch=2, dim=16, depths=(1,), heads=(2,))
     for wrong in (3, None, ["learned"]):
         with pytest.raises(UserError, match="is no encoding; give a spec, a class or a factory"):
@@ -232,10 +236,18 @@ def test_a_decorator_registers_and_registers_again_what_is_the_same():
 
 def test_a_registered_evaluation_is_known_wherever_evaluations_are():
     @EVALUATIONS.register("always_one")
-    def always_one(model, data, *, times: int = 1):
-        return {"one": 1.0 * times}
+    def always_one(ctx, *, times: int = 1):
+        return Result({"one": 1.0 * times})
 
-    assert EVALUATIONS.build("always_one(times=2)", None, None) == {"one": 2.0}
+    assert EVALUATIONS.build("always_one(times=2)", None) == Result({"one": 2.0})
+
+
+def test_an_evaluation_that_returns_no_result_is_one_line():
+    EVALUATIONS.register("bare_numbers")(lambda ctx: {"one": 1.0})
+    with pytest.raises(
+        UserError, match=r"'bare_numbers' makes a dict; it has to make a vitpos.evaluations.result.Result"
+    ):
+        EVALUATIONS.build("bare_numbers", None)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_a_fitted_grid_spans_what_the_training_grid_spans(grid, fit):
 
 
 @given(grids, st.randoms(use_true_random=False))
-def test_permuting_back_gives_the_places_back(grid, random):
+def test_permuting_back_restores_the_positions(grid, random):
     pos = Positions.of(grid)
     order = list(range(grid[0] * grid[1]))
     random.shuffle(order)
@@ -40,7 +40,7 @@ def test_permuting_back_gives_the_places_back(grid, random):
     assert there.cells[0].tolist() == order.tolist()
 
 
-def test_an_order_for_each_image_gives_places_for_each_image():
+def test_an_order_for_each_image_gives_positions_for_each_image():
     pos = Positions.of((2, 3)).permute(torch.tensor([[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]]))
     assert pos.coords.shape == (2, 6, 2)
     assert pos.coords[1, 0].tolist() == [1, 2]

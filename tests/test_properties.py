@@ -1,15 +1,15 @@
-"""What the papers promise, or should not have promised, as properties."""
+"""Claims of the papers, right or wrong, as properties."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vitpos.encodings.steps import lookup
-from vitpos.encodings.tables import resample
 
 from tests.references import peer
 from vitpos.encodings import ENCODINGS
+from vitpos.encodings._interp1d import interp1d
 from vitpos.encodings._sape2_fused import AddDistances
+from vitpos.encodings._table import resize_table
 from vitpos.encodings.base import Geometry
 from vitpos.models import MODELS
 from vitpos.models.attention import attention, attention_logits, double_backward_attention, embed
@@ -64,7 +64,7 @@ def test_sape2_along_an_axis_is_not_equivariant_to_a_shift_along_it(axis):
 
 
 @pytest.mark.parametrize("spec", ["sape2", "alibi", "lookhere"])
-def test_nobody_is_at_a_distance_from_oneself(spec):
+def test_the_bias_of_a_token_with_itself_is_zero(spec):
     bias = build(spec).bias(*qk(), Positions.of(GRID), 0)
     assert (bias.diagonal(dim1=2, dim2=3) == 0).all()
 
@@ -102,11 +102,11 @@ def test_distances_agree_with_cdist_and_their_gradients_with_differences():
 
 @given(st.integers(2, 6), st.lists(st.floats(-3, 9), min_size=1, max_size=5))
 @settings(max_examples=40)
-def test_steps_are_read_between_and_at_whole_steps_exactly(count, at):
+def test_interpolation_is_linear_between_steps_and_exact_at_whole_steps(count, at):
     values = torch.randn(1, 1, 1, count, dtype=torch.float64)
-    whole = lookup(values, torch.arange(float(count))[None, None, None])
+    whole = interp1d(values, torch.arange(float(count))[None, None, None])
     assert torch.equal(whole, values)
-    read = lookup(values, torch.tensor(at, dtype=torch.float64)[None, None, None])[0, 0, 0]
+    read = interp1d(values, torch.tensor(at, dtype=torch.float64)[None, None, None])[0, 0, 0]
     for value, place in zip(read, at, strict=True):
         place = min(max(place, 0), count - 1)
         low = min(int(place), count - 2)
@@ -114,20 +114,24 @@ def test_steps_are_read_between_and_at_whole_steps_exactly(count, at):
         assert abs(value - (row[low] + (place - low) * (row[low + 1] - row[low]))) < 1e-9
 
 
-@pytest.mark.parametrize("prefix", ["origin", "content", "place", "centre"])
-def test_what_a_prefix_token_has_to_do_with_rotation(prefix):
+@pytest.mark.parametrize("prefix", ["origin", "unrotated", "learned", "center"])
+def test_prefix_mode_sets_the_origin_of_rotation_or_leaves_prefix_tokens_out(prefix):
     encoding, (q, k) = build(f"rope(prefix_mode='{prefix}')", prefix=1), qk(N + 1)
 
     def logits(pos):
         return attention_logits(q, k, encoding, pos, 0)
 
     here, there = logits(Positions.of(GRID)), logits(Positions.of(GRID).moved((1, 2)))
-    assert torch.allclose(here[..., 1:, 1:], there[..., 1:, 1:]), "patches know offsets only"
+    assert torch.allclose(here[..., 1:, 1:], there[..., 1:, 1:]), "patch logits depend on offsets only"
     plain = q @ k.mT / 4
-    if prefix == "content":
+    if prefix == "unrotated":
         assert torch.allclose(here[..., 0, :], plain[..., 0, :]) and torch.allclose(here[..., 0], plain[..., 0])
-    else:  # a patch at the place of the prefix token is met by the plain product
-        place = encoding.place.tolist() if prefix == "place" else {"origin": (0.0, 0.0), "centre": (1.5, 2.5)}[prefix]
+    else:  # a patch at the origin gets the plain product with the prefix token
+        place = (
+            encoding.learned_origin.tolist()
+            if prefix == "learned"
+            else {"origin": (0.0, 0.0), "center": (1.5, 2.5)}[prefix]
+        )
         same = logits(Positions.of(GRID).placed(torch.tensor(place).expand(1, N, 2)))
         assert torch.allclose(same[..., 0, :], plain[..., 0, :], atol=1e-5)
         assert not torch.allclose(here[..., 0, 1:], plain[..., 0, 1:], atol=1e-3)
@@ -146,19 +150,19 @@ def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor(
     assert torch.allclose(angles[0][-1] / angles[1][-1], torch.tensor(4.0, dtype=torch.float64))
 
 
-def test_dino_moves_places_in_training_only_and_keeps_all_layers_together():
+def test_dino_changes_coordinates_in_training_only_and_keeps_all_layers_together():
     encoding, still = build("rope_dino(shift_coords=0.2, jitter_coords=1.3)"), build("rope_dino(rescale_coords=1.0)")
     x, pos, q = torch.zeros(2, N, 32), Positions.of(GRID), qk()[0]
     assert encoding.eval().augment(x, pos)[1] is pos
     assert torch.equal(encoding.rotate(q, q, pos, 0)[0], still.rotate(q, q, pos, 0)[0])
     encoding.train()
     first, again = (encoding.augment(x, pos)[1] for _ in range(2))
-    turned = [encoding.rotate(q, q, pos, layer)[0] for pos in (first, again) for layer in (0, 1)]
-    assert torch.equal(turned[0], turned[1]) and torch.equal(turned[2], turned[3]), "one draw for all layers"
-    assert not torch.equal(turned[0], turned[2]), "and another for the next pass"
+    rotated = [encoding.rotate(q, q, pos, layer)[0] for pos in (first, again) for layer in (0, 1)]
+    assert torch.equal(rotated[0], rotated[1]) and torch.equal(rotated[2], rotated[3]), "one draw for all layers"
+    assert not torch.equal(rotated[0], rotated[2]), "and another for the next pass"
     both = build("learned + rope_dino").train()
     assert torch.equal(embed(both, x, both.augment(x, pos)[1], 0), embed(both.parts[0], x, pos, 0)), (
-        "others stay in place"
+        "other encodings keep their coordinates"
     )
 
 
@@ -184,7 +188,7 @@ def test_a_timm_table_with_a_cls_row_goes_in_and_comes_out_exactly():
     ours = MODELS.build("vit(patch=2, dim=32, depth=2, heads=2)", (3, 8, 12), 5, "learned(prefix_embed=True)").eval()
     with torch.no_grad():
         theirs.pos_embed.normal_()
-        ours.encoding.rows.copy_(theirs.pos_embed[0, :1])
+        ours.encoding.prefix_table.copy_(theirs.pos_embed[0, :1])
         ours.encoding.table.copy_(theirs.pos_embed[0, 1:].unflatten(0, GRID)[None])
         ours.prefix.copy_(theirs.cls_token[0])
         ours.project.weight.copy_(theirs.patch_embed.proj.weight.flatten(1))
@@ -197,57 +201,64 @@ def test_a_timm_table_with_a_cls_row_goes_in_and_comes_out_exactly():
                 a.load_state_dict(b.state_dict())
     images = torch.randn(2, 3, 8, 12)
     assert torch.allclose(ours(images), theirs(images), atol=1e-5)
-    back = torch.cat([ours.encoding.rows, ours.encoding.table.flatten(0, 2)])[None]
+    back = torch.cat([ours.encoding.prefix_table, ours.encoding.table.flatten(0, 2)])[None]
     assert torch.equal(back, theirs.pos_embed)
 
 
-@pytest.mark.parametrize("how", ["bicubic", "bilinear", "area", "bicubic-antialias", "bilinear-antialias"])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "area", "bicubic-antialias", "bilinear-antialias"])
 @pytest.mark.parametrize("grid", [(8, 12), (2, 3), (3, 8), (24, 1)])
-def test_every_way_of_resampling_serves_every_grid_and_can_keep_lengths(how, grid):
+def test_every_resampling_mode_serves_every_grid_and_can_keep_norms(mode, grid):
     table = torch.randn(*GRID, 8)
-    plain, kept = resample(table, grid, how=how), resample(table, grid, how=f"{how}-norm")
+    plain, kept = resize_table(table, grid, mode=mode), resize_table(table, grid, mode=f"{mode}-norm")
     assert plain.shape == (*grid, 8)
     assert torch.allclose(torch.nn.functional.cosine_similarity(plain, kept, -1), torch.ones(grid), atol=1e-4)
-    lengths = resample(table.norm(dim=-1, keepdim=True), grid, how=how).clamp_min(0)
+    lengths = resize_table(table.norm(dim=-1, keepdim=True), grid, mode=mode).clamp_min(0)
     assert torch.allclose(kept.norm(dim=-1, keepdim=True), lengths, atol=1e-4)
-    same = resample(table, GRID, how=how)
+    same = resize_table(table, GRID, mode=mode)
     assert torch.equal(same, table)
     constant = torch.ones(*GRID, 2)
-    assert torch.allclose(resample(constant, grid, how=how), torch.ones(*grid, 2), atol=1e-5)
+    assert torch.allclose(resize_table(constant, grid, mode=mode), torch.ones(*grid, 2), atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["bicubic", "bilinear", "area", "bicubic-antialias", "bilinear-antialias"])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "area", "bicubic-antialias", "bilinear-antialias"])
 @pytest.mark.parametrize("rows", [14, 3])
-def test_a_table_one_cell_wide_is_resampled_as_one_of_several_equal_columns(how, rows):
+def test_a_table_one_cell_wide_is_resampled_as_one_of_several_equal_columns(mode, rows):
     table = torch.randn(7, 1, 8)
     for more in ("", "-norm"):
-        several = resample(table.expand(-1, 4, -1), (rows, 4), how=how + more)
-        assert torch.allclose(resample(table, (rows, 1), how=how + more), several[:, :1], atol=1e-5)
+        several = resize_table(table.expand(-1, 4, -1), (rows, 4), mode=mode + more)
+        assert torch.allclose(resize_table(table, (rows, 1), mode=mode + more), several[:, :1], atol=1e-5)
     wide = torch.randn(7, 3, 8)
-    narrow = resample(wide, (7, 1), how=how).expand(-1, 4, -1)
-    assert torch.allclose(resample(wide, (rows, 1), how=how), resample(narrow, (rows, 4), how=how)[:, :1], atol=1e-5)
+    narrow = resize_table(resize_table(wide, (7, 1), mode=mode).expand(-1, 4, -1), (rows, 4), mode=mode)[:, :1]
+    assert torch.allclose(resize_table(wide, (rows, 1), mode=mode), narrow, atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["nearest", "bicubic-sharp", "area-antialias"])
-def test_an_unknown_way_of_resampling_is_refused(how):
-    with pytest.raises(ValueError, match="resampl"):
-        resample(torch.randn(2, 2, 2), (4, 4), how=how)
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("nearest", "cannot resample with mode 'nearest'"),
+        ("bicubic-sharp", "cannot resample with mode 'bicubic-sharp'"),
+        ("area-antialias", "'area' takes no -antialias"),
+    ],
+)
+def test_an_unknown_resampling_mode_is_refused(mode, message):
+    with pytest.raises(ValueError, match=message):
+        resize_table(torch.randn(2, 2, 2), (4, 4), mode=mode)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("rope", "width that 4 divides, not 6"),
-        ("rope_mixed", "width that 4 divides, not 6"),
-        ("rope_dino", "width that 4 divides, not 6"),
-        ("liere(block_size=5)", "blocks of 5"),
+        ("rope", "head width divisible by 4, not 6"),
+        ("rope_mixed", "head width divisible by 4, not 6"),
+        ("rope_dino", "head width divisible by 4, not 6"),
+        ("liere(block_size=5)", "block_size=5 .* a divisor of the width"),
         ("cpe(layers=(7,))", "choose from 0 to 2"),
         ("cope(max_positions=1)", "2 or more"),
         ("sape2(max_positions=1)", "2 or more"),
         ("sinusoidal1d(temperature=0.0)", "temperature=0"),
         ("irpe(ratio=0.0)", "ratio=0"),
-        ("cpb(hidden_dim=0)", "hidden=0"),
-        ("coordinate_mlp(hidden_dim=-1)", "hidden=-1"),
+        ("cpb(hidden_dim=0)", "hidden_dim=0"),
+        ("coordinate_mlp(hidden_dim=-1)", "hidden_dim=-1"),
         ("fourier(sigma=-1.0)", "sigma=-1"),
         ("learned(std=-1.0)", "std=-1"),
         ("learned(prefix_embed=True)", "without CLS or registers"),
@@ -266,8 +277,8 @@ def test_the_sum_of_a_bias_and_a_rotation_is_their_sum():
     v = torch.randn_like(q)
     pos = Positions.of(GRID)
     relative, rope, _ = both.parts
-    turned = rope.rotate(q, k, pos, 0)
-    expected = attention(*turned, v, relative.bias(q, k, pos, 0))
+    rotated = rope.rotate(q, k, pos, 0)
+    expected = attention(*rotated, v, relative.bias(q, k, pos, 0))
     assert torch.allclose(attention(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
     with double_backward_attention():
-        assert torch.allclose(attention(*turned, v, relative.bias(q, k, pos, 0)), expected)
+        assert torch.allclose(attention(*rotated, v, relative.bias(q, k, pos, 0)), expected)

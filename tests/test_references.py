@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from vitpos.encodings.tables import resample_rows
 
 from tests.references import peer
 from vitpos.encodings import ENCODINGS
+from vitpos.encodings._table import resize_flat_table
 from vitpos.encodings.base import Geometry
 from vitpos.models import MODELS
 from vitpos.positions import Positions
@@ -36,7 +36,7 @@ def added(spec, dtype=torch.float32):
     return ENCODINGS.build(spec, GEOMETRY).vectors(Positions.of(GRID), 0, dtype)[0]
 
 
-def places():
+def cell_coords():
     return [(row, column) for row in range(GRID[0]) for column in range(GRID[1])]
 
 
@@ -63,7 +63,7 @@ def test_resampling_agrees_with_timm(new, antialias, mode):
     theirs = timm.resample_abs_pos_embed(
         table[None], list(new), list(GRID), num_prefix_tokens=1, interpolation=mode, antialias=antialias
     )[0]
-    ours = resample_rows(table, GRID, new, prefix=1, how=mode + ("-antialias" if antialias else ""))
+    ours = resize_flat_table(table, GRID, new, prefix=1, mode=mode + ("-antialias" if antialias else ""))
     assert (ours - theirs).abs().max() < 1e-5
 
 
@@ -84,7 +84,7 @@ def test_mixed_rotation_agrees_with_timm():
     encoding = build("rope_mixed")
     theirs = timm.RotaryEmbeddingMixed(32, depth=2, num_heads=2, feat_shape=list(GRID), grid_indexing="xy")
     with torch.no_grad():
-        column_row = encoding.mixed.flip(2)  # (depth, H, 2, d/2), column first
+        column_row = encoding.mixed_frequencies.flip(2)  # (depth, H, 2, d/2), column first
         theirs.freqs.copy_(column_row.permute(2, 0, 1, 3).reshape(theirs.freqs.shape))
     q, _ = qk(torch.float32)
     for layer in range(2):
@@ -98,7 +98,7 @@ def test_axial_rotation_agrees_with_rotary_embedding_torch():
     module = peer("rotary_embedding_torch")
     rotary = module.RotaryEmbedding(dim=8, freqs_for="lang", theta=100.0)
     q, _ = qk(torch.float32)
-    row, column = (torch.tensor([place[axis] for place in places()]).float() for axis in (0, 1))
+    row, column = (torch.tensor([place[axis] for place in cell_coords()]).float() for axis in (0, 1))
     # the release: frequencies base^(−t/(d/4)); theirs: theta^(−2t/dim) with dim = d/2, which is the same
     expected = torch.cat(
         [
@@ -126,7 +126,7 @@ def test_relative_bias_with_cls_agrees_with_timm():
     theirs = timm.RelPosBias(window_size=GRID, num_heads=2, prefix_tokens=1)
     encoding = build("relative(prefix_bias=True)", Geometry(32, 2, 2, GRID, prefix=1))
     with torch.no_grad():  # timm: CLS to patch, patch to CLS, CLS to CLS stand behind the offsets
-        theirs.relative_position_bias_table.copy_(torch.cat([encoding.table[0].flatten(0, 1), encoding.cls[0]]))
+        theirs.relative_position_bias_table.copy_(torch.cat([encoding.table[0].flatten(0, 1), encoding.prefix_bias[0]]))
     q, k = qk(torch.float32, n=N + 1)
     assert (encoding.bias(q, k, Positions.of(GRID), 0) - theirs.get_bias()).abs().max() < 1e-5
 
@@ -171,28 +171,28 @@ def interpolate(table, at):
     return (1 - (at - low)) * table[low] + (at - low) * table[high]
 
 
-@pytest.mark.parametrize("dot", ["k", "q"])
-@pytest.mark.parametrize("rest", ["", ", steps=3", ", scaled_gates=False", ", divide=False", ", sign=-1"])
-def test_sape2_is_its_equations(dot, rest):
-    encoding = build(f"sape2(dot='{dot}'{rest})", dtype=torch.float64)
+@pytest.mark.parametrize("mode", ["key", "query"])
+@pytest.mark.parametrize("rest", ["", ", max_positions=3", ", scale_gates=False", ", scale_bias=False", ", sign=-1"])
+def test_sape2_is_its_equations(mode, rest):
+    encoding = build(f"sape2(mode='{mode}'{rest})", dtype=torch.float64)
     q, k = qk(batch=1, heads=1)
     bias = encoding.bias(q, k, Positions.of(GRID), 1)[0, 0]
-    scale = 1.0 if "scaled_gates" in rest else 0.25
+    scale = 1.0 if "scale_gates" in rest else 0.25
     gates = torch.sigmoid(q[0, 0] @ k[0, 0].mT * scale)
-    dotted = (k if dot == "k" else q)[0, 0]
+    dotted = (k if mode == "key" else q)[0, 0]
     vectors = []
     for axis in (1, 0):  # along the row (columns counted), then along the column
         table = encoding.tables[0 if axis == 1 else 1][1]
         rows = []
-        for i, here in enumerate(places()):
-            line = [j for j, other in enumerate(places()) if other[1 - axis] == here[1 - axis]]
+        for i, here in enumerate(cell_coords()):
+            line = [j for j, other in enumerate(cell_coords()) if other[1 - axis] == here[1 - axis]]
             z = []
             for m in range(GRID[axis]):
-                count = sum(gates[i, j].item() for j in line if places()[j][axis] >= m)
+                count = sum(gates[i, j].item() for j in line if cell_coords()[j][axis] >= m)
                 z.append(dotted[i] @ interpolate(table, count))
             rows.append(torch.stack(z))
         vectors.append(torch.stack(rows))
-    factor = (-1 if "sign" in rest else 1) * (1 if "divide" in rest else 0.25)
+    factor = (-1 if "sign" in rest else 1) * (1 if "scale_bias" in rest else 0.25)
     for i in range(N):
         for n in range(N):
             expected = factor * sum((v[i] - v[n]).square().sum().sqrt() for v in vectors)
@@ -217,10 +217,10 @@ def test_sape2_without_axes_counts_along_the_row_major_order():
 @pytest.mark.parametrize(
     "spec", ["factorized", "factorized(fractional=True)", "fourier", "fourier(learnable=False)", "coordinate_mlp"]
 )
-def test_what_is_added_at_a_place_is_its_formula(spec):
+def test_the_vector_of_a_position_is_its_formula(spec):
     encoding = build(spec, dtype=torch.float64)
     added = encoding.vectors(Positions.of(GRID), 0, torch.float64)[0].detach()
-    for n, (row, column) in enumerate(places()):
+    for n, (row, column) in enumerate(cell_coords()):
         at = torch.tensor([2 * (row + 0.5) / GRID[0] - 1, 2 * (column + 0.5) / GRID[1] - 1], dtype=torch.float64)
         if spec.startswith("factorized"):
             expected = encoding.rows[row] + encoding.columns[column]
@@ -253,8 +253,8 @@ def test_alibi_is_its_formula(heads):
     q, k = qk(heads=heads, width=48 // heads)
     bias = encoding.bias(q, k, Positions.of(GRID), 0)
     for head in range(heads):
-        for i, a in enumerate(places()):
-            for j, b in enumerate(places()):
+        for i, a in enumerate(cell_coords()):
+            for j, b in enumerate(cell_coords()):
                 assert abs(bias[0, head, i, j] + 2 ** (-8 * (head + 1) / heads) * math.dist(a, b)) < 1e-6
 
 
@@ -285,8 +285,8 @@ def test_lookhere_is_its_description(view):
     for layer, decay in enumerate((1.5, 1.0, 0.5)):
         bias = encoding.bias(q, k, Positions.of(GRID), layer)[0]
         for head in range(heads):
-            for i, a in enumerate(places()):
-                for j, b in enumerate(places()):
+            for i, a in enumerate(cell_coords()):
+                for j, b in enumerate(cell_coords()):
                     down, right = b[0] - a[0], b[1] - a[1]
                     sees = head >= 8 or fields[head % len(fields)](down, right)
                     slope = 4.0 ** -(head - 7) if head >= 8 else 0.5 if head < len(fields) else 0.25
@@ -294,14 +294,14 @@ def test_lookhere_is_its_description(view):
                     assert bias[head, i, j] == pytest.approx(expected, abs=1e-6)
 
 
-def test_dino_turns_as_its_release():
-    """The release turns channel t with t + d/2 by 2π·coordinate/period, rows in the first d/4 of each half."""
+def test_dino_rotates_as_its_release():
+    """The release rotates channel t with t + d/2 by 2π·coordinate/period, rows in the first d/4 of each half."""
     q, _ = qk()
     ours = build("rope_dino", dtype=torch.float64).eval().rotate(q, q, Positions.of(GRID), 0)[0]
     width = q.shape[-1]
     periods = 100.0 ** (torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     expected = torch.empty_like(q)
-    for n, place in enumerate(places()):
+    for n, place in enumerate(cell_coords()):
         unit = [2 * (at + 0.5) / side - 1 for at, side in zip(place, GRID, strict=True)]
         angles = torch.cat([2 * math.pi * unit[0] / periods, 2 * math.pi * unit[1] / periods])
         first, second = q[:, :, n, 0::2], q[:, :, n, 1::2]  # the release's halves are our even and odd channels
@@ -351,8 +351,8 @@ def test_liere_is_the_exponential_of_its_generators(block):
     q, _ = qk(batch=1)
     ours = encoding.rotate(q, q, Positions.of(GRID), 1)[0]
     for head in range(2):
-        for n, (row, column) in enumerate(places()):
-            turned = []
+        for n, (row, column) in enumerate(cell_coords()):
+            rotated = []
             for group in range(16 // block):
                 skew = torch.zeros(block, block, dtype=torch.float64)
                 entry = 0
@@ -366,15 +366,15 @@ def test_liere_is_the_exponential_of_its_generators(block):
                 for term in range(1, 60):
                     power = power @ skew / term
                     total = total + power
-                turned.append(total @ q[0, head, n, group * block : (group + 1) * block])
-            assert (ours[0, head, n] - torch.cat(turned)).abs().max() < 1e-6
+                rotated.append(total @ q[0, head, n, group * block : (group + 1) * block])
+            assert (ours[0, head, n] - torch.cat(rotated)).abs().max() < 1e-6
 
 
 def test_liere_of_blocks_of_two_is_mixed_rope():
     liere, mixed = build("liere(block_size=2)", dtype=torch.float64), build("rope_mixed", dtype=torch.float64)
-    with torch.no_grad():  # a generator turns (a, b) to (a cos + b sin, …): the other way round, per training span
+    with torch.no_grad():  # a generator rotates (a, b) to (a cos + b sin, …): the other way round, per training span
         spans = torch.tensor([GRID[0] - 1, GRID[1] - 1], dtype=torch.float64)
-        mixed.mixed.copy_(-(liere.generators[..., 0] / spans).permute(0, 1, 3, 2))
+        mixed.mixed_frequencies.copy_(-(liere.generators[..., 0] / spans).permute(0, 1, 3, 2))
     q, _ = qk()
     for layer in range(2):
         ours = [e.rotate(q, q, Positions.of(GRID), layer)[0] for e in (liere, mixed)]
@@ -385,8 +385,8 @@ def test_decomposed_bias_is_its_formula():
     encoding = build("decomposed", dtype=torch.float64)
     q, k = qk()
     bias = encoding.bias(q, k, Positions.of(GRID), 1)
-    for i, a in enumerate(places()):
-        for j, b in enumerate(places()):
+    for i, a in enumerate(cell_coords()):
+        for j, b in enumerate(cell_coords()):
             vector = encoding.rows[1, a[0] - b[0] + 2] + encoding.columns[1, a[1] - b[1] + 4]
             assert (bias[:, :, i, j] - q[:, :, i] @ vector).abs().max() < 1e-6
 
@@ -408,6 +408,6 @@ def test_a_convolution_adds_what_conv2d_gives():
     encoding = build("cpe(layers=(0,))", dtype=torch.float64)
     x = torch.randn(2, N, 32, dtype=torch.float64)
     kernel = encoding.convolutions["0"]
-    picture = x.mT.unflatten(2, GRID)
-    expected = x + F.conv2d(picture, kernel.weight, kernel.bias, padding=1, groups=32).flatten(2).mT
+    image = x.mT.unflatten(2, GRID)
+    expected = x + F.conv2d(image, kernel.weight, kernel.bias, padding=1, groups=32).flatten(2).mT
     assert torch.allclose(encoding.update(x, Positions.of(GRID), 0), expected)

@@ -5,12 +5,14 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
-from vitpos.encodings.rope import Rope
+from vitpos.encodings.rope import RoPE
 from vitpos.errors import UserError
+from vitpos.positions import Positions
 from vitpos.testing import EncodingError, check_encoding
 
 
@@ -24,8 +26,7 @@ class Slope(PositionEncoding):
         self.slope = slope
 
     def bias(self, q, k, pos, layer):
-        distance = pos.offsets().norm(dim=-1)[:, None].to(q.dtype)
-        return torch.where(pos.pairs(), -self.slope * distance, 0)
+        return -self.slope * pos.offsets().norm(dim=-1)[:, None].to(q.dtype)
 
 
 class SquareRoot(Slope):
@@ -35,8 +36,7 @@ class SquareRoot(Slope):
         side = round(pos.cells.shape[1] ** 0.5)
         rows, columns = torch.arange(pos.cells.shape[1]).div(side, rounding_mode="floor"), pos.cells[0] % side
         at = torch.stack([rows, columns], -1).to(q.dtype)
-        bias = -(at[:, None] - at[None]).norm(dim=-1)[None, None]
-        return torch.where(pos.pairs(), bias, 0)
+        return -(at[:, None] - at[None]).norm(dim=-1)[None, None]
 
 
 class Cropped(Slope):
@@ -61,7 +61,7 @@ class FalseTrait(Slope):
 
     def bias(self, q, k, pos, layer):
         bias = super().bias(q, k, pos, layer)
-        return torch.where(pos.pairs(), bias * pos.coords[..., 1].cos()[:, None, None].to(q.dtype), 0)
+        return bias * pos.coords[..., 1].cos()[:, None, None].to(q.dtype)
 
 
 class Undeclared(Slope):
@@ -91,11 +91,62 @@ class Leaks(Slope):
         return super().bias(q, k, pos, layer) * (1 + q.square().mean()).to(q.dtype)
 
 
-class Sees(Slope):
-    """Forgets to hide."""
+class Waves(PositionEncoding):
+    """Adds sines of the coordinates to the tokens: keeps every promise."""
+
+    def __init__(self, geometry):
+        super().__init__()
+        self.dim = geometry.dim
+
+    def vectors(self, pos, layer, dtype):
+        return self._waves(pos, dtype) if layer == 0 else None
+
+    def _waves(self, pos, dtype):
+        frequencies = torch.linspace(0.1, 1, self.dim, device=pos.coords.device, dtype=dtype)
+        rows, columns = pos.coords.to(dtype).unbind(-1)
+        return (rows[..., None] * frequencies).sin() + (columns[..., None] * frequencies).cos()
+
+
+class SeesInUpdate(Waves):
+    """Adds to all tokens in ``update``, also to the hidden ones: the model cannot take that back."""
+
+    def vectors(self, pos, layer, dtype):
+        return None
+
+    def update(self, x, pos, layer):
+        return x + self._waves(pos, x.dtype) if layer == 0 else x
+
+
+class SeesFromPrefix(Slope):
+    """A bias for pairs of a prefix token and a patch that depends on where the patch is, also if that is hidden."""
+
+    traits = ("relative", "prefix")
 
     def bias(self, q, k, pos, layer):
-        return -self.slope * pos.offsets().norm(dim=-1)[:, None].to(q.dtype)
+        row = F.pad(pos.coords.sum(-1).to(q.dtype), (q.shape[2] - pos.cells.shape[1], 0))  # (B|1, T)
+        return self.slope * (row[:, None] - row[:, :, None])[:, None]
+
+
+class Enumerates(Waves):
+    """Adds a vector by the index of the token among those that are there."""
+
+    def vectors(self, pos, layer, dtype):
+        index = torch.arange(pos.cells.shape[1], device=pos.cells.device, dtype=dtype)
+        return (index[None, :, None] * torch.linspace(0.1, 1, self.dim).to(index)).sin() if layer == 0 else None
+
+
+class DoubleVectors(Waves):
+    """Ignores the type that is asked for."""
+
+    def vectors(self, pos, layer, dtype):
+        return super().vectors(pos, layer, torch.float64)
+
+
+class LeaksInUpdate(Waves):
+    """Centers tokens over the batch."""
+
+    def update(self, x, pos, layer):
+        return x - x.mean(0, keepdim=True)
 
 
 class ByOrder(Slope):
@@ -103,14 +154,14 @@ class ByOrder(Slope):
 
     def bias(self, q, k, pos, layer):
         at = torch.arange(pos.cells.shape[1], device=q.device, dtype=q.dtype)
-        return torch.where(pos.pairs(), -(at[:, None] - at).abs(), 0)
+        return -(at[:, None] - at).abs()[None, None]
 
 
 class Caches(Slope):
     """Leaves an option out of its cache key."""
 
     def bias(self, q, k, pos, layer):
-        return pos.table(("caches", q.dtype), lambda: Slope.bias(self, q, k, pos, layer).detach())
+        return pos.cached(("caches", q.dtype), lambda: Slope.bias(self, q, k, pos, layer).detach())
 
 
 class Unused(Slope):
@@ -150,8 +201,12 @@ class Noisy(Slope):
         (Double, "dtypes", "with inputs in torch.float32 it mixes types"),
         (Device, "devices", "tensors on two devices are mixed"),
         (Leaks, "batches", "an image changes the output of another: largest difference"),
-        (Sees, "hidden", "hidden positions are used: largest difference"),
-        (Sees, "hidden_pairs", "a hidden query knows the positions of keys"),
+        (SeesInUpdate, "hidden", "hidden positions are used: largest difference"),
+        (SeesFromPrefix, "hidden", "hidden positions are used: largest difference"),
+        (Enumerates, "counts", "the vector of a token changes when other tokens are left out"),
+        (Enumerates, "order", "positions are taken from the order of tokens: largest difference"),
+        (DoubleVectors, "dtypes", "with inputs in torch.float32 it mixes types"),
+        (LeaksInUpdate, "batches", "an image changes the output of another: largest difference"),
         (ByOrder, "order", "positions are taken from the order of tokens"),
         (Caches, "sharing", "a cache key lacks an option"),
         (Unused, "gradients", "parameter 'weight' has no useful gradient (none)"),
@@ -166,6 +221,45 @@ def test_a_broken_encoding_is_found(encoding, check, observed):
     assert lines and observed in lines[0], str(error.value)
 
 
+class Spins(PositionEncoding):
+    """Rotates pairs of channels by the row, whether the position is hidden or not: keeps every promise."""
+
+    traits = ("relative",)
+
+    def __init__(self, geometry):
+        super().__init__()
+
+    def rotate(self, q, k, pos, layer):
+        cos, sin = (wave[:, None, :, None].to(q.dtype) for wave in (pos.coords[..., 0].cos(), pos.coords[..., 0].sin()))
+
+        def turned(x):
+            a, b = x.chunk(2, -1)
+            return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+        return turned(q), turned(k)
+
+
+@pytest.mark.parametrize("encoding", [Slope, Waves, Spins])
+def test_the_model_hides_what_an_encoding_does_not(encoding):
+    made, pos, q = encoding(Geometry(32, 2, 2, (3, 4))), Positions.of((3, 4)), torch.randn(1, 2, 12, 16)
+    hooks = [
+        lambda p: made.vectors(p, 0, q.dtype),
+        lambda p: made.bias(q, q, p, 0),
+        lambda p: made.rotate(q, q, p, 0)[0],
+    ]
+    for hook in hooks:  # the encoding itself does the same whether positions are hidden or not
+        assert hook(pos) is None or torch.equal(hook(pos), hook(pos.hide(torch.ones(1, 12, dtype=torch.bool))))
+    check_encoding(encoding)
+
+
+def test_the_check_of_hidden_pairs_finds_a_model_that_does_not_hide(monkeypatch):
+    monkeypatch.setattr(
+        Positions, "pairs", lambda pos: torch.ones_like(pos.known[:, None, :, None] & pos.known[:, None, None])
+    )
+    with pytest.raises(EncodingError, match="- hidden_pairs: a hidden query knows the positions of keys"):
+        check_encoding(Slope)
+
+
 def test_classes_factories_and_specs_pass():
     check_encoding(Slope)
     check_encoding(Slope, slope=2.0)
@@ -177,7 +271,7 @@ def test_classes_factories_and_specs_pass():
 
 def test_what_cannot_be_checked_is_refused():
     with pytest.raises(UserError, match="give its class, a factory or a spec"):
-        check_encoding(Rope(Geometry(32, 2, 2, (3, 4))))
+        check_encoding(RoPE(Geometry(32, 2, 2, (3, 4))))
     with pytest.raises(UserError, match="no check 'shape'; did you mean 'shapes'"):
         check_encoding(Slope, skip=["shape"])
     with pytest.raises(UserError, match="makes a int"):

@@ -1,4 +1,4 @@
-"""Corruptions: the same pictures as another package makes, the same ones for every batch, and what models make of them."""
+"""Corruptions: the same images as another package makes, the same ones for every batch, and how models score on them."""
 
 import itertools
 import math

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.evaluate import numbers_of
 from vitpos.data.dataset import load
 from vitpos.errors import UserError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS
 from vitpos.patches import patchify
 from vitpos.training.loop import fit
@@ -102,7 +102,7 @@ def accuracy_of_a_small_vit(data, encoding, seed):
     spec = "vit(dim=32, depth=1, heads=4, pool='mean', weight_init='xavier')"
     model = MODELS.build(spec, data.shape, len(data.classes), encoding)
     list(fit(model, data, Recipe(epochs=6, batch_size=32, lr=0.003), seed=seed))
-    return EVALUATIONS.build("accuracy", model, data)["accuracy"]
+    return numbers_of("accuracy", model, data)["accuracy"]
 
 
 @pytest.mark.parametrize(

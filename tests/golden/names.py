@@ -146,7 +146,7 @@ INSPECT_KEYS: Patterns = [
     (r"accumulated_variance", "cumulative_variance"),
     (r"accumulated_values", "cumulative_singular_values"),
     (r"/taken$", "/subsampled"),
-    (r"_fit_mae\b", "_train_mae"),
+    (r"_fit_mae(?=_std\b|\b)", "_train_mae"),
     (r"(structure/|logits_prefer/)nearby", r"\1neighbors"),
     (r"(structure/|logits_prefer/)grid", r"\1two_dimensional"),
     (r"(structure/|logits_prefer/)rim", r"\1border"),

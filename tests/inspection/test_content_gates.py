@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from vitpos.encodings.steps import lookup
 
 from tests.inspection.models import GRID, MODEL_SPECS, VIT_SPECS, build, normalized, random_data
 from vitpos.encodings import ENCODINGS
+from vitpos.encodings._interp1d import interp1d
 from vitpos.encodings.base import Geometry
 from vitpos.errors import UserError
 from vitpos.inspection.content_gates import bias_content_correlation, gates_from_position
@@ -21,7 +21,7 @@ def random_sape2(spec=VIT_SPECS[0], encoding="sape2", std=1.0):
     return model
 
 
-@pytest.mark.parametrize("options", ["", "axes=False", "scaled_gates=False", "gated=False", "dot='q'"])
+@pytest.mark.parametrize("options", ["", "per_axis=False", "scale_gates=False", "gates=False", "mode='query'"])
 def test_the_bias_of_sape2_follows_from_its_counts(options):
     part = ENCODINGS.build(f"sape2({options})", Geometry(16, 2, 1, GRID))
     torch.manual_seed(0)
@@ -34,7 +34,7 @@ def test_the_bias_of_sape2_follows_from_its_counts(options):
         length = int(counted[0, 0, 0].sum())
         assert (counted.sum(-1) == length).all() and torch.equal(counted, ~gates.isnan())
         lines = counts[counted].unflatten(0, (3, 2, 24, length))
-        z = lookup((k if part.dot == "k" else q)[:, :, 1:] @ table[0].mT, lines)
+        z = interp1d((k if part.mode == "key" else q)[:, :, 1:] @ table[0].mT, lines)
         total += torch.cdist(z, z) * part.factor
         assert (lines[..., :-1] >= lines[..., 1:]).all(), "counts decrease towards the edge"
     torch.testing.assert_close(total, expected, atol=1e-5, rtol=1e-3)

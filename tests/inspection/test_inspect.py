@@ -30,7 +30,7 @@ def test_every_encoding_can_be_inspected_and_drawn(encoding, spec):
     assert ("table" in numbers) == ("learned" in encoding)
     assert "offsets" in numbers or encoding not in ("rope", "relative")
     figures = inspection.figures
-    expected = {"position-by-layer", "minimal", "mean-attention", "mean-logits", "attention-distance"}
+    expected = {"position-by-layer", "attention", "mean-attention", "mean-logits", "attention-distance"}
     assert expected <= set(figures) and ("gates-0" in figures) == (encoding in ("sape2", "cope"))
     assert all(plotting.png(plotting.draw(figure.kind, figure.data)) for figure in figures.values())
     assert ("bias_content_correlation" in numbers["model"]) == (encoding in ("sape2", "cope"))
@@ -41,7 +41,7 @@ def test_attention_is_drawn_on_the_images_given():
     model = MODELS.build(SPECS[0], data.shape, 10, "learned")
     target = target_from_model("name", model, data, encoding="learned")
     *_, section = inspect(target, images=8, shown=data.sample_test(2))
-    attention = {figure.name: figure.data for figure in section.figures}["minimal"]
+    attention = {figure.name: figure.data for figure in section.figures}["attention"]
     assert attention["images"].shape == (2, 28, 28, 1) and attention["maps"].shape == (2, 3, 4, 7)
     assert attention["titles"] == ["rollout", "head 1", "head 2"]
 

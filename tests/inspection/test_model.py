@@ -46,7 +46,7 @@ def test_models_without_global_attention_are_rejected(spec):
         with pytest.raises(UserError, match="needs attention over all patches of one grid"):
             measure(model, data)
     for measure in (attention_maps, attention_rollout):
-        with pytest.raises(UserError, match="use a vit or attention"):
+        with pytest.raises(UserError, match="use a vit or minimal"):
             measure(model, images)
 
 

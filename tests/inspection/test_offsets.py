@@ -8,8 +8,9 @@ import torch
 
 from tests.inspection.models import GRID
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, parts
-from vitpos.encodings.relative import Relative
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.protocols import resized
+from vitpos.encodings.relative import RelativeBias
 from vitpos.inspection.offsets import bias_numbers, inspect_offsets, offset_biases, rotary_frequencies
 from vitpos.positions import Positions
 
@@ -29,7 +30,7 @@ def test_frequencies_are_those_that_rotate_queries_and_keys(encoding):
     q = torch.randn(1, 2, 24, 8)
     for layer in (0, 1):
         rotated = part.rotate(q, q, pos, layer)[0]
-        coords = part.coords(pos, q.dtype)[0]
+        coords = part.centered_coords(pos, q.dtype)[0]
         angles = torch.einsum("na,hta->hnt", coords, frequencies[layer])
         pairs = torch.view_as_complex(q[0].unflatten(-1, (4, 2)).contiguous())
         expected = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
@@ -48,13 +49,13 @@ def test_frequencies_of_a_sum_are_those_of_its_rotary_parts():
 def test_offset_biases_of_relative_are_its_table(encoding):
     geometry = Geometry(16, 2, 3, GRID, 1)
     part = ENCODINGS.build(encoding, geometry)
-    [table] = [one.table for one in parts(part) if isinstance(one, Relative)]
+    [table] = [one.table for one in part.parts if isinstance(one, RelativeBias)]
     found = offset_biases(part, geometry)
     assert found.shape == (3, 2, 7, 11)
     assert torch.equal(found, table.detach().permute(0, 3, 1, 2))
-    larger = part.resized((5, 8))
+    larger = resized(part, (5, 8))
     again = offset_biases(larger, replace(geometry, grid=(5, 8)), span=GRID)
-    [table] = [one.table for one in parts(larger) if isinstance(one, Relative)]
+    [table] = [one.table for one in larger.parts if isinstance(one, RelativeBias)]
     torch.testing.assert_close(again, table.detach().permute(0, 3, 1, 2), atol=1e-5, rtol=1e-5)
 
 

@@ -80,11 +80,17 @@ def test_a_vit_with_timms_weights_gives_timms_outputs():
             {},
             r"relative_position_bias_table' is \(21, 2\) and the model's \(49, 2\)",
         ),
-        (SWIN.format("(2, 4), windows='rope'"), IMAGE, "none", {}, "have 'layers.0.blocks.0.attn.relative_position"),
+        (
+            SWIN.format("(2, 4), window_encoding='rope'"),
+            IMAGE,
+            "none",
+            {},
+            "have 'layers.0.blocks.0.attn.relative_position",
+        ),
         (SWIN.format((2, 4)), IMAGE, "none", {"norm.weight": None}, "no 'norm.weight'"),
         (SWIN.format((2, 4)), IMAGE, "none", {"extra": torch.ones(1)}, "have 'extra'"),
         (SWIN.format((2, 4)), IMAGE, "none", {"head.fc.bias": torch.ones(7)}, r"'head.fc.bias' is \(7,\)"),
-        ("minimal", (3, 16, 32), "none", {}, "no counterpart of our Attention"),
+        ("minimal", (3, 16, 32), "none", {}, "no counterpart of our MinimalAttention"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_nothing_is_loaded(spec, image, encoding, change, message):

@@ -21,7 +21,7 @@ def test_captured_tokens_and_attention_are_those_of_the_model(spec, encoding):
         last = model.norm(tokens[depth]) if hasattr(model, "norm") else tokens[depth]
         torch.testing.assert_close(last, expected[:, prefix:])
         call = calls[-1]
-        v = call.module.prepared(call.x, call.encoding, call.layer)[2]
+        v = call.module.qkv_heads(call.x)[2]
         output = call.module.proj((call.weights() @ v).transpose(1, 2).flatten(2))
         torch.testing.assert_close(output, call.module(call.x, call.encoding, call.pos, call.layer))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -1,4 +1,4 @@
-"""What is done to pictures in training: bytes as PIL changes them, mixtures, erased boxes, order and seeds."""
+"""Augmentations: flips, crops, mixtures, erased boxes, colors, their order and their seeds."""
 
 import math
 from collections import Counter
@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from vitpos.experiment import Experiment
 
 from tests.references import peer
 from vitpos.data.dataset import load
 from vitpos.errors import UserError
-from vitpos.lab import check
+from vitpos.lab.dry_run import dry_run
+from vitpos.lab.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.shifts import shift_pair as shift
 from vitpos.training import AUGMENTS
@@ -182,11 +182,11 @@ def test_a_resumed_training_with_all_augmentations_gives_the_same_bits():
 
 
 def test_augmentations_are_tried_before_anything_is_trained():
-    text = 'data = "mnist"\nmodel = "attention"\nencoding = "none"\ntrain.augment = "%s"'
+    text = 'data = "mnist"\nmodel = "minimal"\nencoding = "none"\ntrain.augment = "%s"'
     origin = {"name": "x", "asked": "", "settings": [], "seeds": None}
-    check(Experiment.make(origin | {"text": text % PUBLISHED}).cells)
+    dry_run(Experiment.make(origin | {"text": text % PUBLISHED}).cells)
     with pytest.raises(UserError, match="no grid of 5x5"):
-        check(Experiment.make(origin | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
+        dry_run(Experiment.make(origin | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
 
 
 def test_crop_shifts_each_image_by_its_own_random_offset():

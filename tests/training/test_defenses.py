@@ -1,11 +1,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from vitpos.experiment import Experiment
 
 from vitpos.data.dataset import load
 from vitpos.errors import UserError
-from vitpos.lab import check
+from vitpos.lab.dry_run import dry_run
+from vitpos.lab.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.training.defenses import build_defense
 from vitpos.training.loop import fit, parameter_groups
@@ -66,7 +66,7 @@ def test_wrong_options_and_noise_before_clipping_are_refused(spec):
 def test_a_step_uses_the_mean_of_the_defended_gradients_of_the_images(encoding):
     torch.manual_seed(0)
     model = MODELS.build("vit(patch=(7, 14), dim=16, depth=1, heads=2)", (1, 28, 28), 10, encoding)
-    data = load("mnist(limit=24)")
+    data = load("mnist + subset(limit=24)")
     logits, penalty = model.step(data.normalize(data.train.images[:]))
     losses = F.cross_entropy(logits, data.train.labels, reduction="none") + penalty
     parameters = [*model.parameters()]
@@ -88,7 +88,7 @@ def test_a_step_uses_the_mean_of_the_defended_gradients_of_the_images(encoding):
 
 
 def test_a_resumed_training_with_a_defense_gives_the_same_bits():
-    data = load("mnist(limit=48)")
+    data = load("mnist + subset(limit=48)")
     recipe = Recipe(epochs=3, batch_size=16, defense="clip(max_norm=1.0) + noise(std=0.1) + prune(fraction=0.3)")
 
     def states(resume=None):
@@ -111,7 +111,7 @@ def test_the_noise_of_a_step_is_divided_by_the_square_root_of_the_batch():
 def trained(defense, limit=128):
     torch.manual_seed(0)
     model = MODELS.build("minimal(dim=16)", (1, 28, 28), 10, "learned")
-    data = load(f"mnist(limit={limit})")
+    data = load(f"mnist + subset(limit={limit})")
     *_, last = fit(model, data, Recipe(epochs=1, batch_size=64, grad_clip=0.0, defense=defense), seed=0)
     return last.tensors
 
@@ -133,12 +133,12 @@ def test_training_uses_the_defended_gradient():
     [("resnet(depths=(1,), width=4)", "", "batch norms mix"), ("minimal(dim=16)", "mix", "'mix' mixes")],
 )
 def test_models_and_augmentations_that_mix_images_are_refused_with_a_defense(model, augment, what):
-    text = f'data = "mnist(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'
+    text = f'data = "mnist + subset(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'
     origin = {"name": "x", "asked": "", "settings": [], "seeds": None}
-    check(Experiment.make(origin | {"text": text}).cells)
+    dry_run(Experiment.make(origin | {"text": text}).cells)
     with pytest.raises(UserError, match=what):
-        check(Experiment.make(origin | {"text": text + 'train.defense = "clip"'}).cells)
-    data = load("mnist(limit=64)")
+        dry_run(Experiment.make(origin | {"text": text + 'train.defense = "clip"'}).cells)
+    data = load("mnist + subset(limit=64)")
     built = MODELS.build(model, data.shape, 10, "none")
     with pytest.raises(UserError, match=what):
         next(fit(built, data, Recipe(augment=augment, defense="clip")))

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.evaluate import numbers_of
 from vitpos.data.dataset import load
 from vitpos.errors import WorkError
-from vitpos.evaluations import EVALUATIONS
 from vitpos.models import MODELS
+from vitpos.models.base import Classifier
 from vitpos.training.loop import fit, parameter_groups
 from vitpos.training.recipe import Recipe
 
@@ -67,7 +68,7 @@ def test_evaluating_between_epochs_does_not_change_the_training():
         model = MODELS.build(SPEC, data.shape, 2, "learned")
         for _ in fit(model, data, RECIPE):
             if evaluate:
-                EVALUATIONS.build("accuracy", model, data)
+                numbers_of("accuracy", model, data)
         weights.append(model.state_dict())
     assert equal(*weights)
 
@@ -83,7 +84,7 @@ def test_each_epoch_has_a_record_and_the_loss_falls():
 
 def test_a_separable_task_is_learned_perfectly():
     model, _ = trained(Recipe(epochs=8, batch_size=32, lr=0.01))
-    assert EVALUATIONS.build("accuracy", model, load("stripes"))["accuracy"] == 1.0
+    assert numbers_of("accuracy", model, load("stripes"))["accuracy"] == 1.0
 
 
 @pytest.mark.parametrize("lr", [1e30, 1e38])
@@ -123,9 +124,9 @@ def test_the_learning_rate_changes_the_weights():
 
 def test_the_encoding_is_given_the_progress_of_training():
     data = load("stripes")
-    model = MODELS.build(SPEC, data.shape, 2, "learned")
+    model = MODELS.build(SPEC, data.shape, 2, "learned + mjp(mask_ratio=0.5)")
     progress = []
-    model.encoding.advance = progress.append
+    model.encoding.parts[1].set_progress = progress.append
     list(fit(model, data, Recipe(epochs=2, batch_size=128)))
     assert progress == [(step + 0.5) / 8 for step in range(8)]
 
@@ -142,12 +143,12 @@ def test_repeated_images_occur_as_often_as_given_and_in_different_parts_of_a_bat
     data = load("stripes")
     parts = []
 
-    class RecordingModel(torch.nn.Module):
+    class RecordingModel(Classifier):
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(2))
 
-        def step(self, images):
+        def step(self, images, positions=None):
             parts.append([bytes((255 * image).byte().numpy().tobytes()) for image in images])
             return self.weight.expand(len(images), 2), 0.0
 

@@ -143,8 +143,8 @@ def explain(kind: str, name: str) -> str:
     lines = [entry.prose]
     if entry.options:
         lines += ["", "options:", *_aligned({key: _line(key, entry) for key in entry.options})]
-    if entry.facts.get("source"):
-        lines += ["", f"source: {entry.facts['source']}"]
+    if entry.facts.get("paper"):
+        lines += ["", f"source: {entry.facts['paper']}"]
     if entry.traits:
         meaning = source_constant("vitpos.encodings.base:TRAITS")
         lines += ["", "traits:", *_aligned({trait: meaning.get(trait, "no such trait") for trait in entry.traits})]

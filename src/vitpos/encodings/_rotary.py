@@ -8,11 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from vitpos.encodings._rotary_fused import RotatePairs
 from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
 from vitpos.errors import UserError
 from vitpos.positions import Positions
 
 PrefixMode = Literal["origin", "unrotated", "learned", "center"]
+PairFactors = tuple[Tensor, Tensor, Tensor]  # of a channel, of the next and of the previous one
 Rotation = Callable[[Tensor], Tensor]  # (B, H, N, d) → (B, H, N, d)
 
 
@@ -58,13 +60,22 @@ def check_head_dim(name: str, geometry: Geometry) -> int:
     return head_dim
 
 
-def pair_factors(angles: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Returns the cosines and signed sines (…, N, d) that `rotate_pairs` needs, from angles (…, N, d/2)."""
+def pair_factors(angles: Tensor, dtype: torch.dtype) -> PairFactors:
+    """Returns the factors (…, N, d) of each channel and of its two neighbors, from angles (…, N, d/2)."""
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-    return cos.repeat_interleave(2, -1), torch.stack([-sin, sin], -1).flatten(-2)
+    zero = torch.zeros_like(sin)
+    cos, after, before = (torch.stack(pair, -1).flatten(-2) for pair in ((cos, cos), (-sin, zero), (zero, sin)))
+    return cos, after, before
 
 
-def rotate_pairs(factors: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+def rotate_pairs(factors: PairFactors, x: Tensor) -> Tensor:
     """Rotates pairs of channels (2t, 2t + 1) of x (…, N, d): (a, b) → (a cos − b sin, b cos + a sin)."""
-    cos, sin = factors
-    return x * cos + x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) * sin
+    rotated: Tensor = RotatePairs.apply(x, *factors)
+    return rotated
+
+
+def rotate_pairs_plain(factors: PairFactors, x: Tensor) -> Tensor:
+    """Computes the same as `rotate_pairs`, in plain form."""
+    cos, after, before = factors
+    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return x * cos + swapped * (after + before)

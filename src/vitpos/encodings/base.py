@@ -16,14 +16,14 @@ from vitpos.positions import Positions
 T = TypeVar("T")
 
 TRAITS = {
-    "permutation-blind": "shuffling the patches does not change the output",
-    "grid-blind": "the same number of tokens on a grid of another shape gives the same output",
-    "relative": "the logit of two patches depends on their offset, not on where they are",
-    "trained": "has parameters",
-    "stored": "has a table with one entry per grid cell or offset, which `resized` resamples for another grid",
-    "prefix": "its bias also covers pairs with CLS or register tokens",
-    "by-cell": "depends on the grid cells of the tokens only, not on their coordinates",
-    "contextual": "the logit of two patches depends on other patches too",
+    "permutation-blind": "shuffled patches change nothing",
+    "grid-blind": "the same number of tokens on another grid changes nothing",
+    "relative": "logits of two patches are the same in every crop of a larger image that has both",
+    "trained": "it has parameters",
+    "stored": "it stores a table for its grid, which can be resampled for another",
+    "prefix": "its bias acts on pairs with prefix tokens too",
+    "by-cell": "it depends on the grid cells of the tokens alone, not on their coordinates",
+    "contextual": "logits of two tokens depend on other tokens too",
 }
 HOOKS = ("augment", "prefix_vectors", "unknown_vector", "vectors", "update", "bias", "rotate", "penalty")
 ATTENTION_HOOKS = ("bias", "rotate", "token_bias", "mix_weights", "added_values")  # what acts inside attention
@@ -38,18 +38,6 @@ class Geometry:
     depth: int
     grid: tuple[int, int]  # rows, columns of patches in the training images
     prefix: int = 0  # number of CLS and register tokens in front of the patches
-
-
-TRAITS = {
-    "permutation-blind": "shuffled patches change nothing",
-    "grid-blind": "the same number of tokens on another grid changes nothing",
-    "relative": "logits of two patches are the same in every crop of a larger image that has both",
-    "trained": "it has parameters",
-    "stored": "it stores a table for its grid, which can be resampled for another",
-    "prefix": "its bias acts on pairs with prefix tokens too",
-    "by-cell": "it depends on the grid cells of the tokens alone, not on their coordinates",
-    "contextual": "logits of two tokens depend on other tokens too",
-}
 
 
 class PositionEncoding(nn.Module):

@@ -8,7 +8,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation, check_head_dim, pair_factors, rotate_pairs
+from vitpos.encodings._rotary import (
+    PairFactors,
+    PrefixMode,
+    Rotary,
+    Rotation,
+    check_head_dim,
+    pair_factors,
+    rotate_pairs,
+)
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -64,7 +72,7 @@ class RoPE(Rotary):
         factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
         return partial(rotate_pairs, factors)
 
-    def _factors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _factors(self, pos: Positions, dtype: torch.dtype) -> PairFactors:
         coords = self.centered_coords(pos, dtype).flip(-1)  # column before row
         count = self.head_dim // 4
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)

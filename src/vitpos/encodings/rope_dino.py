@@ -9,7 +9,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation, check_head_dim, pair_factors, rotate_pairs
+from vitpos.encodings._rotary import (
+    PairFactors,
+    PrefixMode,
+    Rotary,
+    Rotation,
+    check_head_dim,
+    pair_factors,
+    rotate_pairs,
+)
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import UserError
 from vitpos.positions import Positions
@@ -75,7 +83,7 @@ class RoPEDINO(Rotary):
         factors = self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
         return partial(rotate_pairs, factors)
 
-    def _factors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _factors(self, pos: Positions, dtype: torch.dtype) -> PairFactors:
         unit = self.centered_coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
         if self._augments:
             sample = self.cached(pos, "sample", lambda: torch.rand(5, device=unit.device) * 2 - 1)

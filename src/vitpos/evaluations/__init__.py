@@ -13,6 +13,7 @@ ATTACKS = Registry(
         "matching": "vitpos.attacks.matching:matching",
     },
     positional=1,
+    base="vitpos.evaluations.result:Result",
 )
 EVALUATIONS = Registry(
     "evaluation",
@@ -34,6 +35,7 @@ EVALUATIONS = Registry(
         "cost": "vitpos.evaluations.cost:cost",
     },
     positional=1,
+    base="vitpos.evaluations.result:Result",
     group="vitpos.evaluations",
     includes=(ATTACKS,),
 )

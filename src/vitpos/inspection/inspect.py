@@ -88,7 +88,7 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
     """The target of a model, the data set it is run on, and the spec of its encoding."""
     if not isinstance(model, PatchClassifier):
         raise UserError(
-            f"{name}: a model without patches has no positions to inspect; use a vit, attention or swin model"
+            f"{name}: a model without patches has no positions to inspect; use a vit, minimal or swin model"
         )
     geometry = model.geometry
     vectors = position_vectors(model)

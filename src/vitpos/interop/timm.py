@@ -92,7 +92,7 @@ def timm_names(model: nn.Module) -> dict[str, Parts]:
             if model.prefix is not None:
                 names["cls_token"] = (names.pop("prefix")[0][None],)  # (1, 1, D)
             if isinstance(model.encoding, Learned):
-                rows, table = names.pop("encoding.rows", ()), names.pop("encoding.table")[0]
+                rows, table = names.pop("encoding.prefix_table", ()), names.pop("encoding.table")[0]
                 names["pos_embed"] = (*(part[None] for part in rows), table.flatten(1, 2))  # (1, 1 + N, D)
             return names
         case ResNet():

@@ -131,6 +131,6 @@ def require_global_attention(model: Classifier, purpose: str) -> PatchClassifier
     if not isinstance(model, PatchClassifier) or model.by_slot:
         raise UserError(
             f"{purpose} needs attention over all patches of one grid, which model {type(model).__name__.lower()!r} "
-            "does not have; use a vit or attention model"
+            "does not have; use a vit or minimal model"
         )
     return model

@@ -50,7 +50,8 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
     They have the width, dtype and device of tokens ``like`` (…, D). An update that depends on content, such as a
     convolution, is left out, and the second value is then False.
     """
-    zeros = like.new_zeros(1, pos.cells.shape[1], like.shape[-1])
+    batch = max(map(len, (pos.coords, pos.cells, pos.known)))
+    zeros = like.new_zeros(batch, pos.cells.shape[1], like.shape[-1])
     vectors = _vectors(encoding, pos, 0, like.dtype)
     vectors = zeros if vectors is None else zeros + vectors
     content = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)

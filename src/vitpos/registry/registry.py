@@ -191,7 +191,7 @@ class Registry(Mapping[str, Any]):
             made = thing(*args, **options)
         if self.base and not isinstance(made, _imported(self.base)):
             wanted = self.base.replace(":", ".")
-            raise UserError(f"{self.kind} {name!r} makes a {type(made).__name__}; derive it from {wanted}")
+            raise UserError(f"{self.kind} {name!r} makes a {type(made).__name__}; it has to make a {wanted}")
         return made
 
     def _term(self, name: str, keywords: list[ast.keyword]) -> Term:
