@@ -1,12 +1,14 @@
-"""What attacks cost: the closed forms against the solver of the one public implementation, and a step of matching.
+"""Time of attacks: closed forms against the solver of the public APRIL implementation, and one step of matching.
 
     python benchmarks/attacks.py closed [--rounds 20]
     python benchmarks/attacks.py step [--rounds 200] [--encodings learned,rope,none]
 
-Closed: milliseconds of process time for one gradient of ViT-S/16 at 224 pixels, in turns: least squares by `gelsd` for the
-tokens and again for the patches, as the public implementation has it and nothing else, and our two forms with everything
-that they do after the gradient is there. Step: ratio of process time of a step of `matching` to its bare cost, a pass
-forward, one back with its graph and one back through the distance, in plain torch on the same model; in pairs.
+closed: process time in milliseconds for one gradient of a ViT (dim 384, patch 16) at 224 pixels, measured alternately. The
+public solver is only two calls of least squares (`gelsd`), for the tokens and for the patches; ours is the whole attack
+after the gradient is computed.
+
+step: ratio of the process time of one step of `matching` to that of its minimal operations in plain PyTorch on the same
+model: a forward pass, a backward pass with graph, and a backward pass through the distance. The two are measured in pairs.
 """
 
 import argparse

@@ -1,11 +1,13 @@
-"""What corruptions cost: pictures per second beside imagecorruptions-imaug, and their share in evaluating a model.
+"""Time of corruptions: compared with imagecorruptions-imaug, and as a fraction of evaluating a model.
 
     python benchmarks/corruptions.py speed [--rounds 7] [--sizes 32 224]
     python benchmarks/corruptions.py share [--rounds 3]
 
-Speed: process time per picture, ours in batches and the package's one by one, in turns, on one thread each, over all five
-severities; the ratio of each round, its median and its minimum. Share: the part of the process time that making pictures
-takes in evaluating `vit(patch=4, dim=96, depth=4, heads=4)` on 256 pictures of 32×32 under every kind and severity.
+speed: process time per image over all five severities, on one thread: ours in batches, the package image by image, measured
+alternately. Prints the median and the minimum over the rounds of the ratio of the two.
+
+share: fraction of the process time that corrupting the images takes when `vit(patch=4, dim=96, depth=4, heads=4)` is
+evaluated on 256 images of 32×32 pixels under every corruption and severity.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from tests.test_corruptions import pictures
 from vitpos.data.corruptions import CORRUPTIONS, corrupt
 from vitpos.models import MODELS
 
-COUNT = {32: (256, 6), 224: (8, 1)}  # pictures in a round: ours, the package's
+COUNT = {32: (256, 6), 224: (8, 1)}  # images per round: ours, the package's
 
 
 def process_time(work: Callable[[], object]) -> float:
@@ -50,7 +52,7 @@ def speed(rounds: int, size: int) -> None:
         for severity in range(1, 6):
             corrupt(images, kind, severity)
 
-    print(f"{size}x{size}, milliseconds per picture: package / ours, ratio: median and minimum of {rounds} rounds")
+    print(f"{size}x{size}, milliseconds per image: package / ours, ratio: median and minimum of {rounds} rounds")
     found = {kind: [] for kind in CORRUPTIONS}
     for _ in range(rounds + 1):  # the first is to warm up
         for kind, rows in found.items():
@@ -70,18 +72,19 @@ def share(rounds: int) -> None:
     images = pictures(256, 32, 32)
     model = MODELS.build("vit(patch=4, dim=96, depth=4, heads=4)", (3, 32, 32), 10, "learned").eval()
     for _ in range(rounds):
-        making = answering = 0.0
+        corrupting = predicting = 0.0
         with torch.inference_mode():
             for kind in CORRUPTIONS:
                 for severity in range(1, 6):
                     made: list[torch.Tensor] = []
                     for start in (0, 128):
                         batch = images[start : start + 128]
-                        making += process_time(
+                        corrupting += process_time(
                             lambda b=batch, k=kind, s=severity, at=start, to=made: to.append(corrupt(b, k, s, start=at))
                         )
-                        answering += process_time(lambda b=made[-1]: model(b.float().div_(255)))
-        print(f"making {making:.2f} s, answering {answering:.2f} s: making is {making / (making + answering):.0%}")
+                        predicting += process_time(lambda b=made[-1]: model(b.float().div_(255)))
+        fraction = corrupting / (corrupting + predicting)
+        print(f"corrupting {corrupting:.2f} s, predicting {predicting:.2f} s: corrupting is {fraction:.0%}")
 
 
 def main() -> None:

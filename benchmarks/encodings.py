@@ -1,11 +1,12 @@
-"""What each encoding costs: a training step of the same ViT, as a ratio to `none` and to other implementations.
+"""Time of a training step of a ViT with each encoding, as a ratio to `none` and to other implementations.
 
     python benchmarks/encodings.py [--rounds 25] [--only rope,sape2]
-    python benchmarks/encodings.py --sape2          # time and memory against the form printed in its paper
-    python benchmarks/encodings.py --alone          # rotation and CoPE without a model, forward, against other libraries
+    python benchmarks/encodings.py --sape2          # time and memory compared with the formulas of its paper
+    python benchmarks/encodings.py --alone          # forward pass of rotation and CoPE compared with other libraries
 
-Depth 6, dim 192, 3 heads, 32-pixel images, patch 4, batch 64. All contenders take turns in one process; a ratio is taken
-within a round, and the median over the rounds is printed. Peers are timm's models of the same size, where timm is there.
+The model has depth 6, dim 192 and 3 heads; images have 32 pixels, patches 4; the batch size is 64. All implementations run
+alternately in one process. Ratios are computed within a round; their median over the rounds is printed. Peers are models of
+the same size from timm, if it is installed.
 """
 
 import argparse
@@ -35,7 +36,7 @@ MODEL = "vit(patch=4, dim=192, depth=6, heads=3)"
 
 
 class PrintedSaPE2(PositionEncoding):
-    """SaPE2 as its appendix writes it, vectorised: gates, counts, embeddings, `torch.cdist`."""
+    """SaPE2 as in the appendix of its paper, vectorized: gates, counts, embeddings, `torch.cdist`."""
 
     def __init__(self, geometry: Geometry):
         super().__init__()
@@ -61,7 +62,7 @@ class PrintedSaPE2(PositionEncoding):
 
 
 class Step:
-    """One training step of a model, forward and back."""
+    """Times a forward and backward pass of a model on random images; returns seconds."""
 
     def __init__(self, model: nn.Module, batch: int, size: int):
         self.model, self.images = model, torch.randn(batch, 3, size, size)
@@ -75,7 +76,7 @@ class Step:
 
 
 class Call:
-    """Any work, timed."""
+    """Times a function; returns seconds."""
 
     def __init__(self, work: Callable[[], object]):
         self.work = work
@@ -97,7 +98,7 @@ def printed(size: int) -> PatchClassifier:
 
 
 def peers() -> dict[str, tuple[str, nn.Module]]:
-    """timm's models of the same size: name → the encoding of ours to compare with, and the model."""
+    """Returns timm's models of the same size: name → our encoding to compare with, and the model."""
     pretend_torchvision_operators()
     try:
         from timm.models.eva import Eva
@@ -123,7 +124,7 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
 
 
 def take_turns(steps: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each step in each round, after two rounds to warm up."""
+    """Returns the seconds of each step in each round, after two rounds to warm up."""
     rows = [{name: step() for name, step in steps.items()} for _ in range(rounds + 2)][2:]
     return {name: [row[name] for row in rows] for name in steps}
 
@@ -163,7 +164,7 @@ def compare_sape2(rounds: int) -> None:
 
 
 def compare_alone(side: int, batch: int, heads: int, rounds: int) -> None:
-    """Rotation of q and k, and CoPE from q and k, as ratios to the product q kᵀ and to other libraries."""
+    """Prints the time of rotating q and k, and of CoPE, as ratios to the product q kᵀ and to other libraries."""
     pretend_torchvision_operators()
     import rotary_embedding_torch
     from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
@@ -194,7 +195,7 @@ def compare_alone(side: int, batch: int, heads: int, rounds: int) -> None:
 
 
 def peak(name: str, size: int, batch: int) -> float:
-    """Peak memory in MiB of three steps in a process of their own."""
+    """Returns the peak memory of three steps in a new process, in MiB."""
     command = [sys.executable, __file__, "--peak", json.dumps([name, size, batch])]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -208,7 +209,7 @@ def print_peak(name: str, size: int, batch: int) -> None:
 
 
 def check_printed() -> None:
-    """The printed form and ours are the same function."""
+    """Asserts that the formulas of the paper and our implementation give the same logits."""
     torch.manual_seed(0)
     mine, theirs = ours("sape2"), printed(32)
     theirs.load_state_dict({k: v for k, v in mine.state_dict().items() if not k.startswith("encoding")}, strict=False)

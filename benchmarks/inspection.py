@@ -1,9 +1,9 @@
-"""Wall time of `vitpos inspect` on a checkpoint of timm, with all figures except UMAP.
+"""Wall time of `vitpos inspect` on a timm checkpoint, with all figures except UMAP.
 
     python benchmarks/inspection.py [--rounds 3] [--model vit_base_patch16_224]
 
-Saves a model with random weights as `.safetensors` once. Each round runs the command in a new process and prints its
-seconds and, as the cost of starting, those of `vitpos --help`; then the medians. Needs timm.
+Saves a model with random weights as `.safetensors` once. Each round runs the command in a new process and prints its time
+and that of `vitpos --help`, which is the time to start; then the medians are printed. Needs timm.
 """
 
 import argparse

@@ -1,13 +1,16 @@
-"""What the masked jigsaw puzzle costs: its masks against the published sampler, and a training step with and without it.
+"""Time of masked jigsaw puzzle (MJP): masks and shuffling against the published code, and a training step with and without.
 
     python benchmarks/mjp.py masks [--rounds 20]
     python benchmarks/mjp.py pixels [--rounds 20]
     python benchmarks/mjp.py step [--rounds 30] [--model SPEC] [--size 224] [--batch 2]
 
-Masks: microseconds of process time per mask, one by one by the published rule and 256 at a time by ours, in turns. Pixels:
-milliseconds of process time to shuffle 64 pictures of 224×224, all cells by Unfold and Fold as published and the masked
-ones by ours, in turns. Step: ratio of process time, forward and back, of a model with `learned + mjp` to one with
-`learned`, in pairs; the median and an upper 95 % bound of it (by resampling the pairs).
+masks: process time per mask in microseconds, measured alternately: the published sampler one by one, ours 256 at a time.
+
+pixels: process time in milliseconds of shuffling patches in 64 images of 224×224 pixels, measured alternately: the
+published code with Unfold and Fold of all patches, ours with the masked patches only.
+
+step: ratio of the process time of a forward and backward pass with `learned + mjp` to that with `learned`, measured in
+pairs. Prints the median and an upper 95 % bound of it, by bootstrapping the pairs.
 """
 
 import argparse
@@ -49,7 +52,7 @@ def masks(rounds: int) -> None:
 def pixels(rounds: int) -> None:
     torch.set_num_threads(1)
     images = torch.randn(64, 3, 224, 224)
-    print(f"64 pictures, 14x14 cells, milliseconds: unfold and fold / ours, ratio (medians of {rounds} rounds)")
+    print(f"64 images, 14x14 cells, milliseconds: unfold and fold / ours, ratio (medians of {rounds} rounds)")
     for ratio in (0.03, 0.27, 0.5):
         rows = []
         for _ in range(rounds + 2):
@@ -79,15 +82,15 @@ def step(rounds: int, model: str, size: int, batch: int) -> None:
 
     plain = contender("learned")
     for dal in ("nonlinear", "pca"):
-        puzzle = contender(f"learned + mjp(mask_ratio=0.27, localization={dal!r})")
+        with_mjp = contender(f"learned + mjp(mask_ratio=0.27, localization={dal!r})")
         pairs = []
         for turn in range(rounds + 2):
-            first, second = (plain, puzzle) if turn % 2 else (puzzle, plain)
+            first, second = (plain, with_mjp) if turn % 2 else (with_mjp, plain)
             taken = [process_time(first), process_time(second)]
             pairs.append(taken[::-1] if turn % 2 else taken)
         ratios = [a / b for a, b in pairs[2:]]
-        again = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(2000))
-        print(f"dal={dal}: {statistics.median(ratios):.3f}, at most {again[1900]:.3f} ({rounds} pairs)")
+        bootstrap = sorted(statistics.median(random.choices(ratios, k=len(ratios))) for _ in range(2000))
+        print(f"localization={dal}: {statistics.median(ratios):.3f}, at most {bootstrap[1900]:.3f} ({rounds} pairs)")
 
 
 def main() -> None:

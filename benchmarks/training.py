@@ -1,9 +1,9 @@
-"""How fast the MNIST jigsaw model trains: ours, a plain script with a DataLoader, and matrix products alone.
+"""Training speed of the model `minimal` on MNIST, compared with a plain script with a DataLoader and with matrix products.
 
     python benchmarks/training.py [--rounds 9] [--images 6400]
 
-The three take turns in one process, each on the same number of images; what counts is the ratio within a round, whose
-median over the rounds is printed. Absolute speeds are this machine's, at this hour.
+The three run alternately in one process, each on the same number of images. Ratios are computed within a round; their
+median over the rounds is printed. Absolute speeds depend on the machine and its load.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BATCH, TOKENS, DIM = 128, 49, 64
 
 
 class PlainDataset(TorchDataset):
-    """What such scripts do, step by step as torchvision's MNIST, ToTensor and Normalize do it for each image."""
+    """Converts each image as torchvision's MNIST, ToTensor and Normalize do."""
 
     def __init__(self, split: Split):
         self.images, self.labels = split.images, split.labels
@@ -36,14 +36,14 @@ class PlainDataset(TorchDataset):
         return len(self.labels)
 
     def __getitem__(self, index):
-        picture = Image.fromarray(self.images[index, 0].numpy())
-        pixels = torch.from_numpy(np.array(picture, copy=True))[None].to(torch.float32).div(255)
+        image = Image.fromarray(self.images[index, 0].numpy())
+        pixels = torch.from_numpy(np.array(image, copy=True))[None].to(torch.float32).div(255)
         mean, std = (torch.as_tensor([value]).view(-1, 1, 1) for value in (0.1307, 0.3081))
         return pixels.clone().sub_(mean).div_(std), int(self.labels[index])
 
 
 class PlainModel(nn.Module):
-    """The same model as such scripts write it."""
+    """The model `minimal` with a learned table, in plain PyTorch."""
 
     def __init__(self):
         super().__init__()
@@ -73,7 +73,7 @@ def script(data: Dataset) -> None:
 
 
 def products(data: Dataset) -> None:
-    """The matrix products of one pass forward and two of the same size back, and nothing else."""
+    """Computes only the matrix products of a forward pass and the two of equal size of its backward pass."""
     rows = BATCH * TOKENS
     wide = [(torch.randn(rows, n), torch.randn(n, m)) for n, m in ((16, DIM), (DIM, 3 * DIM), (DIM, DIM))]
     q, weights = torch.randn(BATCH, TOKENS, DIM), torch.randn(BATCH, TOKENS, TOKENS)

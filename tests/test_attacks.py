@@ -345,7 +345,7 @@ def test_a_gradient_of_several_pictures_is_refused():
     model = exact(victim("learned"))
     inputs, label = torch.randn(2, *IMAGE, dtype=torch.float64), torch.tensor([1, 2])
     case = Case(inputs, inputs, label, None, share(model, inputs, label))
-    with pytest.raises(UserError, match="a gradient of 2 pictures"):
+    with pytest.raises(UserError, match="a gradient of 2 images"):
         projection_form.invert(model, case)
 
 
@@ -353,7 +353,7 @@ def test_a_gradient_of_several_pictures_is_refused():
     ("spec", "message"),
     [
         ("projection(images=0)", "images=0; take 1 or more"),
-        ("projection(ratio=1.5)", "a share from 0 to 1"),
+        ("projection(ratio=1.5)", "a fraction from 0 to 1"),
         ("april(setting='b')", "does not have"),
         ("matching(steps=0)", "steps=0"),
         ("matching(rate=0.0)", "rate above 0"),

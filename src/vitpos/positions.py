@@ -1,4 +1,4 @@
-"""Where tokens sit, as data: grid, coordinates, cells, and which places may be used."""
+"""Positions of patch tokens: grid, coordinates, grid cells, and which positions are known to the model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class TableCache:
-    """Values by key, of at most ``max_bytes`` of tensors; the least recently used are dropped first."""
+    """A cache of at most ``max_bytes`` of tensors, which drops the least recently used values first."""
 
     def __init__(self, max_bytes: int = 256 * 2**20):
         self.max_bytes, self.bytes = max_bytes, 0
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns the value of ``key``, made now if it is not there; a value larger than the cache is not kept."""
+        """Returns the cached value of ``key``, or ``make()``, which is then cached unless it exceeds ``max_bytes``."""
         if key in self._entries:
             self._entries.move_to_end(key)
             return cast(T, self._entries[key][0])
@@ -48,26 +48,31 @@ def _tensor_bytes(value: object) -> int:
 
 
 GRID_TABLES = TableCache()
-"""The tables of full grids, for the whole process."""
+"""The cache of tables of full grids, one for the whole process."""
 
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """The places of the patch tokens of a batch; ``B|1`` means one set of places for all images, or one per image.
+    """The positions of the N patch tokens of a batch; ``B|1`` is one set for all images, or one per image.
 
-    ``raster`` and ``hiding`` are facts known without looking into a tensor: that the tokens are all cells of the grid
-    in row-major order at whole coordinates, and that something may be hidden. They let an encoding take its short way;
-    a Positions made by hand takes the long one.
+    Args:
+        grid: Rows and columns of the grid.
+        coords: (B|1, N, 2), row and column of each token, in units of patches of the training grid; may be fractional.
+        cells: (B|1, N), row-major index of the grid cell of each token.
+        known: (B|1, N), False where the position is hidden and must not be used.
+        raster: True if the tokens are all cells of the grid in row-major order, at whole coordinates. Encodings then use
+            faster code, without reading a tensor; False is always correct.
+        hiding: False if no position is hidden, with the same effect; True is always correct.
     """
 
-    grid: tuple[int, int]  # rows, columns of the slots
-    coords: Tensor  # (B|1, N, 2) row, column of each token, in patches of the training grid
-    cells: Tensor  # (B|1, N) slot of the grid that each token belongs to, row-major
-    known: Tensor  # (B|1, N) False where the place must not be used
+    grid: tuple[int, int]
+    coords: Tensor
+    cells: Tensor
+    known: Tensor
     raster: bool = False
     hiding: bool = True
     _tables: TableCache = field(default_factory=TableCache, init=False, repr=False)
-    _grid_key: Hashable = field(default=None, init=False, repr=False)  # what identifies a full grid in GRID_TABLES
+    _grid_key: Hashable = field(default=None, init=False, repr=False)  # key of a full grid in GRID_TABLES
 
     @staticmethod
     def of(
@@ -76,10 +81,14 @@ class Positions:
         fit: tuple[int, int] | None = None,
         device: torch.device | str | None = None,
     ) -> Positions:
-        """All cells of a grid in row-major order.
+        """Returns the positions of all cells of a grid in row-major order.
 
-        With ``fit`` the grid is laid over the span of that (training) grid, patch centres where they fall, so that a
-        finer grid gets fractional coordinates; without it, coordinates are whole and a larger grid goes beyond.
+        Args:
+            grid: Rows and columns.
+            fit: Rows and columns of the training grid. The coordinates of the cell centers are scaled to its range, so
+                that a finer grid has fractional coordinates. By default coordinates are whole numbers, and a larger grid
+                extends beyond the training grid.
+            device: Device of the tensors; the CPU by default.
         """
         grid = _sides(grid)
         fit = grid if fit is None else _sides(fit)
@@ -88,31 +97,37 @@ class Positions:
         return _cached_raster(grid, fit, torch.device(device or "cpu"))
 
     def known_pixels(self, size: Sequence[int]) -> Tensor:
-        """(B|1, 1, height, width): whether the place of each pixel of pictures of a size is known, tokens row-major."""
+        """Returns a mask (B|1, 1, height, width) of pixels in patches with known positions, tokens in row-major order.
+
+        ``size`` is the height and width of the images.
+        """
         cells = self.known.unflatten(1, self.grid)[:, None]
         return F.interpolate(cells.float(), tuple(size), mode="nearest").bool()
 
     def hide(self, mask: Tensor) -> Positions:
-        """The same places, not to be used where ``mask`` (B|1, N) is True."""
+        """Returns these positions, hidden where ``mask`` (B|1, N) is True."""
         if mask.shape[-1] != self.cells.shape[1]:
-            raise UserError(f"a mask of {tuple(mask.shape)} does not say which of {self.cells.shape[1]} places to hide")
+            count = self.cells.shape[1]
+            raise UserError(
+                f"a mask of shape {tuple(mask.shape)} does not fit {count} positions; give (batch, {count}) or (1, {count})"
+            )
         if mask.dtype != torch.bool:
-            raise UserError(f"a mask of {mask.dtype} does not say which places to hide; give mask.bool()")
+            raise UserError(f"a mask of type {mask.dtype} cannot hide positions; give mask.bool()")
         return replace(self, known=self.known & ~mask, hiding=True)
 
     def shown(self) -> Positions:
-        """The same places, all of them to be used."""
+        """Returns these positions with none hidden."""
         return replace(self, known=torch.ones_like(self.known), hiding=False) if self.hiding else self
 
     def permute(self, order: Tensor) -> Positions:
-        """Positions that follow shuffled tokens: token i is the one that was token ``order[..., i]`` (B|1, N)."""
+        """Returns the positions of permuted tokens: token i gets the position of token ``order[..., i]`` (B|1, N)."""
         count = self.cells.shape[-1]
         if order.shape[-1] != count:
             raise UserError(f"an order of {order.shape[-1]} tokens does not permute {count}; name every token once")
         return self.take(order)
 
     def take(self, index: Tensor) -> Positions:
-        """The places of the tokens that patch dropout keeps: ``index`` (B|1, K)."""
+        """Returns the positions of the K tokens at ``index`` (B|1, K), such as those that patch dropout keeps."""
         index = index if index.ndim == 2 else index[None]
         batch = max(len(index), len(self.cells))
         index = index.expand(batch, -1)
@@ -122,34 +137,34 @@ class Positions:
         return replace(self, coords=coords, cells=cells, known=known, raster=False)
 
     def to(self, device: torch.device | str) -> Positions:
-        """The same places on another device."""
+        """Returns these positions on a device."""
         if self.cells.device == torch.device(device):
             return self
         tensors = {name: getattr(self, name).to(device) for name in ("coords", "cells", "known")}
         return replace(self, **tensors)
 
     def placed(self, coords: Tensor) -> Positions:
-        """The same tokens at other coordinates (B|1, N, 2)."""
+        """Returns these positions with other coordinates (B|1, N, 2)."""
         return replace(self, coords=coords, raster=False)
 
     def moved(self, offset: tuple[float, float]) -> Positions:
-        """The same places seen from another origin: ``offset`` (rows, columns) added to every coordinate."""
+        """Returns these positions with ``offset`` (rows, columns) added to all coordinates."""
         return self.placed(self.coords + self.coords.new_tensor(offset))
 
     def offsets(self) -> Tensor:
-        """(B|1, N, N, 2): row and column of each query's place less those of each key's place."""
+        """Returns the offsets (B|1, N, N, 2) in rows and columns: coordinates of queries minus coordinates of keys."""
         return self.coords[:, :, None] - self.coords[:, None]
 
     def pairs(self) -> Tensor:
-        """(B|1, 1, N, N): True where both places of a pair may be used; broadcasts over heads."""
+        """Returns a mask (B|1, 1, N, N), True where both positions of a pair are known; broadcasts over heads."""
         return (self.known[:, :, None] & self.known[:, None])[:, None]
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns ``make()``, computed once per key; for tables that depend on these positions alone.
+        """Returns ``make()``, computed once per key, for tables that depend only on these positions.
 
-        The tables of full grids are shared by all `Positions` of that grid, and the least recently used ones are dropped
-        beyond `GRID_TABLES.max_bytes`. Computed outside inference mode, so that a table first used in an evaluation can
-        be part of a training step later.
+        Tables of full grids are used by all `Positions` of that grid, and the least recently used ones are dropped beyond
+        `GRID_TABLES.max_bytes`. ``make`` runs outside inference mode, so that a table that an evaluation computed can be
+        used in training later.
         """
         if torch.compiler.is_compiling():
             return make()
@@ -161,13 +176,13 @@ class Positions:
 
 def _sides(grid: tuple[int, int]) -> tuple[int, int]:
     if not isinstance(grid, tuple | list | torch.Size) or len(grid) != 2 or min(grid) < 1 or any(s % 1 for s in grid):
-        raise UserError(f"a grid of {grid} cannot be; give (rows, columns)")
+        raise UserError(f"got a grid of {grid}; give (rows, columns), two whole numbers of 1 or more")
     return int(grid[0]), int(grid[1])
 
 
 def _raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:
     with torch.inference_mode(False):
-        # cell i of n covers [i, i + 1) / n of the picture; its centre in patches of the training grid:
+        # cell i of n covers [i, i + 1) / n of the image; its center in units of patches of the training grid:
         rows, columns = (
             (torch.arange(n, device=device, dtype=torch.float32) + 0.5) * (span / n) - 0.5
             for n, span in zip(grid, fit, strict=True)

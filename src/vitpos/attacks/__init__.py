@@ -1,1 +1,1 @@
-"""What a shared gradient reveals: closed forms and gradient matching, registered among the evaluations."""
+"""Attacks that reconstruct an image from its shared gradient: two closed forms and gradient matching."""

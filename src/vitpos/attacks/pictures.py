@@ -1,4 +1,4 @@
-"""Pictures to attack that are one's own."""
+"""Image files as the test images of a data set, to attack your own images."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from vitpos.models.base import Classifier
 
 
 def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = False) -> Dataset:
-    """A data set whose test images are these files, each with the label that the model gives it.
+    """Returns the data set with these image files as test images, each labeled with the class that the model predicts.
 
-    ``fit``: pictures of another size are brought to the model's, their middle cut out where the shape differs; else
-    they are refused.
+    Args:
+        fit: Resizes images to the model's size, cropping the center if their aspect ratio differs. By default images of
+            another size are refused.
     """
     channels, height, width = data.shape
-    pictures = []
+    loaded = []
     for file in files:
         try:
-            picture = read_image(file, "L" if channels == 1 else "RGB")
+            image = read_image(file, "L" if channels == 1 else "RGB")
         except WorkError as error:
             raise UserError(f"{error}, or give another") from None
-        picture = ImageOps.fit(picture, (width, height)) if fit else picture
-        pixels = np.array(picture).reshape(picture.height, picture.width, -1)
+        image = ImageOps.fit(image, (width, height)) if fit else image
+        pixels = np.array(image).reshape(image.height, image.width, -1)
         if pixels.shape[:2] != (height, width):
             raise UserError(
-                f"the picture {file} has {pixels.shape[0]}x{pixels.shape[1]} pixels, and the model takes {height}x{width}; "
-                "bring it to that size"
+                f"image {file} has {pixels.shape[0]}x{pixels.shape[1]} pixels, and the model takes {height}x{width}; "
+                "resize it to that size"
             )
-        pictures.append(torch.from_numpy(pixels).permute(2, 0, 1))
-    images = torch.stack(pictures)
+        loaded.append(torch.from_numpy(pixels).permute(2, 0, 1))
+    images = torch.stack(loaded)
     with torch.inference_mode():
         labels = model(data.normalize(images.to(model.device))).argmax(1).cpu()
     return replace(data, test=Split(images, labels.clone()))

@@ -1,4 +1,4 @@
-"""Pixels in closed form from the gradient of the patch projection, for any ViT that trains what it adds to tokens."""
+"""Closed-form attack on the gradient of the patch projection, for any ViT that adds trained vectors to its tokens."""
 
 from __future__ import annotations
 
@@ -36,104 +36,118 @@ def projection(
     defense: str | None = None,
     seed: int = 0,
 ) -> Result:
-    """Pixels from the gradients of the patch projection and of what is added to tokens, by linear equations alone.
+    """Reconstructs images in closed form from the gradients of the patch projection and of the encoding's vectors.
 
-    A token is z_i = W x_i + b + e_i. With a_i = ∂l/∂z_i, the projection's gradient is Σ a_i x_iᵀ, and the gradients of
-    whatever trained parameters make up e_i give the a_i away; then the pixels x_i are the solution of N equations in D
-    channels. No block has to be changed, and patches may have more pixels than there are channels.
-    mse, psnr, ssim, lpips, fourier: of the pictures found, from 0 to 1, against those to be found; means over ``images``.
-    psnr_worst, psnr_best: of the pictures found worst and best (320 dB where no bit is different). equations: how many of
-    the places the shared gradients tell apart; places: the condition of the weights by which they do (1 for a table).
-    rank, condition (median): of the a_i, as far as the precision goes. guess: share of the pictures for which equations
-    or rank are too few, so that what is found is only the smallest answer that fits. psnr_grey: of a flat picture of the
-    data's mean colour, which knows nothing. psnr_shown: of the patches that the client did not hide. outside: with the
-    attacker ``residual``, share of the directions of a patch's pixels in which the answer is exact all the same.
-    ``setting`` is that of MJP's Table 5: a, the picture as it is; b, patches under a mask of ``ratio`` are shuffled, and
-    the shuffled picture is to be found; c, the same, and the picture as it was is to be found. ``told``: the model is told
-    which places are unknown, if it has a vector for that. ``defense``: what is done to the gradient before it is shared; if
-    none is named, what was done in training. ``attacker``: ``naive`` takes all places for known; ``unknown`` sees which are
-    not, from places without any gradient, if equations are enough to tell these, and uses the gradient of the unknown
-    vector as one more equation; ``mask`` is told the mask; ``residual`` sees what ``unknown`` sees, and besides, from what
-    the equations leave of the projection's gradient, in which directions they do not tell patches apart: outside of them
-    its answer is exact, as far as noise goes, inside smooth, in setting c across the borders of hidden patches too. All
-    know of the noise that a client adds, and that what it leaves out (``prune``) is below the least that it shares.
+    A token is z_i = W x_i + b + e_i, with the pixels x_i of patch i and the vector e_i that the encoding adds. With
+    a_i = ∂l/∂z_i, the gradient of W is G = Σ a_i x_iᵀ, and the gradients of the trained parameters in e_i are linear
+    equations for the a_i. Both linear systems are solved, first for the a_i, then for the x_i. Any blocks may follow, and a
+    patch may have more pixel values than there are channels.
+    mse, psnr, ssim, lpips, fourier: image metrics of the reconstructions against the targets, pixels 0 to 1, mean over
+    ``images``. psnr_worst, psnr_best: lowest and highest PSNR of the images (320 dB for identical images). psnr_grey: PSNR
+    of a constant image of the data's mean color, the baseline without information. psnr_shown: PSNR over the patches whose
+    positions the client did not hide. equations: rank of the equations for the a_i; N determines all of them.
+    places: condition number of these equations, median over images (1 for a position table). rank: rank of the a_i up to
+    rounding and noise. condition: condition number of the a_i, median over images. guess: fraction of the images for which
+    one of the two ranks is less than N, so that the reconstruction is a least-norm solution. outside: for the attacker
+    ``residual``, fraction of the directions in pixel space in which the reconstruction is exact nevertheless.
+
+    All attackers are assumed to know the std of the client's noise, and that pruned numbers are smaller than shared ones.
+
+    Args:
+        images: Number of test images, each of which is attacked separately.
+        setting: As in MJP's Table 5: ``"a"`` shares the gradient of the original image; ``"b"`` shuffles the patches under
+            a mask, and the target is the shuffled image; ``"c"`` shuffles them, and the target is the original image.
+        ratio: Maximum fraction of masked patches in settings b and c.
+        told: Hides the masked positions from the client's model (mask-aware), if its encoding has an unknown vector.
+        attacker: What the attacker knows about hidden positions. ``"naive"`` assumes that there are none. ``"unknown"``
+            detects them as positions without gradient, and uses the gradient of the unknown vector as one more equation.
+            ``"mask"`` is given the mask. ``"residual"`` works as ``"unknown"`` and also finds, from the part of G that the
+            equations do not explain, the directions in which patches cannot be distinguished: outside them the
+            reconstruction is exact up to noise, inside them it is the smoothest image.
+        precision: Floating-point type of the client's computation.
+        defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
+        seed: Seed of masks, permutations and noise.
     """
     client = Client(ctx, images, setting, ratio, told, precision, defense, seed)
     return recover(client, lambda model, case, progress: invert(model, case, attacker))
 
 
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:
-    """The picture behind one gradient; ``model`` in double precision."""
+    """Reconstructs the image of one gradient; ``model`` is in double precision."""
     if not isinstance(model, PatchClassifier):
         raise Inapplicable("it has no projection of patches")
     if type(model).patch_tokens is not PatchClassifier.patch_tokens:
         raise Inapplicable(
-            "something, such as a norm, stands between its projection of patches and what is added to them"
+            "it has a layer, such as a norm, between the projection of patches and the position encoding"
         )
     gradients, pos = as_seen(model, case, attacker)
-    told = told_apart(model, gradients, pos)
+    system = told_apart(model, gradients, pos)
     product = gradients["project.weight"]
-    pixels, rank, condition = solve(told.solve(), product, case, deviation(model, case, pos))
-    about = told.judged(rank, condition)
+    pixels, rank, condition = solve(system.solve(), product, case, deviation(model, case, pos))
+    about = system.judged(rank, condition)
     if attacker == "residual":
         noise = math.hypot(case.noise, left_out(product, case.floor))
-        basis = unseen(told, product, torch.finfo(case.inputs.dtype).eps, noise)
-        # where patches were before they were hidden and moved, all of them fit their neighbours
+        basis = unseen(system, product, torch.finfo(case.inputs.dtype).eps, noise)
+        # the target of setting c is not shuffled: hidden patches continue their neighbors too
         pixels = smooth_inside(pixels, basis, pos.shown() if case.setting == "c" else pos, model.patch)
         about["outside"] = 1 - len(basis) / product.shape[1]
     return Found(unpatchify(pixels[None], pos.grid, model.patch), about)
 
 
 def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Equations:
-    """What the gradients say of each token, if they say more than the sum."""
-    told = equations(model, gradients, pos)
-    if told.rank < 2 + (
-        pos.hiding and model.encoding.unknown_vector() is not None
-    ):  # the sum of all, and of the hidden ones
+    """Returns the equations for the token gradients; raises Inapplicable if they only determine sums over tokens."""
+    system = equations(model, gradients, pos)
+    # two of the equations may be sums: over all tokens, and over those with hidden positions
+    if system.rank < 2 + (pos.hiding and model.encoding.unknown_vector() is not None):
         if not input_vectors(model.encoding, pos, model.project.bias)[1]:
-            raise Inapplicable("what it adds before the first block depends on the tokens, which hides their gradients")
+            raise Inapplicable(
+                "its encoding adds something before the first block that depends on the tokens, which hides their gradients"
+            )
         raise Inapplicable(
             "no trained vector is added to tokens before the first block, and only the sum of their gradients is shared"
         )
-    return told
+    return system
 
 
 def as_seen(model: PatchClassifier, case: Case, attacker: Attacker) -> tuple[Gradients, Positions]:
-    """What an attacker makes of a case: exact gradients, without the penalty's, and the places that it assumes."""
+    """Returns the shared gradients without that of the penalty, in double precision, and the assumed positions."""
     if len(case.inputs) != 1:
         raise UserError(
-            f"a gradient of {len(case.inputs)} pictures is a sum that no closed form takes apart; share one each"
+            f"a gradient of {len(case.inputs)} images is a sum that closed forms cannot separate; share one image each"
         )
     pos = assumed(model, case, attacker)
     return without_penalty(model, doubled(case), pos, clipped=case.clipped, pruned=case.pruned), pos
 
 
 def assumed(model: PatchClassifier, case: Case, attacker: Attacker) -> Positions:
-    """The places that an attacker takes a client's patches to be at."""
+    """Returns the positions of the client's patches that an attacker assumes."""
     pos = model.positions(case.inputs)
     if attacker == "mask":
         return case.positions or pos
     if attacker == "naive" or model.encoding.unknown_vector() is None:
         return pos
-    told = equations(model, doubled(case), pos, summed=False)  # the sum of all has the hidden ones in it
-    size = told.solve().abs().amax(1)  # (N,)
-    nothing = 1e-12 if told.outright else torch.finfo(case.inputs.dtype).eps ** 0.5
-    return pos.hide(size[None] <= max(nothing * float(size.max()), 5 * told.growth * case.noise))
+    system = equations(model, doubled(case), pos, summed=False)  # the sum over all tokens includes the hidden ones
+    size = system.solve().abs().amax(1)  # (N,)
+    tolerance = 1e-12 if system.outright else torch.finfo(case.inputs.dtype).eps ** 0.5
+    return pos.hide(size[None] <= max(tolerance * float(size.max()), 5 * system.growth * case.noise))
 
 
 def solve(at_tokens: Tensor, product: Tensor, case: Case, noise: float = 0.0) -> tuple[Tensor, int, float]:
-    """The smallest x (T, P) for which aᵀ x is a ``product`` (D, P), for the gradients a (T, D) at tokens.
+    """Returns the least-norm x (T, P) with aᵀ x = ``product`` (D, P), and the rank and condition number of a.
 
-    With it the rank and the condition of a; zero is what the precision of the case's gradients and the deviation of a
-    (``noise``) cannot tell from it, nor the rounding of the sums here.
+    Singular values of a that rounding or noise alone could cause are taken as zero.
+
+    Args:
+        at_tokens: a (T, D), the gradients at the tokens.
+        noise: Std of the noise in a.
     """
     left, values, right = torch.linalg.svd(at_tokens, full_matrices=False)
     if not values[0]:
-        raise Inapplicable("no place has a gradient of its own: all are hidden")
+        raise Inapplicable("no position has its own gradient, because the client hides all of them")
     rounding = max(at_tokens.shape) * torch.finfo(values.dtype).eps
     real = values > values[0] * max(torch.finfo(case.inputs.dtype).eps, rounding)
-    real &= values > noise * sum(side**0.5 for side in at_tokens.shape)  # the largest that noise alone has
-    real &= values > left_out(product, case.floor)  # pixels are of the size of 1, what is not known no larger
+    real &= values > noise * sum(side**0.5 for side in at_tokens.shape)  # the largest singular value of the noise
+    real &= values > left_out(product, case.floor)  # normalized pixels are of order 1, so that this bounds their error
     real[0] = True
     inverse = torch.where(real, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ product))
@@ -141,10 +155,10 @@ def solve(at_tokens: Tensor, product: Tensor, case: Case, noise: float = 0.0) ->
 
 
 def deviation(model: PatchClassifier, case: Case, pos: Positions) -> float:
-    """Of what a case's gradients say of tokens: its noise, and what it left out.
+    """Returns the std of the error in the equations' right-hand side: of noise and of pruned numbers.
 
-    Where a table does not say it outright it grows on its way to the tokens, unevenly; cutting by its mean growth, or
-    before that way, finds no more.
+    Without a position table, solving for the token gradients increases the error unevenly. Thresholds that include the
+    mean increase, or that act before the solution, reconstruct no more.
     """
     if case.floor is None:
         return case.noise
@@ -152,17 +166,17 @@ def deviation(model: PatchClassifier, case: Case, pos: Positions) -> float:
 
 
 def doubled(case: Case) -> Gradients:
-    """What a case shares, in double precision."""
+    """Returns the shared gradients of a case in double precision."""
     return {name: g.double() for name, g in case.gradients.items()}
 
 
 def left_out(shared: Tensor, floor: float | None) -> float:
-    """The deviation of what pruning takes away: the share of what is below a ``floor``, as if even up to the least above.
+    """Returns the root mean square error that pruning causes in ``shared`` gradients; 0 without a ``floor``.
 
-    Without a floor nothing was taken away.
+    Numbers up to ``floor`` are pruned ones, and are assumed to be uniform up to the smallest shared number.
     """
     if floor is None:
         return 0.0
-    zero = shared.abs() <= floor
-    least = shared.abs().masked_fill(zero, torch.inf).min()
-    return float((zero.double().mean() / 3).sqrt() * least) if zero.any() and not zero.all() else 0.0
+    pruned = shared.abs() <= floor
+    smallest = shared.abs().masked_fill(pruned, torch.inf).min()
+    return float((pruned.double().mean() / 3).sqrt() * smallest) if pruned.any() and not pruned.all() else 0.0

@@ -1,4 +1,4 @@
-"""What an attack found, beside what it was to find."""
+"""Runs an attack on every image of a client and compares the reconstructions with the targets."""
 
 from __future__ import annotations
 
@@ -16,30 +16,37 @@ from vitpos.metrics.image_similarity import image_metrics, psnr
 from vitpos.models.base import Classifier
 
 Progress = Callable[[float], None]  # called with the fraction that is done, 0 to 1
-CEILING = 320.0  # decibels of two pictures that are the same to the last bit
-AVERAGES = {
+CEILING = 320.0  # PSNR of identical images, in decibels
+AVERAGES = {  # over the images; the mean for all other metrics
     "condition": statistics.median,
     "places": statistics.median,
-}  # of what attacks say of themselves; means of all else
+}
 
 
 class Inapplicable(Exception):
-    """Why an attack has nothing to say of a model."""
+    """Raised by an attack that does not apply to a model; the message is the reason in its result."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What an attack made of one gradient: a picture (1, C, height, width) as a model reads it, and what it knows of it."""
+    """The reconstruction from one gradient.
+
+    Args:
+        inputs: Normalized image (1, C, height, width), as the model gets it.
+        about: Metric → value, such as the rank of a linear system.
+        frames: Normalized images (1, C, height, width) during the optimization; empty for closed forms.
+    """
 
     inputs: Tensor
     about: Mapping[str, float] = field(default_factory=dict)
-    frames: tuple[Tensor, ...] = ()  # how it came about
+    frames: tuple[Tensor, ...] = ()
 
 
 def recover(client: Client, attack: Callable[[Classifier, Case, Progress], Found]) -> Result:
     """Attacks every image of a client and compares the reconstructions with the targets.
 
-    ``attack`` is given the model in double precision, a case and a callback for the fraction of it that is done.
+    Args:
+        attack: Called with the model in double precision, a case, and a callback for the fraction of it that is done.
     """
     double = exact(client.ctx.model)
     cases: list[Case] = []
@@ -59,11 +66,11 @@ def recover(client: Client, attack: Callable[[Classifier, Case, Progress], Found
     each = {name: values.clamp(max=CEILING).tolist() for name, values in image_metrics(seen, goal).items()}
     numbers = {name: statistics.fmean(values) for name, values in each.items()}
     numbers["psnr_worst"], numbers["psnr_best"] = min(each["psnr"]), max(each["psnr"])
-    flat = as_pictures(data, (torch.zeros_like(c.goal) for c in cases))  # inputs of 0 are the mean colour
-    numbers["psnr_grey"] = float(psnr(flat, goal).mean())
-    share = torch.cat([_shown(case) for case in cases]).to(seen)  # (n, 1, height, width)
-    if (shown := share.mean((1, 2, 3))).all():
-        errors = ((seen - goal).square().mean(1, keepdim=True) * share).mean((1, 2, 3)) / shown
+    constant = as_pictures(data, (torch.zeros_like(c.goal) for c in cases))  # normalized values of 0 are the mean color
+    numbers["psnr_grey"] = float(psnr(constant, goal).mean())
+    shown = torch.cat([_shown(case) for case in cases]).to(seen)  # (n, 1, height, width)
+    if (fraction_shown := shown.mean((1, 2, 3))).all():
+        errors = ((seen - goal).square().mean(1, keepdim=True) * shown).mean((1, 2, 3)) / fraction_shown
         numbers["psnr_shown"] = float(-10 * errors.clamp_min(10 ** (-CEILING / 10)).log10().mean())
     for name in found[0].about:
         numbers[name] = AVERAGES.get(name, statistics.fmean)([f.about[name] for f in found])
@@ -73,13 +80,13 @@ def recover(client: Client, attack: Callable[[Classifier, Case, Progress], Found
 
 
 def _shown(case: Case) -> Tensor:
-    """(1, 1, height, width): which pixels lie in patches whose places were not hidden; all, if nothing was."""
+    """Returns a mask (1, 1, height, width): 1 for pixels of patches whose positions are not hidden, otherwise 0."""
     size = case.goal.shape[2:]
     return torch.ones(1, 1, *size) if case.positions is None else case.positions.known_pixels(size).cpu().float()
 
 
 def as_pictures(data: Dataset, inputs: Iterable[Tensor]) -> Tensor:
-    """What models read as pictures from 0 to 1, in double precision; what is no colour is cut off."""
-    every = torch.cat([x.detach().double().cpu() for x in inputs])
+    """Converts normalized images to pixel values 0 to 1, clamped, in double precision on the CPU."""
+    normalized = torch.cat([x.detach().double().cpu() for x in inputs])
     mean, std = (torch.tensor(v, dtype=torch.float64).view(-1, 1, 1) for v in (data.mean, data.std))
-    return (every * std + mean).clamp(0, 1)
+    return (normalized * std + mean).clamp(0, 1)

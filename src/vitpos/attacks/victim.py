@@ -1,4 +1,4 @@
-"""Whoever shares a gradient: a model, one picture at a time, and what is done to the gradient before it is sent."""
+"""The client of an attack: it computes the gradient of one image at a time, applies a defense, and shares the result."""
 
 from __future__ import annotations
 
@@ -25,33 +25,40 @@ Precision = Literal["float64", "float32"]
 
 @dataclass(frozen=True)
 class Case:
-    """One picture of a client, what an attack is to find, and all that the client gives away: a gradient."""
+    """One image of a client, its shared gradient, and the target of the attack."""
 
-    inputs: Tensor  # (1, C, height, width): what the model was given
-    goal: Tensor  # (1, C, height, width): what is to be found
+    inputs: Tensor  # (1, C, height, width), normalized image that the client's model gets
+    goal: Tensor  # (1, C, height, width), normalized image to reconstruct
     label: Tensor  # (1,)
-    positions: Positions | None  # None: every patch at its own place
+    positions: Positions | None  # positions that the client's model gets; None for those of the grid
     gradients: Gradients
     setting: Setting = "a"
-    noise: float = 0.0  # deviation of what was added to every number of it
-    pruned: bool = False  # whether numbers were left out
-    clipped: bool = False  # whether it may have been scaled
+    noise: float = 0.0  # std of the noise that was added to every number of the gradient
+    pruned: bool = False  # whether small numbers were set to zero
+    clipped: bool = False  # whether the gradient may have been rescaled
 
     @property
     def floor(self) -> float | None:
-        """The size up to which a number is one that was left out, with its noise if there is any; None: none was."""
+        """Magnitude up to which a number is taken as pruned, four times the std of the noise; None without pruning."""
         return 4 * self.noise if self.pruned else None
 
 
 @dataclass(frozen=True)
 class Client:
-    """A model and the first test pictures, each of which is shared as a gradient of its own.
+    """A client that shares one gradient for each of the first test images.
 
-    ``setting`` is that of MJP's Table 5. a: the picture as it is. b: patches under a mask of ``ratio`` are shuffled, and
-    the shuffled picture is to be found. c: the same, and the picture as it was is to be found. ``told``: the model is told
-    that places under the mask are unknown, if it has a vector for that. The loss is cross-entropy with the true label, plus
-    the encoding's penalty; the model is in evaluation mode. ``defense`` is done to the gradient before it is shared; if
-    none is named, what was done in training.
+    The loss is cross-entropy with the true label plus the encoding's penalty; the model is in evaluation mode.
+
+    Args:
+        ctx: Model, data and recipe.
+        images: Number of test images.
+        setting: As in MJP's Table 5: ``"a"`` shares the gradient of the original image; ``"b"`` shuffles the patches under
+            a mask, and the target is the shuffled image; ``"c"`` shuffles them, and the target is the original image.
+        ratio: Maximum fraction of masked patches in settings b and c.
+        told: Hides the masked positions from the model (mask-aware), if its encoding has an unknown vector.
+        precision: Floating-point type of the computation.
+        defense: Defense applied to each gradient; by default that of the recipe.
+        seed: Seed of masks, permutations and noise.
     """
 
     ctx: EvalContext
@@ -67,7 +74,7 @@ class Client:
         if self.images < 1:
             raise UserError(f"an attack got images={self.images}; take 1 or more")
         if not 0 <= self.ratio <= 1:
-            raise UserError(f"an attack got ratio={self.ratio}; take a share from 0 to 1")
+            raise UserError(f"an attack got ratio={self.ratio}; take a fraction from 0 to 1")
         if self.setting != "a" and not isinstance(self.ctx.model, PatchClassifier):
             raise UserError(f"setting {self.setting!r} shuffles patches, which this model does not have; take 'a'")
 
@@ -75,25 +82,24 @@ class Client:
         return min(self.images, len(self.ctx.data.test))
 
     def cases(self) -> Iterator[Case]:
-        """The pictures one after the other."""
+        """Yields one case per image."""
         model = exact(self.ctx.model, self.precision)
         like = next(model.parameters())
-        few = self.ctx.data.test.head(self.images)
-        pictures = few.images[:].to(like.device)
-        whole = self.ctx.data.normalize(pictures).to(like)
-        seen, mask = (whole, None) if self.setting == "a" else self._shuffled(whole)
+        split = self.ctx.data.test.head(self.images)
+        original = self.ctx.data.normalize(split.images[:].to(like.device)).to(like)
+        inputs, mask = (original, None) if self.setting == "a" else self._shuffled(original)
         defend = build_defense(self.ctx.recipe.defense if self.defense is None else self.defense)
         generator = make_generator(self.seed)
-        for i, label in enumerate(few.labels.to(like.device)):
+        for i, label in enumerate(split.labels.to(like.device)):
             one = slice(i, i + 1)
-            places = self._places(seen[one], mask[one]) if mask is not None else None
-            gradients = share(model, seen[one], label[None], places)
-            goal = seen if self.setting == "b" else whole
+            positions = self._places(inputs[one], mask[one]) if mask is not None else None
+            gradients = share(model, inputs[one], label[None], positions)
+            goal = inputs if self.setting == "b" else original
             yield Case(
-                seen[one],
+                inputs[one],
                 goal[one],
                 label[None],
-                places,
+                positions,
                 defend(gradients, generator),
                 self.setting,
                 defend.noise,
@@ -102,7 +108,7 @@ class Client:
             )
 
     def _shuffled(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The pictures with patches under a mask (B, N) shuffled; both depend on the seed alone."""
+        """Returns images whose patches are shuffled under random masks, and the masks (B, N)."""
         assert isinstance(self.ctx.model, PatchClassifier)
         grid, generator = self.ctx.model.positions(images).grid, make_generator(self.seed)
         mask = block_mask(grid, self.ratio, batch=len(images), generator=generator)
@@ -111,13 +117,14 @@ class Client:
         )
 
     def _places(self, images: Tensor, mask: Tensor) -> Positions | None:
+        """Returns positions that are hidden under the mask; None if the model is not mask-aware."""
         assert isinstance(self.ctx.model, PatchClassifier)
         hides = self.told and self.ctx.model.encoding.unknown_vector() is not None
         return self.ctx.model.positions(images).hide(mask) if hides else None
 
 
 def exact(model: Classifier, precision: Precision = "float64") -> Classifier:
-    """A copy that computes in another precision, in evaluation mode."""
+    """Returns a copy of the model with another floating-point type, in evaluation mode."""
     return deepcopy(model).to(getattr(torch, precision)).eval()
 
 
@@ -130,7 +137,15 @@ def share(
     again: bool = False,
     but: str | None = None,
 ) -> Gradients:
-    """The gradient of the loss of one picture, as :func:`~vitpos.training.defenses.gradients_of` has it."""
+    """Returns the gradient of the loss of a batch for every trainable parameter, by name.
+
+    Args:
+        inputs: Normalized images (B, C, height, width); clients share gradients of one image.
+        label: Labels (B,).
+        positions: Positions of the patches; those of the grid by default.
+        again: Builds the graph that second derivatives need (``create_graph`` of PyTorch).
+        but: Leaves out parameters whose names begin with it, such as ``"encoding."``.
+    """
     with torch.enable_grad():
         return compute_gradients(
             loss(model, inputs, label, positions)[0], model, create_graph=again, exclude_prefix=but

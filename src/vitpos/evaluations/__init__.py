@@ -1,6 +1,6 @@
-"""What can be measured of a trained model: one function each, ``(ctx, **options) -> Result``.
+"""The registry of evaluations: functions ``(ctx, **options) -> Result`` that measure a trained model.
 
-Attacks on shared gradients are evaluations too; ``ATTACKS`` holds those alone.
+Attacks on shared gradients are evaluations too; ``ATTACKS`` contains only these.
 """
 
 from vitpos.registry import Registry

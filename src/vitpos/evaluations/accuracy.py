@@ -1,4 +1,4 @@
-"""How often the model is right, and what it takes for what."""
+"""Accuracy and confusion matrix on the unchanged test images."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from vitpos.evaluations.result import Result
 
 
 def accuracy(ctx: EvalContext) -> Result:
-    """Right answers on the test images as they are.
+    """Accuracy on the unchanged test images.
 
-    accuracy: share of test images, 0 to 1, whose largest logit is their label's.
+    accuracy: fraction of the test images, 0 to 1, whose largest logit is that of their label.
     """
     return Result({"accuracy": share(ctx.predict().argmax(1) == ctx.data.test.labels)})
 
 
 def confusion(ctx: EvalContext) -> Result:
-    """The confusion matrix of the test images.
+    """Confusion matrix of the test images.
 
-    confusion: an array (classes, classes): in row i and column j the share, 0 to 1, of the test images of class i whose
-    largest logit is that of class j.
+    confusion: array (classes, classes); row i, column j is the fraction, 0 to 1, of the test images of class i that are
+    predicted as class j.
     """
     count = len(ctx.data.classes)
     cells = ctx.data.test.labels * count + ctx.predict().argmax(1)

@@ -1,4 +1,4 @@
-"""What every evaluation and attack is given: a model, its data and recipe, and predictions that are computed once."""
+"""The input of every evaluation and attack: a model, its data and recipe, and predictions that are computed once."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Grid = tuple[int, int]  # rows, columns
 
 @dataclass(frozen=True)
 class EvalContext:
-    """A trained model with everything that an evaluation ``(ctx, **options) -> Result`` may use.
+    """A trained model with its data and recipe, the first argument of every evaluation ``(ctx, **options) -> Result``.
 
-    Predictions on unchanged images are computed once and shared by all evaluations of one context, so that the weights
-    of its model must not change; make a new context after they did.
+    Predictions on unchanged images are computed once and used by all evaluations of a context. Make a new context after
+    the weights of the model have changed.
 
     Args:
-        model: the model to evaluate, which predictions put into evaluation mode.
-        data: the data set; its test split is evaluated.
-        recipe: how the model was trained. A client of an attack shares gradients under the recipe's defense.
-        progress: called with the fraction of the evaluation that is done, 0 to 1.
+        model: The model to evaluate. Predictions switch it to evaluation mode.
+        data: The data set; its test split is evaluated.
+        recipe: How the model was trained. The clients of attacks apply the recipe's defense to their gradients.
+        progress: Called with the fraction of the evaluation that is done, 0 to 1.
     """
 
     model: Classifier
@@ -41,21 +41,21 @@ class EvalContext:
     )
 
     def predict(self, transform: Transform | None = None) -> Tensor:
-        """Logits (n, classes) of the test images, each batch passed through ``transform`` first."""
+        """Returns logits (n, classes) of the test images, after ``transform`` of each batch."""
         return self.features_and_logits(transform)[1]
 
     def features_and_logits(self, transform: Transform | None = None) -> tuple[Tensor, Tensor]:
-        """Features (n, D) that the head reads, and logits (n, classes)."""
+        """Returns the features (n, D) that enter the head and the logits (n, classes) of the test images."""
         return features_and_logits(self.model, self.data, transform) if transform else self._unchanged
 
     def predict_classes(self, transforms: Mapping[Key, Transform]) -> dict[Key, Tensor]:
-        """Predicted classes (n,) under each of several transforms; every image is read once."""
+        """Returns the predicted classes (n,) for each transform; every image is loaded once."""
         return predict_classes(self.model, self.data, transforms)
 
     def sample(self, limit: int | None, *, seed: int = 0) -> EvalContext:
-        """The context of ``limit`` test images sampled by a seed; itself if that is all of them.
+        """Returns a context with ``limit`` random test images; this context if the limit is None or includes all.
 
-        It is made once for each limit and seed, so that evaluations of the same sample share its predictions.
+        It is created once per limit and seed, so that evaluations of the same sample use the same predictions.
         """
         if (limit, seed) not in self._samples:
             data = self.data.sample_test(limit, seed=seed)
@@ -68,14 +68,20 @@ class EvalContext:
 
 
 def require_patches(model: Classifier, evaluation: str) -> PatchClassifier:
-    """The model, if it has patches; else a UserError that names the evaluation."""
+    """Returns the model if it has patches; otherwise raises a UserError that names the evaluation."""
     if not isinstance(model, PatchClassifier):
-        raise UserError(f"evaluation {evaluation!r} is for models with patches; leave it out for this one")
+        raise UserError(
+            f"evaluation {evaluation!r} is for models with patches, which {type(model).__name__} does not have; "
+            "leave it out for this model"
+        )
     return model
 
 
 def grid_for(ctx: EvalContext, grid: Grid | None, evaluation: str) -> tuple[Grid, Grid | None]:
-    """The grid to cut the test images by (by default the model's patches), and the grid of the model's patches, if any."""
+    """Returns the grid (rows, columns) that test images are cut along, and the grid of the model's patches.
+
+    The first is ``grid``, by default that of the model's patches; the second is None for models without patches.
+    """
     height, width = ctx.data.test.images.shape[2:]
     own = patch_grid((height, width), ctx.model.patch) if isinstance(ctx.model, PatchClassifier) else None
     chosen = grid or own

@@ -1,4 +1,4 @@
-"""Pictures under noise, blur, weather and bad compression."""
+"""Classification error on images with ImageNet-C's corruptions: noise, blur, weather and compression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.predict import Transform, share
 from vitpos.evaluations.result import Result
 
-ALEXNET = {  # errors on ImageNet-C, means over severities, that other models' errors are divided by (1903.12261)
+ALEXNET = {  # AlexNet's errors on ImageNet-C, mean over severities, which normalize mCE (arXiv 1903.12261)
     "gaussian_noise": 0.8864,
     "shot_noise": 0.8945,
     "impulse_noise": 0.9226,
@@ -32,7 +32,7 @@ ALEXNET = {  # errors on ImageNet-C, means over severities, that other models' e
     "jpeg_compression": 0.6065,
 }
 ALEXNET_CLEAN = 0.435
-ALL = (1, 2, 3, 4, 5)  # the severities that AlexNet's errors are means of
+ALL = (1, 2, 3, 4, 5)  # the severities that AlexNet's errors are averaged over
 
 
 def corruption(
@@ -44,47 +44,51 @@ def corruption(
     limit: int | None = None,
     seed: int = 0,
 ) -> Result:
-    """Wrong answers on test images under ImageNet-C's corruptions, made on the spot.
+    """Classification error on test images with ImageNet-C's corruptions, which are computed during the evaluation.
 
-    error_gaussian_noise and so on: share of the test images, 0 to 1, whose largest logit is not their label's, mean over
-    ``severities``. error by severity: mean over ``kinds``. error: mean over both, not normalised, which is what
-    CIFAR-10-C is reported by.
-    error_without_frost: the same without frost, which is procedural here and photographs in the originals.
-    clean_error: share of the same images that are taken wrongly as they are.
-    mce: mean over ``kinds``, frost left out, of the error divided by AlexNet's on ImageNet-C; relative_mce: of the error
-    above clean_error divided by AlexNet's above its own. Both are shares (published: times 100), and both are given for
-    ``parameters="imagenet"`` with all five severities alone. They can be set beside a published mCE only for ImageNet at
-    224×224, only as a mean over the same 14 kinds, never with frost, and roughly, as the published pictures were slid by
-    ImageMagick and stored as JPEG; elsewhere AlexNet's errors are mere weights.
-    ``kinds``: gaussian_noise, fog and so on; without it, all fifteen.
-    ``parameters``: how strong the corruptions are, as for ImageNet-C or as for CIFAR-10-C. ``limit``: so many test images,
-    drawn by ``seed``; without it, all. Corruptions depend on ``seed`` alone, so that all models see the same.
+    error_gaussian_noise and so on: fraction of the test images, 0 to 1, that are misclassified under one corruption, mean
+    over ``severities``. error by severity: mean over ``kinds`` at each severity. error: mean over kinds and severities,
+    not normalized, as reported for CIFAR-10-C.
+    error_without_frost: the same mean without frost, which is procedural here and uses photographs in ImageNet-C.
+    clean_error: fraction of the same images that are misclassified without corruption.
+    mce: mean over ``kinds`` without frost of the error divided by AlexNet's error on ImageNet-C.
+    relative_mce: mean over the same kinds of error − clean_error, divided by the same difference of AlexNet.
+    Both are fractions (papers multiply them by 100) and are computed only for ``parameters="imagenet"`` with all five
+    severities. Compare them only with an mCE of ImageNet at 224×224 over the same 14 kinds, and only roughly, because the
+    published images use ImageMagick's motion blur and are stored as JPEG. On other data AlexNet's errors are mere weights.
+
+    Args:
+        kinds: Names of corruptions, such as ``("gaussian_noise", "fog")``; all fifteen by default.
+        severities: Severities from 1 to 5.
+        parameters: Strength of the corruptions, as in ImageNet-C or as in CIFAR-10-C.
+        limit: Number of random test images; all by default.
+        seed: Seed of the sample and of the corruptions, which are the same for all models.
     """
     kinds = tuple(CORRUPTIONS) if kinds is None else kinds
     _check(kinds, severities)
-    few = ctx.sample(limit, seed=seed)
-    truth = few.data.test.labels
+    sample = ctx.sample(limit, seed=seed)
+    labels = sample.data.test.labels
 
-    def under(kind: str, severity: int) -> Transform:
-        def change(images: Tensor, start: int) -> tuple[Tensor, None]:
+    def corruption_of(kind: str, severity: int) -> Transform:
+        def transform(images: Tensor, start: int) -> tuple[Tensor, None]:
             return corrupt(images, kind, severity, parameters=parameters, seed=seed, start=start), None
 
-        return change
+        return transform
 
-    predicted = few.predict_classes({both: under(*both) for both in product(kinds, severities)})
-    each = {both: share(classes != truth) for both, classes in predicted.items()}
-    clean = share(few.predict().argmax(1) != truth)
+    predicted = sample.predict_classes({key: corruption_of(*key) for key in product(kinds, severities)})
+    each = {key: share(classes != labels) for key, classes in predicted.items()}
+    clean = share(sample.predict().argmax(1) != labels)
     errors = {kind: fmean(each[kind, severity] for severity in severities) for kind in kinds}
     published = [kind for kind in kinds if kind not in PROCEDURAL]
-    found = {f"error_{kind}": errors[kind] for kind in kinds}
-    found |= {"error": fmean(errors.values()), "clean_error": clean}
+    numbers = {f"error_{kind}": errors[kind] for kind in kinds}
+    numbers |= {"error": fmean(errors.values()), "clean_error": clean}
     if published:
-        found["error_without_frost"] = fmean(errors[kind] for kind in published)
+        numbers["error_without_frost"] = fmean(errors[kind] for kind in published)
     if published and parameters == "imagenet" and set(severities) == set(ALL):
-        found["mce"] = fmean(errors[kind] / ALEXNET[kind] for kind in published)
-        found["relative_mce"] = fmean((errors[kind] - clean) / (ALEXNET[kind] - ALEXNET_CLEAN) for kind in published)
+        numbers["mce"] = fmean(errors[kind] / ALEXNET[kind] for kind in published)
+        numbers["relative_mce"] = fmean((errors[kind] - clean) / (ALEXNET[kind] - ALEXNET_CLEAN) for kind in published)
     by_severity = {float(s): fmean(each[kind, s] for kind in kinds) for s in sorted(severities)}
-    return Result(found, curves={"error": by_severity})
+    return Result(numbers, curves={"error": by_severity})
 
 
 def _check(kinds: tuple[str, ...], severities: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What a model costs."""
+"""Parameters, multiply-adds, memory and time of a model."""
 
 from __future__ import annotations
 
@@ -26,58 +26,63 @@ from vitpos.training.loss import loss
 
 
 def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
-    """The size of the model, and the work, memory and time of a training step.
+    """Size of the model, and compute, memory and time of a training step.
 
-    parameters: trained numbers in the model. position_parameters: those of them that belong to its encodings.
-    multiply_adds: of matrix products, attention and convolutions in a pass forward for one image.
-    peak_megabytes: the most that tensors took at a time in a pass forward and back on ``batch`` images, weights and their
-    gradients counted; on a CPU without what a kernel takes for itself.
-    step_milliseconds: median time of such a pass, of ``steps`` after one to warm up; this machine's, at this moment.
-    step_ratio: the median ratio of its time to that of the same model without positions, the two taking turns (on a CPU
-    processor time, which other work disturbs less); that can be compared between runs. A model without tokens has none.
+    parameters: number of parameters. position_parameters: number of parameters of the position encoding.
+    multiply_adds: multiply-adds of matrix products, attention and convolutions in a forward pass of one image.
+    peak_megabytes: peak memory of all tensors, weights and gradients included, in a forward and backward pass. On a CPU the
+    temporary memory inside kernels is not included.
+    step_milliseconds: median time of a forward and backward pass; it depends on the machine and its load.
+    step_ratio: median ratio of this time to that of the same model without a position encoding, measured alternately. On a
+    CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs. Models without
+    tokens have no ratio.
+
+    Args:
+        batch: Number of images in a pass.
+        steps: Number of timed passes, after one pass to warm up.
     """
     if batch < 1 or steps < 1:
         raise UserError(f"evaluation 'cost' got batch={batch}, steps={steps}; take 1 or more of each")
     data = ctx.data
-    model = deepcopy(ctx.model).train()  # a copy: batch norms learn from every picture they see in training
+    model = deepcopy(ctx.model).train()  # a copy, because batch norms in training mode update their statistics
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
-    places = {parameter for encoding in encodings for parameter in encoding.parameters()}
+    position_parameters = {parameter for encoding in encodings for parameter in encoding.parameters()}
     device = model.device
     images = data.normalize(data.train.images[:batch].to(device))
     labels = data.train.labels[:batch].to(device)
-    rivals = [model]
+    models = [model]
     if isinstance(model, PatchClassifier):
-        rivals.append(plain := deepcopy(model))
-        plain.encoding = ENCODINGS.build("none", model.geometry)
-    taken = [[_time(rival, images, labels) for rival in rivals] for _ in range(steps + 1)][1:]
+        models.append(baseline := deepcopy(model))
+        baseline.encoding = ENCODINGS.build("none", model.geometry)
+    times = [[_time(each, images, labels) for each in models] for _ in range(steps + 1)][1:]
     peak = _peak(model, images, labels)
     with FlopCounterMode(display=False) as counter, torch.no_grad(), double_backward_attention():
         model.eval()(images[:1])
     numbers = {
         "parameters": sum(p.numel() for p in model.parameters()),
-        "position_parameters": sum(p.numel() for p in places),
+        "position_parameters": sum(p.numel() for p in position_parameters),
         "multiply_adds": counter.get_total_flops() / 2,
         "peak_megabytes": peak / 1e6,
-        "step_milliseconds": 1000 * statistics.median(own for (own, _), *_ in taken),
+        "step_milliseconds": 1000 * statistics.median(own for (own, _), *_ in times),
     }
-    if len(rivals) > 1:
-        numbers["step_ratio"] = statistics.median(own / other for (_, own), (_, other) in taken)
+    if len(models) > 1:
+        numbers["step_ratio"] = statistics.median(own / other for (_, own), (_, other) in times)
     return Result(numbers)
 
 
 def _time(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Seconds of a pass forward and back, and how many of them a processor worked; on a GPU twice the same."""
-    began, busy = time.perf_counter(), time.process_time()
+    """Returns wall time and process time of a forward and backward pass in seconds; on a GPU the wall time twice."""
+    wall_start, process_start = time.perf_counter(), time.process_time()
     loss(model, images, labels)[0].backward()
     if images.is_cuda:
         torch.cuda.synchronize()
-    taken, worked = time.perf_counter() - began, time.process_time() - busy
+    wall, process = time.perf_counter() - wall_start, time.process_time() - process_start
     model.zero_grad()
-    return taken, taken if images.is_cuda else worked
+    return wall, wall if images.is_cuda else process
 
 
 def _peak(model: Classifier, images: Tensor, labels: Tensor) -> int:
-    """The most bytes that tensors took at a time in a pass forward and back."""
+    """Returns the peak memory of all tensors in a forward and backward pass, in bytes."""
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
         loss(model, images, labels)[0].backward()
@@ -90,7 +95,7 @@ def _peak(model: Classifier, images: Tensor, labels: Tensor) -> int:
 
 
 class _Watch(TorchDispatchMode):
-    """Counts the bytes of all tensors that are alive, each storage once, after every operation."""
+    """Measures the peak memory of all live tensors, counting each storage once, after every operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +103,7 @@ class _Watch(TorchDispatchMode):
         self.peak = 0
 
     def count(self, tensors: Sequence[Any]) -> None:
-        """Takes note of new tensors and forgets those that are gone."""
+        """Adds new tensors, removes freed ones, and updates the peak."""
         for tensor in tensors:
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()

@@ -1,4 +1,4 @@
-"""A class for every patch: what each token still knows of its own piece of the picture."""
+"""Segmentation by patches: a linear head predicts the class of each patch from its token after the last block."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from vitpos.patches import make_generator, patchify
 from vitpos.training.loop import optimizer_steps
 from vitpos.training.recipe import warmup_cosine
 
-BATCH = 50  # scenes in a step
-HEAD_RATE, TUNED_RATE, WARMUP = 0.1, 0.001, 0.1  # the highest learning rates, and the share of training until they are
+BATCH = 50  # scenes per step
+HEAD_RATE, TUNED_RATE, WARMUP = 0.1, 0.001, 0.1  # peak learning rates, and the fraction of training before the peak
 
 
 def dense(
@@ -30,85 +30,96 @@ def dense(
     epochs: int = 10,
     seed: int = 0,
 ) -> Result:
-    """Classes of patches told by a linear head that reads each patch's last token, on scenes it was not trained on.
+    """Segmentation by patches: a linear head predicts the class of each patch from its token after the last block.
 
-    miou: the mean, over the classes that the test's patches have, of intersection over union: patches rightly given the
-    class over those that have it or are given it. mean_accuracy: the mean over the same classes of the share of their
-    patches, 0 to 1, told rightly. accuracy: the share of all patches told rightly; commonest: what it is for always
-    answering the most frequent class.
-    A patch has the class of most of its pixels, of several the first, not counting pixels without a class (255); a patch
-    of only such pixels does not count. ``scenes``: ``digit_scenes``, or your own ``mask_folder(path='…')``, in the shape of
-    the model's images, and never more than the data has images. The model stays as it is while the head learns, from zero,
-    by Adam on the cross-entropy for ``epochs``, from tokens shifted and scaled by their mean and deviation; ``seed``
-    orders the scenes. With ``tuned`` the head and a copy of the model then learn together for as many epochs, at a
-    hundredth of the rate, the model's drop-path and puzzle off.
+    miou: mean intersection over union on the test scenes, over the classes that occur there. The intersection is the
+    patches that have the class and are predicted as it, the union those that have it or are predicted as it.
+    mean_accuracy: mean over the same classes of the fraction of their patches, 0 to 1, that are predicted correctly.
+    This weighs rare classes like frequent ones. accuracy: fraction of all patches that are predicted correctly.
+    commonest: accuracy of always predicting the most frequent class.
+    The class of a patch is the most frequent class of its pixels, the lowest number in a tie. Pixels of value 255 have no
+    class; patches of only such pixels are ignored.
+    The head is initialized to zero and trained with Adam and cross-entropy on standardized tokens of the frozen model.
+
+    Args:
+        scenes: A segmentation set: ``digit_scenes``, or ``mask_folder(path='…')`` for your own images and masks. Scenes
+            have the shape of the model's images; each split is cut to at most the size of the data's split.
+        tuned: Then trains the head and a copy of the model together for ``epochs`` more, at a hundredth of the learning
+            rate, in evaluation mode, so that drop-path and MJP are off.
+        epochs: Number of epochs of training.
+        seed: Seed of the order of the scenes.
     """
     model, data = require_patches(ctx.model, "dense"), ctx.data
     if epochs < 1:
         raise UserError(f"evaluation 'dense' got epochs={epochs}; train for 1 or more")
-    made: SegmentationSet = SEGMENTATION.build(scenes, data.shape)
-    train, test = made.train.head(len(data.train)), made.test.head(len(data.test))
+    segmentation: SegmentationSet = SEGMENTATION.build(scenes, data.shape)
+    classes = segmentation.classes
+    train, test = segmentation.train.head(len(data.train)), segmentation.test.head(len(data.test))
     body = deepcopy(model).eval()
     device = body.device
 
     def tokens(images: Tensor) -> Tensor:
-        """(B, N, D), of patches alone."""
+        """Returns the patch tokens (B, N, D) after the last block."""
         x, pos = body.tokens(data.normalize(images.to(device)))
         x = x[:, body.geometry.prefix :]
         if x.shape[1] != pos.cells.shape[1]:
             raise UserError(
-                "evaluation 'dense' is for models that keep a token for each patch; leave it out for this one"
+                "evaluation 'dense' is for models that keep a token for each patch, and this model has "
+                f"{x.shape[1]} tokens for {pos.cells.shape[1]} patches; leave it out for this model"
             )
         return x
 
     with torch.no_grad():
-        first = torch.cat([tokens(images) for images in train.images.split(BATCH)])
-    head = Head(first, made.classes)
-    labels = patch_classes(train.masks, body.patch, made.classes).to(device)
-    _learn(head, first.__getitem__, labels, list(head.parameters()), HEAD_RATE, epochs, seed)
+        frozen_tokens = torch.cat([tokens(images) for images in train.images.split(BATCH)])
+    head = Head(frozen_tokens, classes)
+    labels = patch_classes(train.masks, body.patch, classes).to(device)
+    _learn(head, frozen_tokens.__getitem__, labels, list(head.parameters()), HEAD_RATE, epochs, seed)
     if tuned:
         both = [*head.parameters(), *body.parameters()]
         _learn(head, lambda index: tokens(train.images[index]), labels, both, TUNED_RATE, epochs, seed)
     with torch.no_grad():
-        answers = torch.cat([head(tokens(images)).argmax(2).cpu() for images in test.images.split(BATCH)])
-    truth = patch_classes(test.masks, body.patch, made.classes)
-    known = truth != IGNORE_INDEX
-    cells = truth[known] * made.classes + answers[known]
-    return Result(measured(cells.bincount(minlength=made.classes**2).view(made.classes, made.classes)))
+        predicted = torch.cat([head(tokens(images)).argmax(2).cpu() for images in test.images.split(BATCH)])
+    target = patch_classes(test.masks, body.patch, classes)
+    valid = target != IGNORE_INDEX
+    pairs = target[valid] * classes + predicted[valid]
+    return Result(measured(pairs.bincount(minlength=classes**2).view(classes, classes)))
 
 
 class Head(nn.Module):
-    """A linear layer, of zeros to begin with, on tokens (…, D) shifted and scaled as some that are given."""
+    """A linear layer, initialized to zero, on tokens standardized with the mean and std of ``tokens`` (n, N, D)."""
 
     def __init__(self, tokens: Tensor, classes: int):
         super().__init__()
-        some = tokens.flatten(0, 1)
-        self.mean, self.scale = some.mean(0), some.std(0, correction=0).clamp_min(1e-6)
-        self.weight = nn.Parameter(some.new_zeros(classes, some.shape[1]))
-        self.bias = nn.Parameter(some.new_zeros(classes))
+        flat = tokens.flatten(0, 1)
+        self.mean, self.scale = flat.mean(0), flat.std(0, correction=0).clamp_min(1e-6)
+        self.weight = nn.Parameter(flat.new_zeros(classes, flat.shape[1]))
+        self.bias = nn.Parameter(flat.new_zeros(classes))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(…, D) → (…, classes)."""
+        """Maps tokens (…, D) to logits (…, classes)."""
         return F.linear((tokens - self.mean) / self.scale, self.weight, self.bias)
 
 
 def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor:
-    """(n, height, width) → (n, N): the class of most pixels of each patch, or IGNORED where no pixel has one."""
+    """Returns the most frequent class of each patch (n, N) of masks (n, height, width).
+
+    Patches without any pixel of a class get IGNORE_INDEX.
+    """
     cells = patchify(masks[:, None], patch)  # (n, N, p·q)
     counts = torch.stack([(cells == number).sum(2) for number in range(classes)], 2)
     return counts.argmax(2).masked_fill(counts.sum(2) == 0, IGNORE_INDEX)
 
 
 def measured(table: Tensor) -> dict[str, float]:
-    """What a table (true class, class told) of patches comes to."""
+    """Returns the metrics of a table (classes, classes) that counts patches by true (row) and predicted class."""
     table = table.double()
-    right, truth, told = table.diagonal(), table.sum(1), table.sum(0)
-    present = truth > 0
+    correct, target, predicted = table.diagonal(), table.sum(1), table.sum(0)
+    present = target > 0
     return {
-        "miou": (right / (truth + told - right))[present].mean().item(),
-        "mean_accuracy": (right / truth)[present].mean().item(),
-        "accuracy": (right.sum() / table.sum()).item(),
-        "commonest": (truth.max() / table.sum()).item(),
+        "miou": (correct / (target + predicted - correct))[present].mean().item(),
+        "mean_accuracy": (correct / target)[present].mean().item(),
+        "accuracy": (correct.sum() / table.sum()).item(),
+        "commonest": (target.max() / table.sum()).item(),
     }
 
 
@@ -121,12 +132,15 @@ def _learn(
     epochs: int,
     seed: int,
 ) -> None:
-    """Trains parameters so that the head tells the classes (n, N) of what is ``read`` of the scenes at an index."""
+    """Trains ``parameters`` to predict the patch classes ``labels`` (n, N) from tokens.
+
+    ``read`` returns the tokens (B, N, D) of the scenes at an index (B,).
+    """
     optimizer = torch.optim.Adam(parameters)
-    draw = make_generator(seed)
-    batches = [index for _ in range(epochs) for index in torch.randperm(len(labels), generator=draw).split(BATCH)]
+    generator = make_generator(seed)
+    batches = [index for _ in range(epochs) for index in torch.randperm(len(labels), generator=generator).split(BATCH)]
     rates = [warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=rate) for step in range(len(batches))]
     for index in optimizer_steps(optimizer, batches, rates):
-        truth = labels[index].flatten()
-        loss = F.cross_entropy(head(read(index)).flatten(0, 1), truth, ignore_index=IGNORE_INDEX, reduction="sum")
-        (loss / (truth != IGNORE_INDEX).sum().clamp_min(1)).backward()
+        target = labels[index].flatten()
+        loss = F.cross_entropy(head(read(index)).flatten(0, 1), target, ignore_index=IGNORE_INDEX, reduction="sum")
+        (loss / (target != IGNORE_INDEX).sum().clamp_min(1)).backward()

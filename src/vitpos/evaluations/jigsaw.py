@@ -1,4 +1,4 @@
-"""Pictures whose patches were rearranged after training."""
+"""Accuracy on test images whose patches are permuted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ def jigsaw(
     per: Literal["dataset", "image"] = "dataset",
     seed: int = 0,
 ) -> Result:
-    """Right answers on test images cut along a grid and rearranged.
+    """Accuracy on test images whose patches are permuted.
 
-    accuracy: share of the rearranged test images, 0 to 1, whose largest logit is their label's.
-    agreement: share answered as the picture in its right order is.
-    ``positions="follow"``: each patch keeps the position of the place it came from; ``"stay"``: it takes the position
-    of the slot it lies in. A model without tokens has no positions to give and sees the rearranged picture either way.
-    ``per="dataset"``: one permutation for all images, the one that ``seed`` stands for; ``"image"``: one for each.
-    ``grid``: rows and columns of the cut; without it, the model's own patches.
+    accuracy: fraction of the permuted test images, 0 to 1, whose largest logit is that of their label.
+    agreement: fraction of the test images that are predicted as the same class before and after the permutation.
+
+    Args:
+        grid: Rows and columns of the patches that are permuted; the grid of the model's patches by default.
+        positions: ``"follow"`` gives each patch its original position; ``"stay"`` gives it the position of the grid cell
+            that it moves to. Models without tokens have no positions, and both give the same result.
+        per: One permutation for the whole ``"dataset"``, or one per ``"image"``.
+        seed: Seed of the permutations.
     """
     model, data = ctx.model, ctx.data
     grid, own = grid_for(ctx, grid, "jigsaw")
@@ -39,14 +42,14 @@ def jigsaw(
         if per == "dataset"
         else seeded_permutations(len(data.test), cells, seed=seed)
     )
-    finer = upsample_order(order, grid, own) if own and positions == "follow" else None
+    token_order = upsample_order(order, grid, own) if own and positions == "follow" else None
 
-    def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
+    def permute(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         rows = slice(start, start + len(images)) if per == "image" else slice(None)
-        moved = permute_patches(images, grid, order[rows].to(images.device))
-        if not isinstance(model, PatchClassifier) or finer is None:
-            return moved, None
-        return moved, model.positions(images).permute(finer[rows].to(images.device))
+        permuted = permute_patches(images, grid, order[rows].to(images.device))
+        if not isinstance(model, PatchClassifier) or token_order is None:
+            return permuted, None
+        return permuted, model.positions(images).permute(token_order[rows].to(images.device))
 
-    answers, usual = ctx.predict(change).argmax(1), ctx.predict().argmax(1)
-    return Result({"accuracy": share(answers == data.test.labels), "agreement": share(answers == usual)})
+    predicted, original = ctx.predict(permute).argmax(1), ctx.predict().argmax(1)
+    return Result({"accuracy": share(predicted == data.test.labels), "agreement": share(predicted == original)})

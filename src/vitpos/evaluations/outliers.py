@@ -1,4 +1,4 @@
-"""Pictures of things that the model has never seen: is it less sure of them, and sure of what it has seen by right?"""
+"""Out-of-distribution detection by confidence, and calibration of the confidence on the test images."""
 
 from __future__ import annotations
 
@@ -30,22 +30,25 @@ def outliers(
     classes: tuple[int, ...] | None = None,
     limit: int | None = None,
 ) -> Result:
-    """Whether little confidence gives away pictures of another data set (as with ImageNet-O), and how far it is deserved
-    on the model's own test images (as with ImageNet-A).
+    """Out-of-distribution detection by confidence, and calibration of the confidence on the test images.
 
-    Confidence is the largest softmax probability; the less of it, the more a picture is taken for an outlier.
-    aupr: average precision at finding the outliers, with no interpolation; aupr_chance: what it is for a confidence that
-    says nothing, the share of outliers among all pictures. auroc: how often an outlier has less confidence than a test
-    image (chance: one half). fpr95: share of the test images with no more confidence than the threshold that finds 95 %
-    of the outliers.
-    accuracy: share of the test images, 0 to 1, answered rightly. aurra: area under the response rate accuracy curve, the
-    mean over k of the accuracy on the k most confident images. calibration_error: root mean square, over bins of 100 test
-    images in the order of their confidence, of mean confidence − accuracy, without the last bin, of the most confident,
-    as in the published code (for fewer than 200 images there is none); calibration_error_whole: with it.
-    ``against``: another data set, or other classes of the same, whose test images are the outliers, shown in the shape of
-    the model's pictures (stretched; grey or colour as these are) and normalised as these. ``classes``: only these logits
-    and only test images of these classes count. ``limit``: so many outliers at most, drawn once; there are never more
-    than test images.
+    The metrics are those of ImageNet-O (detection) and ImageNet-A (calibration). Confidence is the largest softmax
+    probability; images of another data set, the outliers, should have less of it than the test images.
+    aupr: average precision of detecting the outliers by low confidence, without interpolation. aupr_chance: the same for
+    random confidence, which is the fraction of outliers among all images. auroc: probability that an outlier has less
+    confidence than a test image (chance: one half). fpr95: fraction of the test images that are detected as outliers at
+    the threshold that detects 95 % of the outliers.
+    accuracy: fraction of the test images, 0 to 1, that are predicted correctly.
+    aurra: area under the response rate accuracy curve, the mean over k of the accuracy on the k most confident test images.
+    calibration_error: root mean square of mean confidence − accuracy over bins of 100 test images, sorted by confidence.
+    The last bin, of the most confident images, is left out as in the published code, so that fewer than 200 images give
+    no value. calibration_error_whole: the same with the last bin.
+
+    Args:
+        against: Data set whose test images are the outliers, or other classes of the same data set. Its images are resized
+            to the model's image size, converted to its number of channels, and normalized like the test images.
+        classes: Uses only the logits and the test images of these classes; all by default.
+        limit: Maximum number of outliers, a random sample; never more than there are test images.
     """
     data = ctx.data
     wanted = tuple(range(len(data.classes))) if classes is None else classes
@@ -53,39 +56,39 @@ def outliers(
         raise UserError(
             f"evaluation 'outliers' got classes {classes}; choose different ones from 0 to {len(data.classes) - 1}"
         )
-    other, most, chosen = load(against), len(data.test), torch.tensor(wanted)
-    if _alike(data, other):
+    other, count, chosen = load(against), len(data.test), torch.tensor(wanted)
+    if _overlaps(data, other):
         raise UserError(
             f"evaluation 'outliers' got against={against!r}, which is the model's own data; choose another set, "
-            "or classes of it that the model does not know, as in 'mnist + classes(keep=(6, 9))'"
+            "or classes of it that the model was not trained on, as in 'mnist + classes(keep=(6, 9))'"
         )
-    strange = other.sample_test(most if limit is None else min(limit, most)).test
+    outlier_split = other.sample_test(count if limit is None else min(limit, count)).test
 
-    def show(images: Tensor, start: int) -> tuple[Tensor, None]:
+    def convert(images: Tensor, start: int) -> tuple[Tensor, None]:
         return to_shape(images, data.shape), None
 
-    doubted = _confidence(replace(ctx, data=replace(data, test=strange)).predict(show), chosen)[0]
-    own = torch.isin(data.test.labels, chosen)
-    sure, answers = (x[own] for x in _confidence(ctx.predict(), chosen))
-    right = answers == data.test.labels[own]
-    doubt = -torch.cat([doubted, sure])
-    outlier = torch.arange(len(doubt)) < len(doubted)
+    outlier_confidence = _confidence(replace(ctx, data=replace(data, test=outlier_split)).predict(convert), chosen)[0]
+    selected = torch.isin(data.test.labels, chosen)
+    confidence, predicted = (x[selected] for x in _confidence(ctx.predict(), chosen))
+    correct = predicted == data.test.labels[selected]
+    score = -torch.cat([outlier_confidence, confidence])
+    is_outlier = torch.arange(len(score)) < len(outlier_confidence)
     return Result(
         {
-            "aupr": average_precision(doubt, outlier),
-            "aupr_chance": share(outlier),
-            "auroc": roc_auc(doubt, outlier),
-            "fpr95": fpr_at_recall(doubt, outlier),
-            "accuracy": share(right),
-            "aurra": response_rate_accuracy(sure, right),
-            "calibration_error": calibration_error(sure, right),
-            "calibration_error_whole": calibration_error(sure, right, all_bins=True),
+            "aupr": average_precision(score, is_outlier),
+            "aupr_chance": share(is_outlier),
+            "auroc": roc_auc(score, is_outlier),
+            "fpr95": fpr_at_recall(score, is_outlier),
+            "accuracy": share(correct),
+            "aurra": response_rate_accuracy(confidence, correct),
+            "calibration_error": calibration_error(confidence, correct),
+            "calibration_error_whole": calibration_error(confidence, correct, all_bins=True),
         }
     )
 
 
-def _alike(data: Dataset, other: Dataset) -> bool:
-    """Whether two data sets come from one and have classes in common."""
+def _overlaps(data: Dataset, other: Dataset) -> bool:
+    """Returns whether two data sets are views of the same data with a common class."""
     if not data.spec or not set(data.classes) & set(other.classes):
         return False
     one, two = (DATASETS.parse(each.spec)[0] for each in (data, other))
@@ -93,6 +96,6 @@ def _alike(data: Dataset, other: Dataset) -> bool:
 
 
 def _confidence(logits: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest probability among some classes (n,), and the class that has it."""
+    """Returns the largest softmax probability (n,) among ``classes``, and the class (n,) that has it."""
     best = logits[:, classes].double().softmax(1).max(1)
     return best.values, classes[best.indices]

@@ -1,4 +1,4 @@
-"""Two classes that look alike, in two readings of one model."""
+"""Accuracy on the test images of two classes, among all logits and among two."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from vitpos.evaluations.result import Result
 
 
 def pairs(ctx: EvalContext, *, classes: tuple[int, int] = (6, 9)) -> Result:
-    """Right answers of a model of all classes on the test images of two of them.
+    """Accuracy of a model of all classes on the test images of two similar classes.
 
-    all_classes: share, 0 to 1, of these images whose largest logit, among all classes, is their label's.
-    two_logits: share whose logit for their label is above that for the other of the two (chance: one half).
-    The third reading, a model trained on the two classes alone, is ``accuracy`` on ``data + classes(keep=…)``.
+    all_classes: fraction of these images, 0 to 1, whose largest logit among all classes is that of their label.
+    two_logits: fraction of these images whose logit of their label exceeds that of the other class (chance: one half).
+    For a model that is trained on the two classes only, use ``accuracy`` with ``data + classes(keep=…)``.
+
+    Args:
+        classes: Numbers of the two classes.
     """
     data = ctx.data
     first, second = classes

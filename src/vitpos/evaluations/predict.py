@@ -1,4 +1,4 @@
-"""Features, logits and classes that a model predicts for the test images, as they are or transformed."""
+"""Features, logits and predicted classes of the test images, unchanged or transformed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ BATCH = 128
 
 
 def features_and_logits(model: Classifier, data: Dataset, transform: Transform | None = None) -> tuple[Tensor, Tensor]:
-    """Features (n, D) that the head reads and logits (n, classes) of the test images, each batch transformed first."""
+    """Returns the features (n, D) that enter the head and the logits (n, classes) of the test images.
+
+    Args:
+        transform: Called with each batch of images and the index of its first image; returns the images and positions that
+            the model gets, where None stands for the model's own positions.
+    """
     model.eval()
     with torch.inference_mode():
         passes = [_forward(model, data, *batch, transform) for batch in _batches(model, data)]
@@ -27,7 +32,7 @@ def features_and_logits(model: Classifier, data: Dataset, transform: Transform |
 
 
 def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, Transform]) -> dict[Key, Tensor]:
-    """Predicted classes (n,) of the test images under each transform; every image is read once."""
+    """Returns the predicted classes (n,) of the test images for each transform; every image is loaded once."""
     model.eval()
     predicted: dict[Key, list[Tensor]] = {key: [] for key in transforms}
     with torch.inference_mode():
@@ -38,7 +43,7 @@ def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, T
 
 
 def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
-    """The test images as bytes, on the model's device, each batch with the index of its first."""
+    """Yields batches of test images as bytes, on the model's device, each with the index of its first image."""
     for start in range(0, len(data.test), BATCH):
         yield data.test.images[start : start + BATCH].to(model.device), start
 
@@ -46,12 +51,12 @@ def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
 def _forward(
     model: Classifier, data: Dataset, images: Tensor, start: int, transform: Transform | None
 ) -> tuple[Tensor, Tensor]:
-    """Features (B, D) and logits (B, classes) of one batch, on the CPU."""
+    """Returns features (B, D) and logits (B, classes) of one batch, on the CPU."""
     changed, positions = transform(images, start) if transform else (images, None)
     features = model.features(data.normalize(changed), positions.to(images.device) if positions else None)
     return features.cpu(), model.head(features).cpu()
 
 
-def share(right: Tensor) -> float:
-    """The fraction of True, from 0 to 1."""
-    return right.double().mean().item()
+def share(values: Tensor) -> float:
+    """Returns the fraction of True values, 0 to 1."""
+    return values.double().mean().item()

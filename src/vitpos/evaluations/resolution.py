@@ -1,4 +1,4 @@
-"""Pictures of another size than the model was trained on: one size, and a curve over many."""
+"""Accuracy at another image size than that of training: at one size, and as a curve over several."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from vitpos.training.loss import loss
 Size = tuple[int, int]
 Protocol = Literal["resize", "pad"]
 Coordinates = Literal["fit", "beyond", "ntk"]
-LARGEST = 16  # times the height and width that was trained with: attention's work grows by its fourth power
-Show = Callable[[Tensor], Tensor]  # bytes as they are → bytes of another height and width
+LARGEST = 16  # maximum ratio to the training size; the cost of attention grows with its fourth power
+Show = Callable[[Tensor], Tensor]  # uint8 images → uint8 images of another height and width
 
 
 def resolution(
@@ -45,20 +45,25 @@ def resolution(
     rate: float = 1e-4,
     limit: int | None = None,
 ) -> Result:
-    """Right answers on test images of another height and width, so that the grid of patches changes.
+    """Accuracy on test images of another height and width, and therefore another grid of patches.
 
-    accuracy: share of the test images (or of ``limit`` of them, drawn once), 0 to 1, whose largest logit is their label's.
-    ``protocol="resize"``: pictures are resized bilinearly (antialiased when shrunk), so that what they show changes its
-    size in patches; ``"pad"``: it keeps its size, in the middle of a larger black picture or of a smaller crop. Borders
-    are whole patches, of an odd number the larger half below and on the right. Their blank tokens are attended to and
-    averaged over like all others: what they do to a model remains part of the number.
-    ``coordinates="fit"``: the new grid is laid over the span of the training grid (resized pictures, if nothing else is
-    said); ``"beyond"``: places keep whole coordinates, and those of a padded picture's own patches are the trained ones, so
-    that a larger grid goes beyond them (padded pictures, if nothing else is said); ``"ntk"``: the same, with rotations
-    slowed down so that their slowest turns no further than in training. ``tables``: stored tables are first resampled for
-    good to the new grid, by ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` or ``-norm`` or both. ``tune``: a
-    copy of the model is first trained at the new size for so many steps of 64 training images, at ``rate``, positions at
-    a tenth of it.
+    accuracy: fraction of the test images, 0 to 1, whose largest logit is that of their label.
+
+    Args:
+        size: Height and width of the images in pixels, multiples of the patch size.
+        protocol: ``"resize"`` resizes the images bilinearly, with antialiasing when they shrink. ``"pad"`` keeps the scale:
+            it centers images on a larger black canvas, or crops them to a smaller one, by whole patches; of an odd number
+            the larger part is at the bottom and right. Black patches are ordinary tokens, which attention and pooling
+            include, so that their effect is part of the result.
+        coordinates: ``"fit"`` scales the coordinates of the new grid to the range of the training grid, the default for
+            resized images. ``"beyond"`` keeps one unit per patch, so that a larger grid extends beyond the training range
+            and the patches of a padded image keep their coordinates, the default for padded images. ``"ntk"`` is
+            ``"beyond"`` with rotary frequencies lowered so that the lowest rotates no further than in training.
+        tables: First resamples stored position tables to the new grid: ``bicubic``, ``bilinear`` or ``area``, optionally
+            with ``-antialias``, ``-norm`` or both appended. By default the encoding interpolates in its own way.
+        tune: Number of steps that a copy of the model is fine-tuned at the new size, with 64 training images each.
+        rate: Learning rate of the fine-tuning; the position encoding uses a tenth of it.
+        limit: Number of random test images; all by default.
     """
     data = ctx.data
     model = require_patches(ctx.model, "resolution")
@@ -73,18 +78,18 @@ def resolution(
     if any(not 1 <= new <= LARGEST * old for new, old in zip(grid, model.span, strict=True)):
         raise UserError(
             f"evaluation 'resolution' got size={size} for a grid of {model.span[0]}x{model.span[1]} patches; "
-            f"give 1 patch or more, and no more than {LARGEST} times the height and width that was trained with"
+            f"give 1 patch or more, and no more than {LARGEST} times the height and width of the training grid"
         )
     if tune < 0 or rate <= 0:
         raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
-    few = ctx.sample(limit)
+    sample = ctx.sample(limit)
     if tables is not None:
-        parse_mode(tables)  # also where there is no table that would be resampled by it
+        parse_mode(tables)  # checks the name also for encodings without a table
         model = model.resized(grid, mode=tables)
     model, show, positions = _prepared(model, data, grid, protocol, coordinates)
     if tune:
         model = _tuned(model, data, show, positions, tune, rate)
-    return Result({"accuracy": _accuracy(few, model, show, positions)})
+    return Result({"accuracy": _accuracy(sample, model, show, positions)})
 
 
 def resolutions(
@@ -95,12 +100,19 @@ def resolutions(
     coordinates: Literal["fit", "beyond", "ntk"] | None = None,
     limit: int | None = 2000,
 ) -> Result:
-    """Right answers by the size of the picture, as ``resolution`` gives them one by one.
+    """Accuracy as a function of the image size; each size is evaluated as in ``resolution``.
 
-    accuracy by factor: share of ``limit`` test images, drawn once, 0 to 1, answered rightly at each of ``factors`` times
-    the height and width that was trained with, to the nearest whole patches (halves up: half of 7 are 4). area: the area
-    under accuracy over the logarithm of what the factor then really is (the root of the ratio of the numbers of patches),
-    divided by its range, so that 1 means right at every size. worst: the lowest of them.
+    accuracy by factor: fraction of the test images, 0 to 1, that are predicted correctly at each factor.
+    area: area under accuracy over the logarithm of the actual factor, √(patches / patches in training), divided by the
+    range of the logarithm, so that 1 means that all predictions are correct at every size. worst: lowest accuracy of all
+    factors.
+
+    Args:
+        factors: Ratios to the height and width of training, rounded to whole patches (half of 7 patches is 4).
+        protocol: ``"resize"`` resizes the images; ``"pad"`` pads them with black or crops them by whole patches.
+        coordinates: ``"fit"`` scales coordinates to the range of training; ``"beyond"`` keeps one unit per patch; ``"ntk"``
+            is ``"beyond"`` with lower rotary frequencies. ``"fit"`` by default for resized, ``"beyond"`` for padded images.
+        limit: Number of random test images; None for all.
     """
     model = require_patches(ctx.model, "resolutions")
     if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
@@ -113,19 +125,19 @@ def resolutions(
             f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
             f"{model.span[0]}x{model.span[1]}; give some further apart"
         )
-    few = ctx.sample(limit)
-    found = {
-        factor: _accuracy(few, *_prepared(model, ctx.data, grid, protocol, coordinates))
+    sample = ctx.sample(limit)
+    curve = {
+        factor: _accuracy(sample, *_prepared(model, ctx.data, grid, protocol, coordinates))
         for factor, grid in grids.items()
     }
-    at = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
-    heights = list(found.values())
-    area = sum((b - a) * (y + z) / 2 for a, b, y, z in zip(at, at[1:], heights, heights[1:], strict=False))
-    return Result({"area": area / (at[-1] - at[0]), "worst": min(heights)}, curves={"accuracy": found})
+    x = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
+    y = list(curve.values())
+    area = sum((b - a) * (left + right) / 2 for a, b, left, right in zip(x, x[1:], y, y[1:], strict=False))
+    return Result({"area": area / (x[-1] - x[0]), "worst": min(y)}, curves={"accuracy": curve})
 
 
 def nearest(grid: Size, factor: float) -> Size:
-    """The whole rows and columns nearest to so many times those of a grid; halves go up, and 1 is the least."""
+    """Returns the rows and columns of a grid times ``factor``, rounded to whole numbers, halves up, at least 1."""
     rows, columns = (max(1, math.floor(factor * side + 0.5 + 1e-9)) for side in grid)
     return rows, columns
 
@@ -133,7 +145,7 @@ def nearest(grid: Size, factor: float) -> Size:
 def _prepared(
     model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coordinates: Coordinates | None
 ) -> tuple[PatchClassifier, Show, Positions]:
-    """The model, what brings pictures to another grid, and the places that the model is told there."""
+    """Returns the model, a function that resizes or pads images to another grid, and the positions on that grid."""
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coordinates = coordinates or ("fit" if protocol == "resize" else "beyond")
     positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
@@ -142,14 +154,17 @@ def _prepared(
         model.encoding = ntk_scaled(model.encoding, max(new / old for new, old in zip(grid, model.span, strict=True)))
     if protocol == "resize":
         return model, partial(resize, size=size), positions
-    top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # patches before; below 0: cut off
+    top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # padded patches; negative: cropped
     if coordinates != "fit" and (top or left):
         positions = positions.moved((-top, -left))
     return model, partial(padded, size=size, corner=(top * model.patch[0], left * model.patch[1])), positions
 
 
 def padded(images: Tensor, size: Size, corner: Size) -> Tensor:
-    """Pictures in a black one of another ``size``, from its row and column ``corner`` on; what is outside is cut off."""
+    """Pads images (B, C, height, width) with black to ``size`` (height, width), or crops them.
+
+    Their top left pixel moves to row and column ``corner``; pixels outside the new size are dropped.
+    """
     (height, width), (top, left) = images.shape[2:], corner
     return F.pad(images, (left, size[1] - width - left, top, size[0] - height - top))
 
@@ -162,12 +177,12 @@ def _accuracy(ctx: EvalContext, model: PatchClassifier, show: Show, positions: P
 def _tuned(
     model: PatchClassifier, data: Dataset, show: Show, positions: Positions, steps: int, rate: float
 ) -> PatchClassifier:
-    """A copy of the model, trained at the new size for a while; its encoding learns ten times more slowly."""
+    """Returns a copy of the model that is fine-tuned at the new size, the encoding at a tenth of the learning rate."""
     model = deepcopy(model).train()
     device = model.device
-    places = set(model.encoding.parameters())
-    others = [parameter for parameter in model.parameters() if parameter not in places]
-    groups: list[dict[str, Any]] = [{"params": others}, {"params": list(places), "lr": rate / 10}]
+    encoding = set(model.encoding.parameters())
+    others = [parameter for parameter in model.parameters() if parameter not in encoding]
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": list(encoding), "lr": rate / 10}]
     optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
     index = torch.randint(len(data.train), (steps, 64), generator=make_generator(0))
     with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""What an evaluation or an attack returns."""
+"""The return value of evaluations and attacks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one evaluation of one model; each field may be empty.
+    """The result of one evaluation of one model; each field may be empty.
 
     Args:
-        numbers: metric → value. NaN stands for a metric that is undefined here; it is not stored.
-        curves: metric → {x: value}, such as accuracy by image size.
-        arrays: name → tensor, such as the confusion matrix.
-        images: name → (n, C, height, width) in 0…1. Attacks return ``reconstruction``, ``target`` and, if the image
-            was found step by step, ``trajectory`` (n, steps, C, height, width).
-        reason: why there are no numbers, if the evaluation does not apply to the model.
+        numbers: Metric → value. NaN marks an undefined metric, which is not stored.
+        curves: Metric → {x: value}, such as accuracy by image size.
+        arrays: Name → tensor, such as the confusion matrix.
+        images: Name → images (n, C, height, width) with values 0 to 1. Attacks return ``reconstruction``, ``target`` and,
+            if they are iterative, ``trajectory`` (n, steps, C, height, width).
+        reason: Why the evaluation does not apply to the model, if there are no numbers.
     """
 
     numbers: dict[str, float] = field(default_factory=dict)

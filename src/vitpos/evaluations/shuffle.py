@@ -1,4 +1,4 @@
-"""Pictures of which some patches are shuffled: does the model still answer as before?"""
+"""Consistency of predictions when the patches under a block-wise mask are shuffled, as in MJP."""
 
 from __future__ import annotations
 
@@ -27,68 +27,73 @@ def shuffle(
     exact: bool = False,
     seed: int = 0,
 ) -> Result:
-    """How a model takes test images of which the patches under a block-wise mask are shuffled (MJP, eq. 6 and 7).
+    """Consistency of predictions when the patches under a block-wise mask are shuffled (MJP, eq. 6 and 7).
 
-    accuracy: share of the shuffled test images, 0 to 1, whose largest logit is their label's.
-    consistency: share answered as the whole picture is. consistent_and_right: answered so, and rightly.
-    divergence: mean over images of Σ p ln(p / q) over the classes, in nats, where p and q are the softmax probabilities
-    of the whole and of the shuffled picture.
-    difference: mean over images of the squared distance between what the head reads of the shuffled and of the whole
-    picture, as the paper writes it; difference_unsquared: of the distance, as its code computes it;
-    difference_relative: of the distance over the length of what it reads of the whole picture.
-    shuffled: share of the patches that lie under a mask.
-    Each image has a mask of its own that covers at most ``ratio`` of the cells of ``grid`` (without it, the model's
-    patches), or so many to the cell if ``exact``, and a permutation of its own; both depend on ``seed`` alone, so that
-    all models see the same.
-    ``positions``: patches take those of their slots (``stay``), bring their own (``follow``), or the model is ``told``
-    that the places under the mask are unknown. A model without an unknown vector (``mjp``) cannot be told, and one without
-    tokens has no positions that could follow: no numbers.
-    ``pixels`` also moves the pixels inside all cells, by one permutation for all: MJP's SPP with a ratio of 1.
+    Each test image has its own mask and permutation, which are the same for all models.
+    accuracy: fraction of the shuffled test images, 0 to 1, whose largest logit is that of their label.
+    consistency: fraction of the test images that are predicted as the same class with and without shuffling.
+    consistent_and_right: fraction predicted as the same class, which is that of the label. divergence: mean over images of
+    the Kullback–Leibler divergence Σ p ln(p / q), in nats, of the softmax probabilities p of the original and q of the
+    shuffled image.
+    difference: mean over images of the squared Euclidean distance between the features that enter the head, of the shuffled
+    and of the original image, as in MJP's paper. difference_unsquared: the same without the square, as in MJP's code.
+    difference_relative: mean of the distance divided by the norm of the original image's features.
+    shuffled: fraction of the patches under a mask.
+
+    Args:
+        ratio: Maximum fraction of masked grid cells, 0 to 1.
+        grid: Rows and columns of the cells; the grid of the model's patches by default.
+        positions: ``"stay"`` gives each patch the position of the grid cell that it moves to; ``"follow"`` its original
+            position, which needs a model with tokens; ``"told"`` hides the masked positions from the model (mask-aware),
+            which needs an encoding with an unknown vector, such as ``mjp``. Other models get no numbers.
+        pixels: Also shuffles the pixels within every cell, by one permutation for all (MJP's SPP with ratio 1).
+        exact: Masks exactly the fraction ``ratio``, rounded down to whole cells.
+        seed: Seed of masks and permutations.
     """
     model, data = ctx.model, ctx.data
     grid, own = grid_for(ctx, grid, "shuffle")
     if not 0 <= ratio <= 1:
-        raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a share from 0 to 1")
-    can_be_told = isinstance(model, PatchClassifier) and model.encoding.unknown_vector() is not None
-    if (positions == "told" and not can_be_told) or (positions == "follow" and not own):
+        raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a fraction from 0 to 1")
+    has_unknown_vector = isinstance(model, PatchClassifier) and model.encoding.unknown_vector() is not None
+    if (positions == "told" and not has_unknown_vector) or (positions == "follow" and not own):
         return Result()
     generator = make_generator(seed)
     mask = block_mask(grid, ratio, batch=len(data.test), exact_count=exact, generator=generator)
     order = permute_masked(mask, generator=generator)
 
-    def change(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
+    def shuffle_images(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         rows = slice(start, start + len(images))
         origin, hidden = order[rows].to(images.device), mask[rows].to(images.device)
-        moved = permute_patches(images, grid, origin)
+        shuffled = permute_patches(images, grid, origin)
         if pixels:
-            inside = seeded_permutation(moved.shape[2] * moved.shape[3] // mask.shape[1], seed=seed)
-            moved = permute_pixels(moved, grid, inside.to(images.device))
+            pixel_order = seeded_permutation(shuffled.shape[2] * shuffled.shape[3] // mask.shape[1], seed=seed)
+            shuffled = permute_pixels(shuffled, grid, pixel_order.to(images.device))
         if not isinstance(model, PatchClassifier) or not own or positions == "stay":
-            return moved, None
+            return shuffled, None
         if positions == "follow":
-            return moved, model.positions(images).permute(upsample_order(origin, grid, own))
-        return moved, model.positions(images).hide(upsample_mask(hidden, grid, own))
+            return shuffled, model.positions(images).permute(upsample_order(origin, grid, own))
+        return shuffled, model.positions(images).hide(upsample_mask(hidden, grid, own))
 
-    whole, usual = ctx.features_and_logits()
-    read, logits = ctx.features_and_logits(change)
-    distance = (read - whole).double().norm(dim=1)
-    answers, truth = logits.argmax(1), data.test.labels
-    same = answers == usual.argmax(1)
+    original_features, original_logits = ctx.features_and_logits()
+    features, logits = ctx.features_and_logits(shuffle_images)
+    distance = (features - original_features).double().norm(dim=1)
+    predicted, labels = logits.argmax(1), data.test.labels
+    same = predicted == original_logits.argmax(1)
     return Result(
         {
-            "accuracy": share(answers == truth),
+            "accuracy": share(predicted == labels),
             "consistency": share(same),
-            "consistent_and_right": share(same & (answers == truth)),
-            "divergence": _divergence(usual, logits),
+            "consistent_and_right": share(same & (predicted == labels)),
+            "divergence": _divergence(original_logits, logits),
             "difference": distance.square().mean().item(),
             "difference_unsquared": distance.mean().item(),
-            "difference_relative": (distance / whole.double().norm(dim=1).clamp_min(1e-12)).mean().item(),
+            "difference_relative": (distance / original_features.double().norm(dim=1).clamp_min(1e-12)).mean().item(),
             "shuffled": mask.double().mean().item(),
         }
     )
 
 
-def _divergence(usual: Tensor, logits: Tensor) -> float:
-    """The mean Kullback–Leibler divergence of probabilities from the usual ones, of logits (n, classes), in nats."""
-    before, after = (x.double().log_softmax(1) for x in (usual, logits))
-    return F.kl_div(after, before, reduction="batchmean", log_target=True).item()
+def _divergence(original: Tensor, shuffled: Tensor) -> float:
+    """Returns the mean Kullback–Leibler divergence KL(original ‖ shuffled) of logits (n, classes), in nats."""
+    p, q = (x.double().log_softmax(1) for x in (original, shuffled))
+    return F.kl_div(q, p, reduction="batchmean", log_target=True).item()

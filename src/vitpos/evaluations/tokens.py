@@ -1,4 +1,4 @@
-"""How much a patch says by itself, before and after it is told its place."""
+"""Number of distinct patch embeddings per image, before and after the position encoding is added."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vitpos.patches import patchify
 
 
 def tokens(ctx: EvalContext) -> Result:
-    """How many different patch embeddings an image has, before and after positions are added (mean over test images).
+    """Number of distinct patch embeddings per image, before and after the position encoding is added.
 
-    patches: patches per image. blank: share of patches, 0 to 1, of one single colour.
-    distinct_before, distinct_after: patch embeddings per image that differ from each other, before and after the
-    encoding added to them. Two count as one when no component differs by more than 1e-5 of the embeddings' spread.
+    All values are means over the test images. patches: number of patches per image. blank: fraction of the patches, 0 to 1,
+    with a single color. distinct_before, distinct_after: number of distinct patch embeddings per image, before and after
+    the position encoding is added. Two embeddings are equal if no component differs by more than 1e-5 of their std.
     """
     model, data = require_patches(ctx.model, "tokens"), ctx.data
     model.eval()
@@ -27,15 +27,15 @@ def tokens(ctx: EvalContext) -> Result:
             images = data.test.images[start : start + 500].to(model.device)
             pixels = patchify(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
             x = model.patch_tokens(data.normalize(images))
-            placed = embed(model.encoding, x, model.positions(images), 0)
+            encoded = embed(model.encoding, x, model.positions(images), 0)
             blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
-            sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(placed, direction)]).cpu()
+            sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(encoded, direction)]).cpu()
     blank, before, after = (sums / len(data.test)).tolist()
     return Result({"patches": pixels.shape[1], "blank": blank, "distinct_before": before, "distinct_after": after})
 
 
 def _distinct(x: Tensor, direction: Tensor) -> Tensor:
-    """The number of different rows of x (B, N, D) per image, summed over the images."""
-    order = (x.double() @ direction.to(x.device).double()).argsort(1)  # equal rows become neighbours: (B, N)
+    """Returns the number of distinct rows of each image of x (B, N, D), summed over the images."""
+    order = (x.double() @ direction.to(x.device).double()).argsort(1)  # (B, N); makes equal rows neighbors
     steps = x.gather(1, order[..., None].expand_as(x)).diff(dim=1).abs().amax(2)
     return (steps > 1e-5 * x.std()).sum().double() + len(x)

@@ -1,4 +1,4 @@
-"""Pictures that are moved: by one step, and by random ones."""
+"""Predictions and tokens on shifted test images: by one step, by several steps, and by random steps."""
 
 from __future__ import annotations
 
@@ -27,19 +27,24 @@ def translation(
     border: Literal["zeros", "wrap", "crop"] = "zeros",
     limit: int | None = 200,
 ) -> Result:
-    """What a model makes of test images moved down and right by so many patches or pixels.
+    """Accuracy on shifted test images, and change of predictions, tokens and attention logits under the shift.
 
-    accuracy: share of the moved test images, 0 to 1, whose largest logit is their label's.
-    agreement: share answered as before the move; agreement_and_right: answered so, and rightly.
-    tokens: how far the tokens after the last layer are from those before the move, where both show the same patch: the
-    length of the difference over that of the tokens before (mean over ``limit`` test images, drawn once). tokens by layer:
-    the same after each layer, from 1. logits: the same of the first attention's logits among such patches; 0 for an
-    encoding that knows only how patches lie to each other. A pair of patches that a head sees (a logit above −∞) only
-    before or only after the move counts as different by the logits' root mean square, one it never sees as alike. These
-    numbers only for whole patches, in models whose tokens stay on one grid.
-    ``border="zeros"``: what leaves is lost, what comes in is black; ``"wrap"``: it comes in on the other side, which only
-    a model without positions takes for the same; ``"crop"``: two crops of the enlarged picture, the fair test
-    for relative encodings, whose ``agreement`` is between the two. ``by``: rows and columns, negative for up and left.
+    accuracy: fraction of the shifted test images, 0 to 1, whose largest logit is that of their label.
+    agreement: fraction of the test images that are predicted as the same class before and after the shift.
+    agreement_and_right: fraction predicted as the same class, which is that of the label. tokens: relative error
+    ‖after − before‖ / ‖before‖ of the tokens after the last layer, over the patches that are visible before and after the
+    shift. tokens by layer: the same after each layer, from 1. logits: relative error of the first attention's logits
+    between such patches; it is 0 for relative encodings. A pair of patches that is masked (−∞) only before or only after
+    the shift counts as different by the root mean square of the logits, a pair that is masked in both as equal.
+    Tokens and logits are compared only for shifts by whole patches, in models whose tokens stay on one grid.
+
+    Args:
+        by: Shift down and right; negative numbers shift up and left.
+        unit: Whether ``by`` is in ``"patches"`` or ``"pixels"``.
+        border: ``"zeros"`` fills the border with black. ``"wrap"`` fills it with the pixels that leave on the other side,
+            a shift to which only models without positions are invariant. ``"crop"`` compares two crops of the upscaled
+            image, so that no pixel is made up: the fair test of relative encodings.
+        limit: Number of random test images for the comparison of tokens and logits; None for all.
     """
     model, data = ctx.model, ctx.data
     if unit == "patches" and not isinstance(model, PatchClassifier):
@@ -49,21 +54,21 @@ def translation(
     height, width = data.shape[1:]
     if abs(pixels[0]) >= height or abs(pixels[1]) >= width:
         raise UserError(
-            f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; move less"
+            f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; shift by less"
         )
-    few = ctx.sample(limit).data
+    sample = ctx.sample(limit).data
     after = ctx.predict(lambda images, start: (shift_pair(images, pixels, border)[1], None)).argmax(1)
-    same_place = (lambda images, start: (shift_pair(images, pixels, border)[0], None)) if border == "crop" else None
-    before = ctx.predict(same_place).argmax(1)
-    right, same = after == data.test.labels, after == before
-    found = {"accuracy": share(right), "agreement": share(same), "agreement_and_right": share(right & same)}
+    first_crop = (lambda images, start: (shift_pair(images, pixels, border)[0], None)) if border == "crop" else None
+    before = ctx.predict(first_crop).argmax(1)
+    correct, same = after == data.test.labels, after == before
+    numbers = {"accuracy": share(correct), "agreement": share(same), "agreement_and_right": share(correct & same)}
     if not isinstance(model, PatchClassifier) or unit == "pixels":
-        return Result(found)
-    tokens, logits = _errors(model, few, by, pixels, border)
+        return Result(numbers)
+    tokens, logits = _errors(model, sample, by, pixels, border)
     if not tokens:
-        return Result(found)
+        return Result(numbers)
     by_layer = {float(layer): error for layer, error in enumerate(tokens, 1)}
-    return Result(found | {"tokens": tokens[-1], "logits": logits}, curves={"tokens": by_layer})
+    return Result(numbers | {"tokens": tokens[-1], "logits": logits}, curves={"tokens": by_layer})
 
 
 def _errors(
@@ -73,19 +78,22 @@ def _errors(
     pixels: tuple[int, int],
     border: Literal["zeros", "wrap", "crop"],
 ) -> tuple[list[float], float]:
-    """How far the tokens after each layer, and the first logits, are from those before the move; no layer: empty."""
+    """Returns the relative errors of the tokens after each layer, and that of the first attention's logits.
+
+    The list is empty for models whose tokens do not stay on one grid.
+    """
     device = model.device
     errors: list[Tensor] = []
     for start in range(0, len(data.test), 100):
         images = data.test.images[start : start + 100].to(device)
         pair = [data.normalize(part) for part in shift_pair(images, pixels, border)]
         with torch.inference_mode():
-            (tokens, logits), (tokens_moved, logits_moved) = (layer_tokens_and_logits(model, part) for part in pair)
+            (tokens, logits), (shifted_tokens, shifted_logits) = (layer_tokens_and_logits(model, part) for part in pair)
         if not tokens:
             return [], math.nan
-        at, to = (x.to(device) for x in overlapping_cells(model.positions(pair[0]).grid, by, border))
-        each = [relative_error(b[:, to], a[:, at]) for a, b in zip(tokens, tokens_moved, strict=True)]
-        first = relative_error(logits_moved[0][:, :, to][..., to], logits[0][:, :, at][..., at])
+        before, after = (x.to(device) for x in overlapping_cells(model.positions(pair[0]).grid, by, border))
+        each = [relative_error(y[:, after], x[:, before]) for x, y in zip(tokens, shifted_tokens, strict=True)]
+        first = relative_error(shifted_logits[0][:, :, after][..., after], logits[0][:, :, before][..., before])
         errors.append(torch.stack([*each, first]))
     means: list[float] = torch.cat(errors, 1).mean(1).tolist()
     return means[:-1], means[-1]
@@ -98,15 +106,23 @@ def translations(
     border: Literal["zeros", "wrap", "crop"] = "zeros",
     limit: int | None = 2000,
 ) -> Result:
-    """What a model makes of test images moved by more and more pixels, as ``translation`` gives it one by one.
+    """Accuracy as a function of the shift in pixels; each shift is evaluated as in ``translation``.
 
-    accuracy by step: share of ``limit`` test images, drawn once, 0 to 1, answered rightly after a move to the right by each
-    of ``steps`` pixels. agreement by step: share answered as before the move.
+    accuracy by step: fraction of the test images, 0 to 1, that are predicted correctly after a shift to the right by each
+    number of pixels. agreement by step: fraction that is predicted as the same class before and after the shift.
+
+    Args:
+        steps: Shifts to the right in pixels.
+        border: ``"zeros"`` fills the border with black, ``"wrap"`` with the pixels that leave on the other side; ``"crop"``
+            compares two crops of the upscaled image.
+        limit: Number of random test images; None for all.
     """
     if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
         raise UserError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
-    few = ctx.sample(limit)
-    each = {float(step): translation(few, by=(0, step), unit="pixels", border=border).numbers for step in sorted(steps)}
+    sample = ctx.sample(limit)
+    each = {
+        float(step): translation(sample, by=(0, step), unit="pixels", border=border).numbers for step in sorted(steps)
+    }
     return Result(
         curves={metric: {step: one[metric] for step, one in each.items()} for metric in ("accuracy", "agreement")}
     )
@@ -120,32 +136,39 @@ def shifts(
     draws: int = 5,
     seed: int = 0,
 ) -> Result:
-    """Whether a model answers alike wherever a picture lies (Zhang, ICML 2019).
+    """Consistency of predictions under random shifts (Zhang, ICML 2019).
 
-    consistency: share of the test images, 0 to 1, answered alike after two random moves (mean over ``draws`` such pairs).
-    accuracy: share answered rightly, mean over the moves. worst: share answered rightly after every one of them.
-    Each image moves by −``most`` to ``most`` pixels of its own in each direction, the same for all models; what leaves
-    comes in on the other side (``border="wrap"``) or is lost (``"zeros"``).
+    consistency: fraction of the test images, 0 to 1, that are predicted as the same class after two random shifts, mean
+    over ``draws`` pairs of shifts.
+    accuracy: fraction of the test images that are predicted correctly, mean over all shifts. worst: fraction of the test
+    images that are predicted correctly after every shift.
+
+    Args:
+        most: Maximum shift in pixels; each image is shifted by its own random numbers of rows and columns, which are the
+            same for all models.
+        border: ``"wrap"`` fills the border with the pixels that leave on the other side, ``"zeros"`` with black.
+        draws: Number of pairs of random shifts.
+        seed: Seed of the shifts.
     """
     data = ctx.data
     if most < 1 or draws < 1 or most >= min(data.shape[1:]):
         raise UserError(
-            f"evaluation 'shifts' got most={most}, draws={draws}; take 1 or more, and less than the picture's side"
+            f"evaluation 'shifts' got most={most}, draws={draws}; take 1 or more, and less than the side of the image"
         )
     steps = torch.randint(-most, most + 1, (2 * draws, len(data.test), 2), generator=make_generator(seed))
 
-    def answers(step: Tensor) -> Tensor:
-        def change(images: Tensor, start: int) -> tuple[Tensor, None]:
+    def predict(step: Tensor) -> Tensor:
+        def shift(images: Tensor, start: int) -> tuple[Tensor, None]:
             return shift_each(images, step[start : start + len(images)].to(images.device), border), None
 
-        return ctx.predict(change).argmax(1)
+        return ctx.predict(shift).argmax(1)
 
-    found = torch.stack([answers(step) for step in steps])  # (2 · draws, n)
-    right = found == data.test.labels
+    predicted = torch.stack([predict(step) for step in steps])  # (2 · draws, n)
+    correct = predicted == data.test.labels
     return Result(
         {
-            "consistency": share(found[::2] == found[1::2]),
-            "accuracy": share(right),
-            "worst": share(right.all(0)),
+            "consistency": share(predicted[::2] == predicted[1::2]),
+            "accuracy": share(correct),
+            "worst": share(correct.all(0)),
         }
     )

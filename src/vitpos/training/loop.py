@@ -1,4 +1,4 @@
-"""The training loop: a generator of states, one before the first epoch and one after each."""
+"""The training loop: a generator that yields the training state before the first epoch and after each epoch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from vitpos.training.loss import loss
 from vitpos.training.recipe import Recipe, warmup_cosine
 
 Batch = TypeVar("Batch")
-NOISE = 1 << 40  # what the seed of a client's noise has more than that of an epoch's order
+NOISE = 1 << 40  # difference between the seeds of the defense's noise and of an epoch's order
 
 
 @dataclass(frozen=True)
 class State:
-    """Where training stands after ``epoch`` epochs; the tensors are live, so use them before asking for the next."""
+    """The training state after ``epoch`` epochs. The tensors are not copied: save them before the next state is made."""
 
     epoch: int
     tensors: dict[str, Tensor]  # "model.…" and "optimizer.…"
-    record: dict[str, float]  # what is worth keeping of the epoch; empty before the first
+    record: dict[str, float]  # loss, accuracy and speed of the epoch; empty before the first
 
 
 def fit(
@@ -42,12 +42,18 @@ def fit(
     resume: tuple[int, Mapping[str, Tensor]] | None = None,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> Iterator[State]:
-    """Trains ``model`` in place, yielding a state before the first epoch and after each.
+    """Trains ``model`` in place with AdamW; yields the state before the first epoch and after each epoch.
 
-    Order and noise of an epoch depend on the seed and its number alone, so that going on from a state (``resume``: its
-    epoch and tensors) gives bit for bit what an unbroken training gives. A loss or weight that is not finite raises
-    WorkError; the last state yielded is then the last good one. ``on_batch`` is called after each batch with the number
-    of images in it.
+    A loss or weight that is not finite raises WorkError; the last yielded state is then the last valid one.
+
+    Args:
+        model: The model to train.
+        data: The data set; its training split is used.
+        recipe: Optimizer, schedule, augmentation and defense.
+        seed: Seed of the order of images and of all other random choices. They depend only on the seed and the number of
+            the epoch, so that a resumed training gives bit for bit the result of an uninterrupted one.
+        resume: Epoch and tensors of a state to continue from.
+        on_batch: Called after each batch with the number of images in it.
     """
     refuse_data(model, data, recipe)
     refuse(model, recipe)
@@ -62,7 +68,7 @@ def fit(
     followers = [module for module in model.modules() if isinstance(module, FollowsTraining)]
     count = len(data.train)
     for epoch in range(done, recipe.epochs):
-        model.train()  # whoever looked at the last state may have left it in evaluation
+        model.train()  # an evaluation of the last state may have switched to evaluation mode
         torch.manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(count)
         noise = torch.Generator().manual_seed(NOISE + seed * 1_000_003 + epoch)
@@ -75,29 +81,31 @@ def fit(
             warmup_cosine(progress, recipe.warmup_fraction, peak=recipe.lr, start=recipe.lr_start, end=recipe.lr_end)
             for progress in progresses
         ]
-        total, right, began = 0.0, 0, time.perf_counter()
+        total, correct, began = 0.0, 0, time.perf_counter()
         for step, (images, labels) in enumerate(optimizer_steps(optimizer, data.train.batches(indices), rates)):
             progress = progresses[step]
-            for part in followers:
-                part.set_progress(progress)
+            for follower in followers:
+                follower.set_progress(progress)
             augment.advance(progress)
-            pieces = max(1, min(recipe.grad_accum, len(images) // 2))  # of two images or more, as batch norms need
+            parts = max(1, min(recipe.grad_accum, len(images) // 2))  # of two images or more, as batch norms need
             if recipe.defense:
-                pieces = len(images)  # each image is a client
-            for first in range(pieces):
-                piece = slice(first, None, pieces)  # in turns, so that the copies of an image part
-                inputs, targets = augment.prepare_batch(data, images[piece].to(device), labels[piece].to(device))
+                parts = len(images)  # each image is a client
+            for first in range(parts):
+                part_index = slice(first, None, parts)  # strided, so that copies of an image are in different parts
+                inputs, targets = augment.prepare_batch(
+                    data, images[part_index].to(device), labels[part_index].to(device)
+                )
                 batch_loss, logits = loss(model, inputs, targets, label_smoothing=recipe.label_smoothing)
                 if not math.isfinite(value := batch_loss.item()):
                     raise _diverged(f"the loss became {value}", epoch, step, batches)
-                share = len(inputs) / len(images)
+                fraction = len(inputs) / len(images)
                 if recipe.defense:
-                    _accumulate(model, defend(compute_gradients(batch_loss, model), noise), share)
+                    _accumulate(model, defend(compute_gradients(batch_loss, model), noise), fraction)
                 else:
-                    (batch_loss * share).backward()
+                    (batch_loss * fraction).backward()
                 total += value * len(inputs)
-                answers = targets.argmax(1) if augment.mixes_targets else targets
-                right += int((logits.detach().argmax(1) == answers).sum())
+                classes = targets.argmax(1) if augment.mixes_targets else targets
+                correct += int((logits.detach().argmax(1) == classes).sum())
             if recipe.grad_clip:
                 nn.utils.clip_grad_norm_(model.parameters(), recipe.grad_clip)
             on_batch(len(images))
@@ -107,7 +115,7 @@ def fit(
         record = {
             "epoch": epoch + 1,
             "loss": total / count,
-            "accuracy": right / count,
+            "accuracy": correct / count,
             "seconds": seconds,
             "images_per_second": count / seconds,
         }
@@ -115,7 +123,7 @@ def fit(
 
 
 def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
-    """Refuses data of other classes than the model's, and a training without training images."""
+    """Raises UserError if the data has other classes than the model, or no images to train on."""
     require_classes(model, data.classes, data.spec)
     if recipe.epochs and not len(data.train):
         raise UserError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
@@ -124,12 +132,14 @@ def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
 def optimizer_steps(
     optimizer: torch.optim.Optimizer, batches: Iterable[Batch], rates: Sequence[float] | None = None
 ) -> Iterator[Batch]:
-    """Yields each batch for the caller to accumulate its gradients, then takes an optimizer step.
+    """Yields each batch, for which the caller computes gradients, then takes an optimizer step.
 
-    This is the inner loop of every training: of models here, of fine-tuning and of linear heads in evaluations.
+    It is the inner loop of all training: of models, of fine-tuning and of linear heads in evaluations.
 
     Args:
-        rates: the learning rate of each step; by default those of the optimizer stay.
+        optimizer: Its gradients are set to zero before each batch.
+        batches: The batches, one per step.
+        rates: Learning rate of each step; by default the optimizer's learning rates are kept.
     """
     for step, batch in enumerate(batches):
         if rates is not None:
@@ -141,7 +151,7 @@ def optimizer_steps(
 
 
 def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
-    """Adds ``weight`` times these gradients to those of the parameters."""
+    """Adds ``weight`` times ``gradients`` to the ``grad`` of the parameters."""
     for name, gradient in gradients.items():
         parameter = model.get_parameter(name)
         if parameter.grad is None:
@@ -150,25 +160,28 @@ def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
 
 
 def refuse(model: nn.Module, recipe: Recipe) -> None:
-    """Refuses a training that takes images one at a time where something needs several."""
+    """Raises UserError if the recipe processes images one at a time and the model or augmentation needs several."""
     norms = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
     if recipe.batch_size == 1 and norms:
         raise UserError("batch norms need more than one image; set train.batch_size to 2 or more")
-    alone = "train.defense takes the gradient of each image by itself"
+    defense = f"train.defense={recipe.defense!r} needs the gradient of each single image"
     if recipe.defense and norms:
-        raise UserError(f"{alone}, and batch norms mix images; take a model without them, or no train.defense")
+        raise UserError(f"{defense}, and batch norms mix images; take a model without them, or no train.defense")
     if recipe.defense and build_augment(recipe.augment).mixes_targets:
-        raise UserError(f"{alone}, and train.augment {recipe.augment!r} mixes images; leave out one of the two")
+        raise UserError(f"{defense}, and train.augment {recipe.augment!r} mixes images; leave out one of the two")
 
 
 def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:
-    """The batches of an epoch; where one image would be left over, which batch norms cannot take, the last has it too."""
+    """Returns the batches of an epoch; a last batch of one image, which batch norms cannot use, joins the one before."""
     *before, last = indices
     return [*before[:-1], torch.cat([before[-1], last])] if before and len(last) == 1 < len(before[-1]) else [*indices]
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Weight matrices decay; biases, norms, prefix tokens and the encoding do not, unless it asks for it."""
+    """Returns two parameter groups: weight matrices with weight decay, all other parameters without.
+
+    Encodings are in the second group, except modules whose attribute ``weight_decay`` is True.
+    """
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for module_name, module in model.named_modules():
@@ -179,7 +192,7 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Everything that training needs to go on, as named tensors."""
+    """Returns the tensors of model and optimizer that :func:`fit` needs to resume, by name."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for index, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in slots.items()}
@@ -187,7 +200,7 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
 
 
 def load(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """The inverse of :func:`snapshot`; without an optimizer, the model's part of it."""
+    """Loads the tensors of :func:`snapshot` into the model and, if given, the optimizer."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimizer."):

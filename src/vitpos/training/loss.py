@@ -1,4 +1,4 @@
-"""The one loss: cross-entropy plus the penalty of the position encoding."""
+"""The loss of all training: cross-entropy plus the penalty of the position encoding."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ def loss(
     positions: Positions | None = None,
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The mean cross-entropy over a batch plus the encoding's penalty, and the logits (B, classes).
+    """Returns the mean cross-entropy of a batch plus the encoding's penalty, and the logits (B, classes).
 
     Args:
-        inputs: normalized images (B, C, height, width).
-        targets: labels (B,), or probabilities (B, classes) where images are mixed.
-        positions: where the patches are; by default those of the grid.
+        model: The model.
+        inputs: Normalized images (B, C, height, width).
+        targets: Labels (B,), or probabilities (B, classes) of mixed images.
+        positions: Positions of the patches; those of the grid by default.
+        label_smoothing: As in :func:`torch.nn.functional.cross_entropy`.
     """
     logits, penalty = model.step(inputs, positions)
     return F.cross_entropy(logits, targets, label_smoothing=label_smoothing) + penalty, logits
