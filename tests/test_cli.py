@@ -100,7 +100,13 @@ def test_the_page_stands_alone(finished):
     assert all(f'id="{link[1:]}"' in page for link in Links.found if link.startswith("#"))
     for text in ("Does a tiny model run?", "reference 70.90", "Confusion", "Position similarity", "Training curves"):
         assert text in page
-    for text in ("Machine and versions", "fraction of the test images, 0 to 1", "tiny.toml --out DIR", "--seeds 0,1", "torch"):
+    for text in (
+        "Machine and versions",
+        "fraction of the test images, 0 to 1",
+        "tiny.toml --out DIR",
+        "--seeds 0,1",
+        "torch",
+    ):
         assert text in page
 
 
