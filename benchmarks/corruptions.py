@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 
 sys.path.insert(0, ".")
-from tests.test_corruptions import pictures
+from tests.data.test_corruptions import random_images
 
 from vitpos.data.corruptions import CORRUPTIONS, corrupt
 from vitpos.models import MODELS
@@ -40,7 +40,7 @@ def speed(rounds: int, size: int) -> None:
 
     cv2.setNumThreads(1)
     many, few = COUNT.get(size, (8, 1))
-    images = pictures(many, size, size)
+    images = random_images(many, size, size)
     arrays = [image.permute(1, 2, 0).contiguous().numpy() for image in images[:few]]
 
     def theirs(kind: str) -> None:
@@ -69,7 +69,7 @@ def speed(rounds: int, size: int) -> None:
 
 def share(rounds: int) -> None:
     torch.manual_seed(0)
-    images = pictures(256, 32, 32)
+    images = random_images(256, 32, 32)
     model = MODELS.build("vit(patch=4, dim=96, depth=4, heads=4)", (3, 32, 32), 10, "learned").eval()
     for _ in range(rounds):
         corrupting = predicting = 0.0

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, ".")
-from tests.test_mjp import literal_mask
+from tests.test_masks import published_mask
 
 from vitpos.masks import block_mask, permute_masked
 from vitpos.models import MODELS
@@ -43,7 +43,7 @@ def masks(rounds: int) -> None:
     for ratio in (0.03, 0.09, 0.15, 0.27, 0.5, 0.9):
         rows = []
         for _ in range(rounds + 2):
-            single = process_time(lambda r=ratio: [literal_mask((14, 14), r, 8, 75) for _ in range(64)]) / 64
+            single = process_time(lambda r=ratio: [published_mask((14, 14), r, 8, 75) for _ in range(64)]) / 64
             rows.append((single, process_time(lambda r=ratio: block_mask((14, 14), r, batch=256)) / 256))
         one, many = (1e6 * statistics.median(column) for column in zip(*rows[2:], strict=True))
         print(f"  {ratio:4} {one:7.1f} / {many:6.1f}  {statistics.median(a / b for a, b in rows[2:]):5.1f}")

@@ -36,6 +36,7 @@ from vitpos.lab.summary import (
 from vitpos.models import MODELS
 from vitpos.plotting import svg
 from vitpos.registry import Registry
+from vitpos.registry.descriptions import Entry
 from vitpos.report import sections
 from vitpos.report.advice import advice
 
@@ -180,7 +181,7 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
         names = list(dict.fromkeys(term.name for spec in specs for term in registry.parse(spec)))
         for name in names:  # the list grows while it is read
             names += [other for other in _mentioned(name) if other not in names] if registry is EVALUATIONS else []
-        found.append((title, [(name, prose(registry.describe(name).definition)) for name in names]))
+        found.append((title, [(name, _entry(registry.describe(name))) for name in names]))
     return found
 
 
@@ -190,11 +191,21 @@ def _mentioned(name: str) -> list[str]:
     return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 
 
+def _entry(entry: Entry) -> str:
+    """Converts the description of an entry to HTML: its docstring, then its options as a list."""
+    options = "".join(f"<li><code>{name}</code>: {_marked(text)}</li>" for name, text in entry.arguments.items())
+    return prose(entry.prose) + (f"<ul>{options}</ul>" if options else "")
+
+
 def prose(docstring: str) -> str:
     """Converts a docstring to HTML: paragraphs, with the metrics it defines in bold and code in code type."""
-    paragraphs = [html.escape(" ".join(part.split()), quote=False) for part in docstring.split("\n\n")]
-    marked = [CODE.sub(r"<code>\1</code>", METRICS.sub(r"<b>\1</b>:", part)) for part in paragraphs]
-    return "".join(f"<p>{part}</p>" for part in marked)
+    paragraphs = [METRICS.sub(r"<b>\1</b>:", _marked(part)) for part in docstring.split("\n\n")]
+    return "".join(f"<p>{part}</p>" for part in paragraphs)
+
+
+def _marked(text: str) -> str:
+    """Escapes a paragraph for HTML and sets its code in code type."""
+    return CODE.sub(r"<code>\1</code>", html.escape(" ".join(text.split()), quote=False))
 
 
 def _pictures(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
