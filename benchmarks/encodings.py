@@ -170,7 +170,7 @@ def compare_alone(side: int, batch: int, heads: int, rounds: int) -> None:
     from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
     from x_transformers.x_transformers import CoPE
 
-    geometry, pos = Geometry(64 * heads, heads, 1, (side, side)), Positions.of((side, side))
+    geometry, pos = Geometry(64 * heads, heads, 1, (side, side)), Positions.from_grid((side, side))
     q, k, _ = torch.randn(batch, side * side, 3, heads, 64).transpose(1, 3).unbind(2)
     rope, cope = ENCODINGS.build("rope", geometry), ENCODINGS.build("cope", geometry)
     table = RotaryEmbeddingCat(64, in_pixels=False, feat_shape=[side, side]).get_embed()

@@ -182,7 +182,7 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
         assert {row["train.defense"] for row in csv.DictReader(file)} == {"", "prune(fraction=0.5)"}
     assert {path.name[11:34] for path in (tmp_path / "found").glob("*.png")} == {
         "train.defense-none-seed",
-        "train.defense-prune-sha",
+        "train.defense-prune-fra",
     }
     seen = [name.split(" · ")[0] for name, _ in find_targets(tmp_path / "run")]
     assert sorted(seen) == ["learned, train.defense=none", "learned, train.defense=prune(fraction=0.5)"]

@@ -85,7 +85,7 @@ def test_every_equation_holds_for_the_true_gradients_at_tokens(encoding, hidden)
         for parameter in model.encoding.parameters():
             parameter.normal_()
     inputs, label = torch.randn(1, *IMAGE, dtype=torch.float64), torch.tensor([3])
-    pos = Positions.of(GRID)
+    pos = Positions.from_grid(GRID)
     if hidden:
         pos = pos.hide((torch.arange(12) % 5 == 1)[None])
     gradients = without_penalty(model, share(model, inputs, label, pos), pos)
@@ -231,7 +231,7 @@ def test_a_smooth_picture_is_found_where_nothing_is_known_of_it():
     patches = patchify(smooth, PATCH)[0]
     basis = torch.linalg.qr(torch.randn(60, 20, generator=torch.Generator().manual_seed(0)).double())[0].mT
     blurred = patches - patches @ basis.mT @ basis
-    found = smooth_inside(blurred, basis, Positions.of(GRID), PATCH)
+    found = smooth_inside(blurred, basis, Positions.from_grid(GRID), PATCH)
     assert torch.allclose(found - found @ basis.mT @ basis, blurred, atol=1e-9)
     assert (found - patches).norm() < 0.5 * (blurred - patches).norm()
 

@@ -117,10 +117,10 @@ def test_swapping_hidden_patches_changes_nothing(spec):
     hidden[0, [1, 6, 10]] = True
     order = torch.arange(N)
     order[[1, 6, 10]] = torch.tensor([6, 10, 1])
-    pos = Positions.of(GRID).hide(hidden)
+    pos = Positions.from_grid(GRID).hide(hidden)
     assert same(forward(model, x, pos), forward(model, x[:, order], pos))
-    if "permutation-blind" not in traits_of(spec) and "(gates=False" not in spec:
-        visible = Positions.of(GRID)
+    if "permutation_invariant" not in traits_of(spec) and "(gates=False" not in spec:
+        visible = Positions.from_grid(GRID)
         assert not same(forward(model, x, visible), forward(model, x[:, order], visible))
 
 
@@ -131,11 +131,11 @@ def test_resized_serves_its_new_grid_and_leaves_the_old_one_alone(spec):
     other = model.resized(grid)
     assert other.geometry.grid == grid and other(random_images(grid=grid)).isfinite().all()
     assert same(model(random_images()), before)
-    if "stored" not in traits_of(spec) and "index=True" not in spec:  # no table: fitted, not gone beyond the span
+    if "resizable" not in traits_of(spec) and "index=True" not in spec:  # no table: fitted, not gone beyond the span
         assert same(other(random_images(grid=grid)), model(random_images(grid=grid)))
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SINGLE if "stored" in traits_of(spec)])
+@pytest.mark.parametrize("spec", [spec for spec in SINGLE if "resizable" in traits_of(spec)])
 @pytest.mark.parametrize("grid", [(6, 5), (2, 8)])
 def test_a_resized_model_is_one_built_for_the_new_grid_with_the_new_table(spec, grid):
     resized = model_of(spec).resized(grid)
@@ -155,17 +155,17 @@ def test_prefix_tokens_are_left_alone(spec):
     assert torch.equal(seen[0][:, :2], (model.prefix if added is None else model.prefix + added).expand(3, -1, -1))
     assert ("prefix_embed=True" in spec) == (added is not None)
     q, k = torch.randn(2, 3, 2, N + 2, 16, dtype=torch.float64)
-    bias = model.encoding.bias(q, k, Positions.of(GRID), 0)
+    bias = model.encoding.bias(q, k, Positions.from_grid(GRID), 0)
     acts = bias is not None and bool(
         pad_prefix(bias, N + 2)[..., :2, :].any() or pad_prefix(bias, N + 2)[..., :2].any()
     )
-    assert acts == ("prefix" in traits_of(spec) or "prefix_bias=True" in spec)
+    assert acts == ("biases_prefix" in traits_of(spec) or "prefix_bias=True" in spec)
     assert model.encoding.unrotated_prefix == ("unrotated" in spec)
 
 
 @every
 def test_a_hook_at_which_it_does_not_act_leaves_everything_as_it_is(spec):
-    encoding, x, pos = model_of(spec).train().encoding, tokens(), Positions.of(GRID)
+    encoding, x, pos = model_of(spec).train().encoding, tokens(), Positions.from_grid(GRID)
     q, k = torch.randn(2, 3, 2, N, 16, dtype=torch.float64)
     unchanged = {
         "augment": encoding.augment(x, pos)[0] is x,
@@ -202,11 +202,11 @@ def test_another_resolution_fits_into_the_span_or_goes_beyond(spec, grid):
     model, images = model_of(spec), random_images(grid=grid)
     fitted = model(images)
     assert fitted.isfinite().all()
-    assert same(fitted, model(images, Positions.of(grid, fit=GRID)))
-    beyond = model(images, Positions.of(grid))
+    assert same(fitted, model(images, Positions.from_grid(grid, train_grid=GRID)))
+    beyond = model(images, Positions.from_grid(grid))
     assert beyond.isfinite().all()
     if grid == (6, 8):  # on a single row some heads may attend to no other token at all
-        by_cell = " + " not in spec and traits_of(spec) & {"permutation-blind", "by-cell"}
+        by_cell = " + " not in spec and traits_of(spec) & {"permutation_invariant", "index_only"}
         assert same(fitted, beyond) == bool(by_cell or "fractional" in spec)
 
 
@@ -222,7 +222,7 @@ def test_composition_works_in_either_order(spec):
 
 @pytest.mark.parametrize("spec", [*(spec for spec in OPTIONS if spec.startswith("sape2")), "sape2", "learned + sape2"])
 def test_fused_logits_and_their_gradients_equal_products_plus_bias(spec):
-    model, pos = model_of(spec), Positions.of(GRID)
+    model, pos = model_of(spec), Positions.from_grid(GRID)
     for prefix in (0, 2):
         q, k = torch.randn(2, 3, 2, N + prefix, 16, dtype=torch.float64, requires_grad=True).unbind()
         logits = attention_inputs(q, k, model.encoding, pos, 0).logits
@@ -237,7 +237,7 @@ def test_fused_logits_and_their_gradients_equal_products_plus_bias(spec):
 def exports(spec, positions):
     """Whether the exported model computes the same logits, without positions, with them, or with some hidden."""
     model, images = model_of(spec, torch.float32), random_images(dtype=torch.float32)
-    pos = Positions.of(GRID).permute(shuffled())
+    pos = Positions.from_grid(GRID).permute(shuffled())
     inputs = {"none": (images,), "given": (images, pos), "hidden": (images, pos.hide(torch.arange(N)[None] < 4))}
     exported = torch.export.export(model, inputs[positions]).module()
     return torch.allclose(exported(*inputs[positions]), model(*inputs[positions]), atol=1e-5)
@@ -258,8 +258,8 @@ def test_every_option_can_be_exported_without_with_and_with_hidden_positions(spe
 
 
 def test_positions_constructed_directly_hide_tokens_too():
-    pos = Positions.of(GRID)
-    by_hand = Positions(GRID, pos.coords, pos.cells, torch.zeros_like(pos.known))
+    pos = Positions.from_grid(GRID)
+    by_hand = Positions(GRID, pos.coords, pos.index, torch.zeros_like(pos.known))
     for spec in ("learned", "rope", "relative"):
         model, x = model_of(spec), tokens()
         hidden = forward(model, x, pos.hide(torch.ones(1, N, dtype=torch.bool)))
@@ -282,7 +282,7 @@ def test_the_model_applies_augment_and_penalty_alone_and_in_a_sum():
     learned = model.encoding
     order = torch.arange(N).flip(0)
     x = model.project(patchify(images, model.patch))
-    pos = Positions.of(GRID).permute(order).hide(torch.arange(N)[None] < 3)
+    pos = Positions.from_grid(GRID).permute(order).hide(torch.arange(N)[None] < 3)
     expected = forward(model, x[:, order], pos)
     model.encoding = ReverseAndHide() + learned
     logits, penalty = model.step(images)

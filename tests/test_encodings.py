@@ -21,7 +21,7 @@ def sample(table, pos, mode):
 
 def added(spec, pos, dim=16):
     encoding = ENCODINGS.build(spec, GEOMETRY)
-    return embed(encoding, torch.zeros(1, pos.cells.shape[1], dim), pos, 0)[0]
+    return embed(encoding, torch.zeros(1, pos.index.shape[1], dim), pos, 0)[0]
 
 
 @pytest.mark.parametrize("grid", [(6, 10), (7, 4), (2, 2), (3, 9)])
@@ -29,7 +29,7 @@ def added(spec, pos, dim=16):
 def test_a_table_read_on_a_fitted_grid_is_what_interpolation_gives(grid, mode):
     table = torch.randn(3, 5, 4)
     expected = F.interpolate(table.permute(2, 0, 1)[None], size=grid, mode=mode, align_corners=False)[0]
-    read = sample(table, Positions.of(grid, fit=(3, 5)), mode=mode)[0]
+    read = sample(table, Positions.from_grid(grid, train_grid=(3, 5)), mode=mode)[0]
     assert torch.allclose(read, expected.flatten(1).mT, atol=1e-5)
     assert torch.allclose(resize_table(table, grid, mode=mode).flatten(0, 1), expected.flatten(1).mT, atol=1e-6)
 
@@ -38,8 +38,10 @@ def test_a_table_read_on_a_fitted_grid_is_what_interpolation_gives(grid, mode):
 def test_whole_coordinates_read_entries_exactly_and_outside_the_grid_the_border_is_repeated(mode):
     table = torch.randn(3, 5, 4)
     order = torch.randperm(15)
-    assert torch.equal(sample(table, Positions.of((3, 5)).permute(order), mode=mode)[0], table.flatten(0, 1)[order])
-    beyond = sample(table, Positions.of((4, 7)), mode=mode)[0].unflatten(0, (4, 7))
+    assert torch.equal(
+        sample(table, Positions.from_grid((3, 5)).permute(order), mode=mode)[0], table.flatten(0, 1)[order]
+    )
+    beyond = sample(table, Positions.from_grid((4, 7)), mode=mode)[0].unflatten(0, (4, 7))
     assert torch.equal(beyond[3, :5], table[2]) and torch.equal(beyond[3, 6], table[2, 4])
 
 
@@ -50,7 +52,7 @@ def test_the_same_count_on_another_grid_is_resampled():
 
 
 def test_sinusoids_follow_the_formula_row_before_column():
-    vectors = added("sinusoidal(temperature=100.0)", Positions.of((3, 5)))
+    vectors = added("sinusoidal(temperature=100.0)", Positions.from_grid((3, 5)))
     for row in range(3):
         for column in range(5):
             expected = [
@@ -60,15 +62,15 @@ def test_sinusoids_follow_the_formula_row_before_column():
 
 
 def test_inner_products_of_sinusoids_depend_on_the_offset_alone():
-    vectors = added("sinusoidal", Positions.of((3, 5)))
-    moved = added("sinusoidal", Positions.of((3, 5)).moved((4, 7)))
+    vectors = added("sinusoidal", Positions.from_grid((3, 5)))
+    moved = added("sinusoidal", Positions.from_grid((3, 5)).shift((4, 7)))
     assert torch.allclose(vectors @ vectors.mT, moved @ moved.mT, atol=1e-4)
 
 
 def test_a_sum_adds_what_its_parts_add():
     torch.manual_seed(0)
     both = ENCODINGS.build("learned(std=1.0) + sinusoidal", GEOMETRY)
-    pos = Positions.of((3, 5))
+    pos = Positions.from_grid((3, 5))
     zeros = torch.zeros(1, 15, 16)
     assert torch.allclose(embed(both, zeros, pos, 0), sum(embed(part, zeros, pos, 0) for part in both.parts), atol=1e-6)
 
@@ -83,7 +85,7 @@ def test_sape2_without_gates_does_not_depend_on_positions():
     encoding = ENCODINGS.build("sape2(gates=False)", GEOMETRY)
     q, k = torch.randn(2, 1, 2, 15, 8)
     order = torch.randperm(15)
-    pos = Positions.of((3, 5))
+    pos = Positions.from_grid((3, 5))
     bias = encoding.bias(q, k, pos, 0)
     moved = encoding.bias(q[:, :, order], k[:, :, order], pos, 0)
     assert torch.allclose(moved, bias[:, :, order][..., order], atol=1e-6)

@@ -230,7 +230,7 @@ def right(model, data, images, positions=None):
 
 def test_each_option_of_resolution_evaluates_the_model_it_describes():
     model, data = trained_like("learned + rope"), few_digits(300)
-    images, beyond = resize(data.test.images, (40, 20)), Positions.of((10, 5))
+    images, beyond = resize(data.test.images, (40, 20)), Positions.from_grid((10, 5))
     scaled = deepcopy(model)
     scaled.encoding = ntk_scaled(scaled.encoding, 10 / 7)
     expected = {
@@ -374,13 +374,13 @@ def test_the_patches_of_a_padded_image_keep_their_trained_positions(size, coordi
         assert torch.equal(patch, own[:, row, column] if inside else black), (row, column)
     first = [int((28 - side) / 8) for side in size]  # of an odd number of patches the larger half comes last
     assert pos.coords[0, 0].tolist() == first and torch.equal(
-        pos.coords - pos.coords[:, :1], Positions.of(pos.grid).coords
+        pos.coords - pos.coords[:, :1], Positions.from_grid(pos.grid).coords
     )
 
 
 def test_a_padded_picture_can_be_fitted_as_a_whole_and_resized_ones_are_stretched():
     model, data = trained_like("learned"), few_digits(3)
-    fitted = Positions.of((14, 10), fit=(7, 7)).coords
+    fitted = Positions.from_grid((14, 10), train_grid=(7, 7)).coords
     assert torch.equal(
         seen_by(model, "resolution(size=(56, 40), protocol='pad', coordinates='fit')", data)[1].coords, fitted
     )

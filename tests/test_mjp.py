@@ -43,7 +43,7 @@ def test_without_a_mask_it_is_the_plain_model(spec):
 def test_the_unknown_vector_is_added_where_and_only_where_a_position_is_hidden():
     encoding = model_of("learned + mjp").encoding
     mask = torch.rand(3, 20) < 0.4
-    added = embed(encoding, torch.zeros(3, 20, 32), Positions.of(GRID).hide(mask), 0)
+    added = embed(encoding, torch.zeros(3, 20, 32), Positions.from_grid(GRID).hide(mask), 0)
     table, unknown = encoding.parts[0].table.flatten(0, 2), encoding.parts[1].unknown
     assert torch.equal(added[mask], unknown.expand(int(mask.sum()), -1))
     assert torch.equal(added[~mask], table.expand(3, -1, -1)[~mask])
@@ -52,11 +52,11 @@ def test_the_unknown_vector_is_added_where_and_only_where_a_position_is_hidden()
 def test_training_shuffles_the_hidden_patches_and_leaves_the_others():
     encoding = model_of("learned + mjp(mask_ratio=0.5, mask_per='image')").encoding.train()
     x = torch.randn(64, 20, 32)
-    moved, pos = encoding.augment(x, Positions.of(GRID))
+    moved, pos = encoding.augment(x, Positions.from_grid(GRID))
     assert torch.equal(moved[pos.known], x[pos.known])
     assert torch.allclose(moved.sum(1), x.sum(1), atol=1e-5) and not torch.equal(moved, x)
     assert len(pos.known) == 64 and len(pos.known.unique(dim=0)) > 32
-    _, shared = model_of("learned + mjp(mask_ratio=0.5)").encoding.train().augment(x, Positions.of(GRID))
+    _, shared = model_of("learned + mjp(mask_ratio=0.5)").encoding.train().augment(x, Positions.from_grid(GRID))
     assert len(shared.known) == 1
 
 
@@ -66,7 +66,7 @@ def test_the_penalty_is_the_mean_error_in_cells_where_positions_are_known(locali
     mask = torch.zeros(1, 20, dtype=torch.bool)
     mask[0, [3, 7, 8]] = True
     table = encoding.parts[0].table.flatten(0, 2)
-    penalty = encoding.penalty(Positions.of(GRID).hide(mask))
+    penalty = encoding.penalty(Positions.from_grid(GRID).hide(mask))
     truth = torch.cartesian_prod(torch.arange(4.0), torch.arange(5.0))
     if localization == "pca":  # which way its two directions point is left open
         main = torch.linalg.svd(table[~mask[0]] - table[~mask[0]].mean(0))[2][:2].mT
@@ -108,12 +108,12 @@ def test_without_principal_directions_projections_are_zero_and_gradients_finite(
 
 def test_the_penalty_trains_added_tables_and_no_others():
     model = model_of("learned + relative + mjp")
-    model.encoding.penalty(Positions.of(GRID)).backward()
+    model.encoding.penalty(Positions.from_grid(GRID)).backward()
     learned, relative, _ = model.encoding.parts
     assert learned.table.grad.any() and all(p.grad is None for p in relative.parameters())
     assert all(p.grad is None for p in model.blocks.parameters())
     alone = model_of("rope + mjp").encoding
-    assert alone.penalty(Positions.of(GRID)) == 0
+    assert alone.penalty(Positions.from_grid(GRID)) == 0
 
 
 def test_cls_and_registers_are_never_masked_or_moved():
@@ -136,7 +136,7 @@ def test_a_slot_index_stays_with_its_slot_when_patches_move():
     learned, mjp = encoding.parts
     torch.nn.init.normal_(mjp.slots.table)
     x = torch.randn(2, 20, 32)
-    moved, pos = encoding.augment(x, Positions.of(GRID))
+    moved, pos = encoding.augment(x, Positions.from_grid(GRID))
     slots = mjp.slots.table.flatten(0, 2) + learned.table.flatten(0, 2)
     assert torch.allclose(embed(encoding, moved, pos, 0) - moved, slots.expand(2, -1, -1), atol=1e-5)
     assert not (moved == x).all(-1).any(), "no patch is where it was"
@@ -146,7 +146,9 @@ def test_a_slot_keeps_its_index_where_the_position_is_hidden():
     encoding = model_of("learned + mjp(slot_index=True)").encoding
     mjp = encoding.parts[1]
     torch.nn.init.normal_(mjp.slots.table)
-    added = embed(encoding, torch.zeros(1, 20, 32), Positions.of(GRID).hide(torch.ones(1, 20, dtype=torch.bool)), 0)
+    added = embed(
+        encoding, torch.zeros(1, 20, 32), Positions.from_grid(GRID).hide(torch.ones(1, 20, dtype=torch.bool)), 0
+    )
     assert torch.allclose(added[0], mjp.unknown + mjp.slots.table.flatten(0, 2))
 
 
@@ -157,12 +159,12 @@ def test_the_published_codes_blocks_start_and_decay():
     assert {id(p) for p in decaying["params"]} == {id(encoding.parts[0].table), id(encoding.parts[1].unknown)}
     geometry = Geometry(32, 2, 1, (28, 28))
     exact = ENCODINGS.build("mjp(mask_ratio=0.15, block_size='exact')", geometry).train()
-    _, pos = exact.augment(torch.zeros(1, 784, 32), Positions.of((28, 28)))
+    _, pos = exact.augment(torch.zeros(1, 784, 32), Positions.from_grid((28, 28)))
     assert int((~pos.known).sum()) == 117
     hidden = {}
     for blocks in ("scaled", "published"):  # 24 cells: less than the smallest block scaled to this grid, of 32
         mjp = ENCODINGS.build(f"mjp(mask_ratio=0.031, block_size={blocks!r}, mask_per='image')", geometry).train()
-        _, pos = mjp.augment(torch.zeros(200, 784, 32), Positions.of((28, 28)))
+        _, pos = mjp.augment(torch.zeros(200, 784, 32), Positions.from_grid((28, 28)))
         hidden[blocks] = (~pos.known).sum(1).float().mean()
     assert hidden["scaled"] < hidden["published"] <= 24
 
@@ -176,7 +178,7 @@ def test_the_published_codes_gate_and_schedule():
     encoding = model_of(
         "learned + mjp(mask_ratio=1.0, mask_prob=0.5, mask_warmup=0.25, localization_fade=0.5, localization_weight=1.0)"
     ).encoding.train()
-    mjp, x, pos = encoding.parts[1], torch.randn(2, 20, 32), Positions.of(GRID)
+    mjp, x, pos = encoding.parts[1], torch.randn(2, 20, 32), Positions.from_grid(GRID)
     mjp.set_progress(0.2)
     assert encoding.augment(x, pos)[1] is pos
     mjp.set_progress(0.3)

@@ -61,7 +61,7 @@ def test_several_heads_agree_with_torch():
     )
     from vitpos.encodings.base import Geometry
 
-    x, pos = torch.randn(2, 6, 12), Positions.of((2, 3))
+    x, pos = torch.randn(2, 6, 12), Positions.from_grid((2, 3))
     none = ENCODINGS.build("none", Geometry(12, 3, 1, (2, 3)))
     assert torch.allclose(ours(x, none, pos, 0), theirs(x, x, x)[0], atol=1e-5)
 
@@ -123,7 +123,7 @@ def test_wrong_options_give_the_value_and_the_remedy(spec, encoding, message):
 def test_positions_that_do_not_fit_the_patches_are_refused():
     model = MODELS.build("minimal", (1, 28, 28), 10, "none")
     with pytest.raises(ValueError, match="4 positions for 1 images do not fit 2 images of 49 patches"):
-        model(torch.randn(2, 1, 28, 28), Positions.of((2, 2)))
+        model(torch.randn(2, 1, 28, 28), Positions.from_grid((2, 2)))
 
 
 @pytest.mark.parametrize("encoding", ["learned(interpolation='bilinear')", "learned"])
@@ -253,7 +253,7 @@ def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalizes_in_training(
 
 def test_hidden_and_permuted_positions_change_swin_through_its_table_alone():
     model, images = swin("learned"), torch.randn(2, *WIDE)
-    pos, hidden, order = Positions.of((4, 10)), torch.rand(1, 40) < 0.3, torch.randperm(40)
+    pos, hidden, order = Positions.from_grid((4, 10)), torch.rand(1, 40) < 0.3, torch.randperm(40)
     bare = swin()
     assert torch.equal(bare(images, pos.hide(hidden)), bare(images))
     assert torch.equal(bare(images, pos.permute(order)), bare(images))
@@ -267,7 +267,7 @@ def test_hidden_and_permuted_positions_change_swin_through_its_table_alone():
 
 def test_windows_are_never_cut_from_another_grid_of_the_same_size():
     with pytest.raises(ValueError, match="on a 10x4 grid do not fit images of 4x10 patches"):
-        swin()(torch.randn(1, *WIDE), Positions.of((10, 4)))
+        swin()(torch.randn(1, *WIDE), Positions.from_grid((10, 4)))
 
 
 def test_a_gradient_through_windows_can_be_differentiated_again():

@@ -50,7 +50,7 @@ class Base(PositionEncoding):
 class Gaussian(Base):
     """A bias that falls off as a bell curve."""
 
-    traits = ("relative",)
+    traits = ("translation_invariant",)
 
     def __init__(self, geometry, shape: Shape = "round", *, limit: Optional[int] = None, **options):
         super().__init__(geometry, **options)
@@ -194,7 +194,7 @@ def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
 class Nothing(PositionEncoding):
     """Does nothing."""
 
-    traits = ("permutation-blind", "grid-blind", "relative")
+    traits = ("permutation_invariant", "grid_shape_invariant", "translation_invariant")
 
     def __init__(self, geometry, *, scale: float = 1.0):
         super().__init__()

@@ -56,14 +56,14 @@ class Sampled(PositionEncoding):
 
 @pytest.mark.parametrize("as_buffer", [True, False])
 def test_what_depends_on_a_random_tensor_is_not_shared(as_buffer):
-    geometry, pos = Geometry(8, 2, 1, GRID), Positions.of(GRID)
+    geometry, pos = Geometry(8, 2, 1, GRID), Positions.from_grid(GRID)
     one, other = (Sampled(geometry, as_buffer=as_buffer) for _ in range(2))
     assert not torch.equal(one.vectors(pos, 0, torch.float32), other.vectors(pos, 0, torch.float32))
 
 
 @pytest.mark.parametrize("spec", list(ENCODINGS))
 def test_two_instances_with_other_weights_called_in_turn_do_not_share_values(spec):
-    geometry, pos = Geometry(32, 2, 2, GRID, 1), Positions.of(GRID)
+    geometry, pos = Geometry(32, 2, 2, GRID, 1), Positions.from_grid(GRID)
 
     def outputs(encoding):
         x = torch.randn(2, 12, 32, generator=torch.Generator().manual_seed(0))

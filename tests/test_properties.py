@@ -46,7 +46,7 @@ def moved(q, k, order):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_sape2_along_one_axis_is_equivariant_to_any_order_across_it(axis):
-    encoding, (q, k), pos = sape2_part(axis), qk(), Positions.of(GRID)
+    encoding, (q, k), pos = sape2_part(axis), qk(), Positions.from_grid(GRID)
     cells = torch.arange(N).view(GRID)
     order = (cells[torch.randperm(4)] if axis == 0 else cells[:, torch.randperm(6)]).flatten()
     bias = encoding.bias(q, k, pos, 0)
@@ -55,7 +55,7 @@ def test_sape2_along_one_axis_is_equivariant_to_any_order_across_it(axis):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_sape2_along_an_axis_is_not_equivariant_to_a_shift_along_it(axis):
-    encoding, (q, k), pos = sape2_part(axis), qk(), Positions.of(GRID)
+    encoding, (q, k), pos = sape2_part(axis), qk(), Positions.from_grid(GRID)
     cells = torch.arange(N).view(GRID)
     order = cells.roll(2, 1 - axis).flatten()
     bias = encoding.bias(q, k, pos, 0)[:, :, order][..., order]
@@ -65,7 +65,7 @@ def test_sape2_along_an_axis_is_not_equivariant_to_a_shift_along_it(axis):
 
 @pytest.mark.parametrize("spec", ["sape2", "alibi", "lookhere"])
 def test_the_bias_of_a_token_with_itself_is_zero(spec):
-    bias = build(spec).bias(*qk(), Positions.of(GRID), 0)
+    bias = build(spec).bias(*qk(), Positions.from_grid(GRID), 0)
     assert (bias.diagonal(dim1=2, dim2=3) == 0).all()
 
 
@@ -121,7 +121,7 @@ def test_prefix_mode_sets_the_origin_of_rotation_or_leaves_prefix_tokens_out(pre
     def logits(pos):
         return attention_logits(q, k, encoding, pos, 0)
 
-    here, there = logits(Positions.of(GRID)), logits(Positions.of(GRID).moved((1, 2)))
+    here, there = logits(Positions.from_grid(GRID)), logits(Positions.from_grid(GRID).shift((1, 2)))
     assert torch.allclose(here[..., 1:, 1:], there[..., 1:, 1:]), "patch logits depend on offsets only"
     plain = q @ k.mT / 4
     if prefix == "unrotated":
@@ -132,7 +132,7 @@ def test_prefix_mode_sets_the_origin_of_rotation_or_leaves_prefix_tokens_out(pre
             if prefix == "learned"
             else {"origin": (0.0, 0.0), "center": (1.5, 2.5)}[prefix]
         )
-        same = logits(Positions.of(GRID).placed(torch.tensor(place).expand(1, N, 2)))
+        same = logits(Positions.from_grid(GRID).with_coords(torch.tensor(place).expand(1, N, 2)))
         assert torch.allclose(same[..., 0, :], plain[..., 0, :], atol=1e-5)
         assert not torch.allclose(here[..., 0, 1:], plain[..., 0, 1:], atol=1e-3)
 
@@ -141,7 +141,7 @@ def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor(
     plain, scaled = build("rope"), build("rope(ntk_factor=4.0)")
     q = torch.zeros(1, 1, 2, 16, dtype=torch.float64)
     q[..., 0::2] = 1
-    pos = Positions.of((1, 2))
+    pos = Positions.from_grid((1, 2))
     angles = [
         torch.atan2(y[..., 1::2], y[..., 0::2])[0, 0, 1, :4]
         for y in (e.rotate(q, q, pos, 0)[0] for e in (plain, scaled))
@@ -152,7 +152,7 @@ def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor(
 
 def test_dino_changes_coordinates_in_training_only_and_keeps_all_layers_together():
     encoding, still = build("rope_dino(shift_coords=0.2, jitter_coords=1.3)"), build("rope_dino(rescale_coords=1.0)")
-    x, pos, q = torch.zeros(2, N, 32), Positions.of(GRID), qk()[0]
+    x, pos, q = torch.zeros(2, N, 32), Positions.from_grid(GRID), qk()[0]
     assert encoding.eval().augment(x, pos)[1] is pos
     assert torch.equal(encoding.rotate(q, q, pos, 0)[0], still.rotate(q, q, pos, 0)[0])
     encoding.train()
@@ -172,7 +172,7 @@ def test_sape2_in_float32_does_not_depend_on_the_other_images_of_a_batch(factor)
     q, k = torch.randn(2, 3, 2, N, 16, generator=torch.Generator().manual_seed(0))
     wild = k.clone()
     wild[2, :, 4] *= factor
-    pos = Positions.of(GRID)
+    pos = Positions.from_grid(GRID)
     for hook in (encoding.bias, encoding.fused_logits):
         assert torch.allclose(hook(q, k, pos, 0)[:2], hook(q, wild, pos, 0)[:2], atol=1e-5)
     half = encoding.bfloat16().bias(q.bfloat16(), k.bfloat16(), pos, 0).float()
@@ -275,7 +275,7 @@ def test_the_sum_of_a_bias_and_a_rotation_is_their_sum():
     both = build("relative + rope + learned")
     q, k = qk()
     v = torch.randn_like(q)
-    pos = Positions.of(GRID)
+    pos = Positions.from_grid(GRID)
     relative, rope, _ = both.parts
     rotated = rope.rotate(q, k, pos, 0)
     expected = attention(*rotated, v, relative.bias(q, k, pos, 0))

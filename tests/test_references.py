@@ -33,7 +33,7 @@ def qk(dtype=torch.float64, batch=2, heads=2, n=N, width=16):
 
 
 def added(spec, dtype=torch.float32):
-    return ENCODINGS.build(spec, GEOMETRY).vectors(Positions.of(GRID), 0, dtype)[0]
+    return ENCODINGS.build(spec, GEOMETRY).vectors(Positions.from_grid(GRID), 0, dtype)[0]
 
 
 def cell_coords():
@@ -71,7 +71,7 @@ def test_rotation_agrees_with_timm():
     """timm's tables put the row before the column where the release puts the column first: the halves are swapped."""
     timm = peer("timm.layers.pos_embed_sincos")
     q, _ = qk(torch.float32)
-    ours = build("rope(base=100.0)").rotate(q, q, Positions.of(GRID), 0)[0]
+    ours = build("rope(base=100.0)").rotate(q, q, Positions.from_grid(GRID), 0)[0]
     bands = 100.0 ** -(torch.arange(4) / 4)
     sin, cos = timm.build_rotary_pos_embed(list(GRID), bands=bands, in_pixels=False)
     swapped = torch.cat([q[..., 8:], q[..., :8]], -1)
@@ -90,7 +90,7 @@ def test_mixed_rotation_agrees_with_timm():
     for layer in range(2):
         table = theirs.get_embed(list(GRID))[layer]
         expected = timm.apply_rot_embed_cat(q, table)
-        ours = encoding.rotate(q, q, Positions.of(GRID), layer)[0]
+        ours = encoding.rotate(q, q, Positions.from_grid(GRID), layer)[0]
         assert (ours - expected).abs().max() < 1e-5
 
 
@@ -107,7 +107,7 @@ def test_axial_rotation_agrees_with_rotary_embedding_torch():
         ],
         -1,
     )
-    ours = build("rope(base=100.0)").rotate(q, q, Positions.of(GRID), 0)[0]
+    ours = build("rope(base=100.0)").rotate(q, q, Positions.from_grid(GRID), 0)[0]
     assert (ours - expected).abs().max() < 1e-5
 
 
@@ -118,7 +118,7 @@ def test_relative_bias_agrees_with_timm():
     with torch.no_grad():
         theirs.relative_position_bias_table.copy_(encoding.table[1].flatten(0, 1))
     q, k = qk(torch.float32)
-    assert (encoding.bias(q, k, Positions.of(GRID), 1) - theirs.get_bias()).abs().max() < 1e-5
+    assert (encoding.bias(q, k, Positions.from_grid(GRID), 1) - theirs.get_bias()).abs().max() < 1e-5
 
 
 def test_relative_bias_with_cls_agrees_with_timm():
@@ -128,7 +128,7 @@ def test_relative_bias_with_cls_agrees_with_timm():
     with torch.no_grad():  # timm: CLS to patch, patch to CLS, CLS to CLS stand behind the offsets
         theirs.relative_position_bias_table.copy_(torch.cat([encoding.table[0].flatten(0, 1), encoding.prefix_bias[0]]))
     q, k = qk(torch.float32, n=N + 1)
-    assert (encoding.bias(q, k, Positions.of(GRID), 0) - theirs.get_bias()).abs().max() < 1e-5
+    assert (encoding.bias(q, k, Positions.from_grid(GRID), 0) - theirs.get_bias()).abs().max() < 1e-5
 
 
 def test_the_bias_of_swin_v2_agrees_with_timm():
@@ -142,7 +142,7 @@ def test_the_bias_of_swin_v2_agrees_with_timm():
         if theirs.mlp.fc2.bias is not None:
             theirs.mlp.fc2.bias.zero_()
     q, k = qk(torch.float32)
-    assert (encoding.bias(q, k, Positions.of(GRID), 1) - theirs.get_bias()).abs().max() < 1e-5
+    assert (encoding.bias(q, k, Positions.from_grid(GRID), 1) - theirs.get_bias()).abs().max() < 1e-5
 
 
 def test_causal_counting_agrees_with_x_transformers():
@@ -155,7 +155,7 @@ def test_causal_counting_agrees_with_x_transformers():
     logits = q @ k.mT / 4
     future = torch.ones(N, N, dtype=torch.bool).triu(1)
     expected = theirs(q, logits.masked_fill(future, -torch.finfo(logits.dtype).max))
-    ours = encoding.bias(q, k, Positions.of(GRID), 0)
+    ours = encoding.bias(q, k, Positions.from_grid(GRID), 0)
     past = ~future
     assert (ours - expected)[..., past].abs().max() < 1e-5
 
@@ -176,7 +176,7 @@ def interpolate(table, at):
 def test_sape2_is_its_equations(mode, rest):
     encoding = build(f"sape2(mode='{mode}'{rest})", dtype=torch.float64)
     q, k = qk(batch=1, heads=1)
-    bias = encoding.bias(q, k, Positions.of(GRID), 1)[0, 0]
+    bias = encoding.bias(q, k, Positions.from_grid(GRID), 1)[0, 0]
     scale = 1.0 if "scale_gates" in rest else 0.25
     gates = torch.sigmoid(q[0, 0] @ k[0, 0].mT * scale)
     dotted = (k if mode == "key" else q)[0, 0]
@@ -202,7 +202,7 @@ def test_sape2_is_its_equations(mode, rest):
 def test_sape2_without_axes_counts_along_the_row_major_order():
     encoding = build("sape2(per_axis=False)", dtype=torch.float64)
     q, k = qk(batch=1, heads=1)
-    bias = encoding.bias(q, k, Positions.of(GRID), 1)[0, 0]
+    bias = encoding.bias(q, k, Positions.from_grid(GRID), 1)[0, 0]
     gates = torch.sigmoid(q[0, 0] @ k[0, 0].mT * 0.25)
     z = torch.stack(
         [
@@ -219,7 +219,7 @@ def test_sape2_without_axes_counts_along_the_row_major_order():
 )
 def test_the_vector_of_a_position_is_its_formula(spec):
     encoding = build(spec, dtype=torch.float64)
-    added = encoding.vectors(Positions.of(GRID), 0, torch.float64)[0].detach()
+    added = encoding.vectors(Positions.from_grid(GRID), 0, torch.float64)[0].detach()
     for n, (row, column) in enumerate(cell_coords()):
         at = torch.tensor([2 * (row + 0.5) / GRID[0] - 1, 2 * (column + 0.5) / GRID[1] - 1], dtype=torch.float64)
         if spec.startswith("factorized"):
@@ -240,7 +240,7 @@ def test_cope_among_patches_is_its_formula():
     encoding = build("cope(max_positions=5)", dtype=torch.float64)
     q, k = qk(batch=1, heads=1)
     gates = torch.sigmoid(q[0, 0] @ k[0, 0].mT / 4)
-    bias = encoding.bias(q, k, Positions.of(GRID), 1)[0, 0]
+    bias = encoding.bias(q, k, Positions.from_grid(GRID), 1)[0, 0]
     for i in range(N):
         for j in range(N):
             count = gates[i, j:].sum().item()
@@ -251,7 +251,7 @@ def test_cope_among_patches_is_its_formula():
 def test_alibi_is_its_formula(heads):
     encoding = ENCODINGS.build("alibi", Geometry(48, heads, 2, GRID))
     q, k = qk(heads=heads, width=48 // heads)
-    bias = encoding.bias(q, k, Positions.of(GRID), 0)
+    bias = encoding.bias(q, k, Positions.from_grid(GRID), 0)
     for head in range(heads):
         for i, a in enumerate(cell_coords()):
             for j, b in enumerate(cell_coords()):
@@ -283,7 +283,7 @@ def test_lookhere_is_its_description(view):
         ],
     }[view]
     for layer, decay in enumerate((1.5, 1.0, 0.5)):
-        bias = encoding.bias(q, k, Positions.of(GRID), layer)[0]
+        bias = encoding.bias(q, k, Positions.from_grid(GRID), layer)[0]
         for head in range(heads):
             for i, a in enumerate(cell_coords()):
                 for j, b in enumerate(cell_coords()):
@@ -297,7 +297,7 @@ def test_lookhere_is_its_description(view):
 def test_dino_rotates_as_its_release():
     """The release rotates channel t with t + d/2 by 2π·coordinate/period, rows in the first d/4 of each half."""
     q, _ = qk()
-    ours = build("rope_dino", dtype=torch.float64).eval().rotate(q, q, Positions.of(GRID), 0)[0]
+    ours = build("rope_dino", dtype=torch.float64).eval().rotate(q, q, Positions.from_grid(GRID), 0)[0]
     width = q.shape[-1]
     periods = 100.0 ** (torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     expected = torch.empty_like(q)
@@ -314,16 +314,16 @@ def test_dino_rotates_as_its_release():
 def test_lookhere_directs_as_many_heads_as_the_release(heads, directed):
     encoding = ENCODINGS.build("lookhere", Geometry(8 * heads, heads, 1, GRID))
     q, k = qk(heads=heads, width=8)
-    blocked = encoding.bias(q, k, Positions.of(GRID), 0)[0].isinf().flatten(1).any(1)
+    blocked = encoding.bias(q, k, Positions.from_grid(GRID), 0)[0].isinf().flatten(1).any(1)
     assert blocked.tolist() == [head < directed for head in range(heads)]
 
 
-@pytest.mark.parametrize("mode", ["contextual", "bias"])
+@pytest.mark.parametrize("mode", ["content_dependent", "bias"])
 def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
     geometry = Geometry(32, 2, 2, (4, 20), prefix=1)
     encoding = build(f"irpe(mode='{mode}')", geometry, torch.float64)
     q, k = qk(n=81)
-    bias = encoding.bias(q, k, Positions.of((4, 20)), 1)
+    bias = encoding.bias(q, k, Positions.from_grid((4, 20)), 1)
 
     def bucket(x):
         if abs(x) <= 1.9:
@@ -338,7 +338,7 @@ def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
             if at[i] and at[j]:
                 index = (bucket(at[i][0] - at[j][0]) + 3) * 7 + bucket(at[i][1] - at[j][1]) + 3
             for head in range(2):
-                if mode == "contextual":
+                if mode == "content_dependent":
                     expected = q[0, head, i] / 4 @ encoding.table[1, index]
                 else:
                     expected = encoding.table[1, head, index]
@@ -349,7 +349,7 @@ def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
 def test_liere_is_the_exponential_of_its_generators(block):
     encoding = build(f"liere(block_size={block})", dtype=torch.float64)
     q, _ = qk(batch=1)
-    ours = encoding.rotate(q, q, Positions.of(GRID), 1)[0]
+    ours = encoding.rotate(q, q, Positions.from_grid(GRID), 1)[0]
     for head in range(2):
         for n, (row, column) in enumerate(cell_coords()):
             rotated = []
@@ -377,14 +377,14 @@ def test_liere_of_blocks_of_two_is_mixed_rope():
         mixed.mixed_frequencies.copy_(-(liere.generators[..., 0] / spans).permute(0, 1, 3, 2))
     q, _ = qk()
     for layer in range(2):
-        ours = [e.rotate(q, q, Positions.of(GRID), layer)[0] for e in (liere, mixed)]
+        ours = [e.rotate(q, q, Positions.from_grid(GRID), layer)[0] for e in (liere, mixed)]
         assert torch.allclose(*ours, atol=1e-9)
 
 
 def test_decomposed_bias_is_its_formula():
     encoding = build("decomposed", dtype=torch.float64)
     q, k = qk()
-    bias = encoding.bias(q, k, Positions.of(GRID), 1)
+    bias = encoding.bias(q, k, Positions.from_grid(GRID), 1)
     for i, a in enumerate(cell_coords()):
         for j, b in enumerate(cell_coords()):
             vector = encoding.rows[1, a[0] - b[0] + 2] + encoding.columns[1, a[1] - b[1] + 4]
@@ -395,7 +395,7 @@ def test_cosine_attention_is_swin_v2s_for_prefix_tokens_too():
     model = MODELS.build(
         "vit(patch=2, dim=32, depth=1, heads=2, registers=1, qk_norm='cosine')", (1, 6, 8), 3, "cpb"
     ).double()
-    attention, encoding, pos = model.blocks[0].attention, model.encoding, Positions.of((3, 4))
+    attention, encoding, pos = model.blocks[0].attention, model.encoding, Positions.from_grid((3, 4))
     x = 3 * torch.randn(2, 14, 32, dtype=torch.float64)
     q, k, v = (y.transpose(1, 2) for y in attention.qkv(x).unflatten(2, (3, 2, -1)).unbind(2))
     scale = attention.logit_scale.clamp(max=math.log(100)).exp()[:, None, None]
@@ -410,4 +410,4 @@ def test_a_convolution_adds_what_conv2d_gives():
     kernel = encoding.convolutions["0"]
     image = x.mT.unflatten(2, GRID)
     expected = x + F.conv2d(image, kernel.weight, kernel.bias, padding=1, groups=32).flatten(2).mT
-    assert torch.allclose(encoding.update(x, Positions.of(GRID), 0), expected)
+    assert torch.allclose(encoding.update(x, Positions.from_grid(GRID), 0), expected)

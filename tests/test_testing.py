@@ -19,7 +19,7 @@ from vitpos.testing import EncodingError, check_encoding
 class Slope(PositionEncoding):
     """−slope · distance on the logits: keeps every promise."""
 
-    traits = ("relative",)
+    traits = ("translation_invariant",)
 
     def __init__(self, geometry, *, slope: float = 0.5):
         super().__init__()
@@ -33,8 +33,8 @@ class SquareRoot(Slope):
     """Infers the grid from the number of tokens."""
 
     def bias(self, q, k, pos, layer):
-        side = round(pos.cells.shape[1] ** 0.5)
-        rows, columns = torch.arange(pos.cells.shape[1]).div(side, rounding_mode="floor"), pos.cells[0] % side
+        side = round(pos.index.shape[1] ** 0.5)
+        rows, columns = torch.arange(pos.index.shape[1]).div(side, rounding_mode="floor"), pos.index[0] % side
         at = torch.stack([rows, columns], -1).to(q.dtype)
         return -(at[:, None] - at[None]).norm(dim=-1)[None, None]
 
@@ -43,7 +43,7 @@ class Cropped(Slope):
     """Works on square grids only."""
 
     def bias(self, q, k, pos, layer):
-        side = int(pos.cells.shape[1] ** 0.5)
+        side = int(pos.index.shape[1] ** 0.5)
         return super().bias(q, k, pos, layer) + torch.zeros(side * side, side * side, dtype=q.dtype)
 
 
@@ -52,7 +52,7 @@ class Remembers(Slope):
 
     def bias(self, q, k, pos, layer):
         self.first = getattr(self, "first", pos)
-        pos = self.first if self.first.cells.shape == pos.cells.shape else pos
+        pos = self.first if self.first.index.shape == pos.index.shape else pos
         return super().bias(q, k, pos, layer)
 
 
@@ -120,10 +120,10 @@ class SeesInUpdate(Waves):
 class SeesFromPrefix(Slope):
     """A bias for pairs of a prefix token and a patch that depends on where the patch is, also if that is hidden."""
 
-    traits = ("relative", "prefix")
+    traits = ("translation_invariant", "biases_prefix")
 
     def bias(self, q, k, pos, layer):
-        row = F.pad(pos.coords.sum(-1).to(q.dtype), (q.shape[2] - pos.cells.shape[1], 0))  # (B|1, T)
+        row = F.pad(pos.coords.sum(-1).to(q.dtype), (q.shape[2] - pos.index.shape[1], 0))  # (B|1, T)
         return self.slope * (row[:, None] - row[:, :, None])[:, None]
 
 
@@ -131,7 +131,7 @@ class Enumerates(Waves):
     """Adds a vector by the index of the token among those that are there."""
 
     def vectors(self, pos, layer, dtype):
-        index = torch.arange(pos.cells.shape[1], device=pos.cells.device, dtype=dtype)
+        index = torch.arange(pos.index.shape[1], device=pos.index.device, dtype=dtype)
         return (index[None, :, None] * torch.linspace(0.1, 1, self.dim).to(index)).sin() if layer == 0 else None
 
 
@@ -153,7 +153,7 @@ class ByOrder(Slope):
     """Takes positions from the order of tokens."""
 
     def bias(self, q, k, pos, layer):
-        at = torch.arange(pos.cells.shape[1], device=q.device, dtype=q.dtype)
+        at = torch.arange(pos.index.shape[1], device=q.device, dtype=q.dtype)
         return -(at[:, None] - at).abs()[None, None]
 
 
@@ -167,7 +167,7 @@ class Caches(Slope):
 class Unused(Slope):
     """Has a parameter that does nothing."""
 
-    traits = ("relative", "trained")
+    traits = ("translation_invariant", "learnable")
 
     def __init__(self, geometry):
         super().__init__(geometry)
@@ -195,9 +195,9 @@ class Noisy(Slope):
         (SquareRoot, "order", "positions are taken from the order of tokens: largest difference"),
         (Cropped, "shapes", "raised RuntimeError: The size of tensor a (12) must match"),
         (Remembers, "state", "a call with other positions depends on the calls before it"),
-        (FalseTrait, "traits", "declared 'relative' (logits of two patches are the same in every crop"),
+        (FalseTrait, "traits", "declared 'translation_invariant' (logits of two patches are the same in every crop"),
         (FalseTrait, "traits", "logits of pairs change when both tokens move by the same offset: largest difference"),
-        (Undeclared, "traits", "declare 'relative'"),
+        (Undeclared, "traits", "declare 'translation_invariant'"),
         (Double, "dtypes", "with inputs in torch.float32 it mixes types"),
         (Device, "devices", "tensors on two devices are mixed"),
         (Leaks, "batches", "an image changes the output of another: largest difference"),
@@ -224,7 +224,7 @@ def test_a_broken_encoding_is_found(encoding, check, observed):
 class Spins(PositionEncoding):
     """Rotates pairs of channels by the row, whether the position is hidden or not: keeps every promise."""
 
-    traits = ("relative",)
+    traits = ("translation_invariant",)
 
     def __init__(self, geometry):
         super().__init__()
@@ -241,7 +241,7 @@ class Spins(PositionEncoding):
 
 @pytest.mark.parametrize("encoding", [Slope, Waves, Spins])
 def test_the_model_hides_what_an_encoding_does_not(encoding):
-    made, pos, q = encoding(Geometry(32, 2, 2, (3, 4))), Positions.of((3, 4)), torch.randn(1, 2, 12, 16)
+    made, pos, q = encoding(Geometry(32, 2, 2, (3, 4))), Positions.from_grid((3, 4)), torch.randn(1, 2, 12, 16)
     hooks = [
         lambda p: made.vectors(p, 0, q.dtype),
         lambda p: made.bias(q, q, p, 0),
@@ -254,7 +254,7 @@ def test_the_model_hides_what_an_encoding_does_not(encoding):
 
 def test_the_check_of_hidden_pairs_finds_a_model_that_does_not_hide(monkeypatch):
     monkeypatch.setattr(
-        Positions, "pairs", lambda pos: torch.ones_like(pos.known[:, None, :, None] & pos.known[:, None, None])
+        Positions, "known_pairs", lambda pos: torch.ones_like(pos.known[:, None, :, None] & pos.known[:, None, None])
     )
     with pytest.raises(EncodingError, match="- hidden_pairs: a hidden query knows the positions of keys"):
         check_encoding(Slope)
@@ -280,7 +280,7 @@ def test_what_cannot_be_checked_is_refused():
 
 def test_a_made_up_trait_is_refused():
     class MadeUp(Slope):
-        traits = ("relative", "wonderful")
+        traits = ("translation_invariant", "wonderful")
 
     with pytest.raises(EncodingError, match="declares 'wonderful', which is no trait"):
         check_encoding(MadeUp)
@@ -299,7 +299,7 @@ def test_from_a_shell_it_prints_a_table(tmp_path):
     path.write_text(
         "from vitpos.encodings.base import PositionEncoding\n"
         "class Good(PositionEncoding):\n"
-        "    traits = ('permutation-blind', 'grid-blind', 'relative')\n"
+        "    traits = ('permutation_invariant', 'grid_shape_invariant', 'translation_invariant')\n"
         "    def __init__(self, geometry):\n        super().__init__()\n"
         "class Bad(Good):\n    traits = ()\n"
     )

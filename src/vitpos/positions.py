@@ -58,43 +58,43 @@ class Positions:
     Args:
         grid: Rows and columns of the grid.
         coords: (B|1, N, 2), row and column of each token, in units of patches of the training grid; may be fractional.
-        cells: (B|1, N), row-major index of the grid cell of each token.
+        index: (B|1, N), row-major index of the grid cell of each token.
         known: (B|1, N), False where the position is hidden and must not be used.
-        raster: True if the tokens are all cells of the grid in row-major order, at whole coordinates. Encodings then use
-            faster code, without reading a tensor; False is always correct.
-        hiding: False if no position is hidden, with the same effect; True is always correct.
+        is_full_grid: True if the tokens are all cells of the grid in row-major order, at whole coordinates. Encodings then
+            use faster code, without reading a tensor; False is always correct.
+        has_hidden: False if no position is hidden, with the same effect; True is always correct.
     """
 
     grid: tuple[int, int]
     coords: Tensor
-    cells: Tensor
+    index: Tensor
     known: Tensor
-    raster: bool = False
-    hiding: bool = True
+    is_full_grid: bool = False
+    has_hidden: bool = True
     _tables: TableCache = field(default_factory=TableCache, init=False, repr=False)
     _grid_key: Hashable = field(default=None, init=False, repr=False)  # key of a full grid in GRID_TABLES
 
     @staticmethod
-    def of(
+    def from_grid(
         grid: tuple[int, int],
         *,
-        fit: tuple[int, int] | None = None,
+        train_grid: tuple[int, int] | None = None,
         device: torch.device | str | None = None,
     ) -> Positions:
         """Returns the positions of all cells of a grid in row-major order.
 
         Args:
             grid: Rows and columns.
-            fit: Rows and columns of the training grid. The coordinates of the cell centers are scaled to its range, so
-                that a finer grid has fractional coordinates. By default coordinates are whole numbers, and a larger grid
+            train_grid: Rows and columns of the training grid. The coordinates of the cell centers are scaled to its range,
+                so that a finer grid has fractional coordinates. By default coordinates are whole numbers, and a larger grid
                 extends beyond the training grid.
             device: Device of the tensors; the CPU by default.
         """
         grid = _sides(grid)
-        fit = grid if fit is None else _sides(fit)
+        train_grid = grid if train_grid is None else _sides(train_grid)
         if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
-            return _raster(grid, fit, torch.device(device or "cpu"))
-        return _cached_raster(grid, fit, torch.device(device or "cpu"))
+            return _full_grid(grid, train_grid, torch.device(device or "cpu"))
+        return _cached_full_grid(grid, train_grid, torch.device(device or "cpu"))
 
     def known_pixels(self, size: Sequence[int]) -> Tensor:
         """Returns a mask (B|1, 1, height, width) of pixels in patches with known positions, tokens in row-major order.
@@ -106,56 +106,56 @@ class Positions:
 
     def hide(self, mask: Tensor) -> Positions:
         """Returns these positions, hidden where ``mask`` (B|1, N) is True."""
-        if mask.shape[-1] != self.cells.shape[1]:
-            count = self.cells.shape[1]
+        if mask.shape[-1] != self.index.shape[1]:
+            count = self.index.shape[1]
             raise UserError(
                 f"a mask of shape {tuple(mask.shape)} does not fit {count} positions; give (batch, {count}) or (1, {count})"
             )
         if mask.dtype != torch.bool:
             raise UserError(f"a mask of type {mask.dtype} cannot hide positions; give mask.bool()")
-        return replace(self, known=self.known & ~mask, hiding=True)
+        return replace(self, known=self.known & ~mask, has_hidden=True)
 
-    def shown(self) -> Positions:
+    def reveal(self) -> Positions:
         """Returns these positions with none hidden."""
-        return replace(self, known=torch.ones_like(self.known), hiding=False) if self.hiding else self
+        return replace(self, known=torch.ones_like(self.known), has_hidden=False) if self.has_hidden else self
 
     def permute(self, order: Tensor) -> Positions:
         """Returns the positions of permuted tokens: token i gets the position of token ``order[..., i]`` (B|1, N)."""
-        count = self.cells.shape[-1]
+        count = self.index.shape[-1]
         if order.shape[-1] != count:
             raise UserError(f"an order of {order.shape[-1]} tokens does not permute {count}; name every token once")
-        return self.take(order)
+        return self.select(order)
 
-    def take(self, index: Tensor) -> Positions:
+    def select(self, index: Tensor) -> Positions:
         """Returns the positions of the K tokens at ``index`` (B|1, K), such as those that patch dropout keeps."""
         index = index if index.ndim == 2 else index[None]
-        batch = max(len(index), len(self.cells))
+        batch = max(len(index), len(self.index))
         index = index.expand(batch, -1)
-        cells = self.cells.expand(batch, -1).gather(1, index)  # (B|1, K)
+        cells = self.index.expand(batch, -1).gather(1, index)  # (B|1, K)
         known = self.known.expand(batch, -1).gather(1, index)
         coords = self.coords.expand(batch, -1, -1).gather(1, index[..., None].expand(-1, -1, 2))
-        return replace(self, coords=coords, cells=cells, known=known, raster=False)
+        return replace(self, coords=coords, index=cells, known=known, is_full_grid=False)
 
     def to(self, device: torch.device | str) -> Positions:
         """Returns these positions on a device."""
-        if self.cells.device == torch.device(device):
+        if self.index.device == torch.device(device):
             return self
-        tensors = {name: getattr(self, name).to(device) for name in ("coords", "cells", "known")}
+        tensors = {name: getattr(self, name).to(device) for name in ("coords", "index", "known")}
         return replace(self, **tensors)
 
-    def placed(self, coords: Tensor) -> Positions:
+    def with_coords(self, coords: Tensor) -> Positions:
         """Returns these positions with other coordinates (B|1, N, 2)."""
-        return replace(self, coords=coords, raster=False)
+        return replace(self, coords=coords, is_full_grid=False)
 
-    def moved(self, offset: tuple[float, float]) -> Positions:
+    def shift(self, offset: tuple[float, float]) -> Positions:
         """Returns these positions with ``offset`` (rows, columns) added to all coordinates."""
-        return self.placed(self.coords + self.coords.new_tensor(offset))
+        return self.with_coords(self.coords + self.coords.new_tensor(offset))
 
     def offsets(self) -> Tensor:
         """Returns the offsets (B|1, N, N, 2) in rows and columns: coordinates of queries minus coordinates of keys."""
         return self.coords[:, :, None] - self.coords[:, None]
 
-    def pairs(self) -> Tensor:
+    def known_pairs(self) -> Tensor:
         """Returns a mask (B|1, 1, N, N), True where both positions of a pair are known; broadcasts over heads."""
         return (self.known[:, :, None] & self.known[:, None])[:, None]
 
@@ -180,23 +180,23 @@ def _sides(grid: tuple[int, int]) -> tuple[int, int]:
     return int(grid[0]), int(grid[1])
 
 
-def _raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:
+def _full_grid(grid: tuple[int, int], train_grid: tuple[int, int], device: torch.device) -> Positions:
     with torch.inference_mode(False):
         # cell i of n covers [i, i + 1) / n of the image; its center in units of patches of the training grid:
         rows, columns = (
             (torch.arange(n, device=device, dtype=torch.float32) + 0.5) * (span / n) - 0.5
-            for n, span in zip(grid, fit, strict=True)
+            for n, span in zip(grid, train_grid, strict=True)
         )
         coords = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)[None]  # (1, N, 2)
         cells = torch.arange(grid[0] * grid[1], device=device)[None]
         known = torch.ones_like(cells, dtype=torch.bool)
-        return Positions(grid, coords, cells, known, raster=grid == fit, hiding=False)
+        return Positions(grid, coords, cells, known, is_full_grid=grid == train_grid, has_hidden=False)
 
 
 @lru_cache(maxsize=64)
-def _cached_raster(grid: tuple[int, int], fit: tuple[int, int], device: torch.device) -> Positions:
-    pos = _raster(grid, fit, device)
-    object.__setattr__(pos, "_grid_key", (grid, fit, device))
+def _cached_full_grid(grid: tuple[int, int], train_grid: tuple[int, int], device: torch.device) -> Positions:
+    pos = _full_grid(grid, train_grid, device)
+    object.__setattr__(pos, "_grid_key", (grid, train_grid, device))
     return pos
 
 

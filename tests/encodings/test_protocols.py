@@ -170,7 +170,7 @@ def test_a_method_beyond_bias_and_rotation_is_its_formula_and_a_hidden_pair_gets
     torch.manual_seed(0)
     attention, encoding = SelfAttention(DIM, HEADS).double(), make()
     x = torch.randn(2, T, DIM, dtype=torch.float64)
-    pos = Positions.of(GRID)
+    pos = Positions.from_grid(GRID)
     pos = pos.hide(HIDDEN) if hide else pos
     expected = torch.stack([by_loops(attention, encoding, image, pos) for image in x])
     torch.testing.assert_close(attention(x, encoding, pos, 0), expected, rtol=1e-9, atol=1e-9)
@@ -183,5 +183,5 @@ def test_a_method_beyond_bias_and_rotation_is_its_formula_and_a_hidden_pair_gets
 @pytest.mark.parametrize("make", [Shaw, GTA, Parabolic, GPSA, PoPE, GOAT])
 def test_with_all_positions_hidden_every_method_is_plain_attention(make):
     attention, x = SelfAttention(DIM, HEADS).double(), torch.randn(2, T, DIM, dtype=torch.float64)
-    pos = Positions.of(GRID).hide(torch.ones(1, N, dtype=torch.bool))
+    pos = Positions.from_grid(GRID).hide(torch.ones(1, N, dtype=torch.bool))
     torch.testing.assert_close(attention(x, make(), pos, 0), attention(x, PositionEncoding(), pos, 0))

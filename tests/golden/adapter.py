@@ -113,12 +113,12 @@ def run(model: nn.Module, situation: str, *, batch: int) -> tuple[Tensor, Tensor
     grid = OTHER if situation in ("other grid", "beyond", "resized") else GRID
     images, count = images_on(grid, batch), grid[0] * grid[1]
     positions = {
-        "shuffled": lambda: Positions.of(grid).permute(values.order(batch, count)),
-        "hidden": lambda: Positions.of(grid).hide(values.hidden(1, count)),
+        "shuffled": lambda: Positions.from_grid(grid).permute(values.order(batch, count)),
+        "hidden": lambda: Positions.from_grid(grid).hide(values.hidden(1, count)),
         "shuffled and hidden": lambda: (
-            Positions.of(grid).permute(values.order(batch, count)).hide(values.hidden(batch, count))
+            Positions.from_grid(grid).permute(values.order(batch, count)).hide(values.hidden(batch, count))
         ),
-        "beyond": lambda: Positions.of(grid),
+        "beyond": lambda: Positions.from_grid(grid),
     }
     if situation == "resized":
         model = model.resized(grid)

@@ -62,7 +62,7 @@ def test_mean_attention_equals_the_average_over_single_images_without_prefix_tok
 def test_attention_distance_of_alibi_matches_its_slopes():
     model = without_content(build(encoding="alibi"))
     found = attention_distance(mean_attention(model, random_data(4)), GRID, PATCH)
-    distances = Positions.of(GRID).offsets()[0].norm(dim=-1).double()
+    distances = Positions.from_grid(GRID).offsets()[0].norm(dim=-1).double()
     for head, slope in enumerate((2.0**-4, 2.0**-8)):
         expected = attention_distance((-slope * distances).softmax(-1), GRID, PATCH).item()
         assert found[:, head].tolist() == pytest.approx([expected] * 2, rel=1e-5)

@@ -26,7 +26,7 @@ def test_the_bias_of_sape2_follows_from_its_counts(options):
     part = ENCODINGS.build(f"sape2({options})", Geometry(16, 2, 1, GRID))
     torch.manual_seed(0)
     q, k = torch.randn(2, 3, 2, 25, 8)  # with a prefix token
-    pos = Positions.of(GRID)
+    pos = Positions.from_grid(GRID)
     expected = part.bias(q, k, pos, 0)
     total = torch.zeros_like(expected)
     for (gates, counts), table in zip(part.counts(q, k, pos, 0), part.tables, strict=True):

@@ -38,8 +38,8 @@ def test_a_probe_equals_ridge_regression_written_out():
     model, data = build("minimal(patch=(2, 3), dim=16)", "learned(std=0.5)"), random_data(50)
     images = torch.cat(list(image_batches(model, data, limit=None, shuffled=True)))
     with torch.inference_mode():
-        x = model.placed(images)[0].double()
-    y = Positions.of(GRID).coords[0].double().expand(50, -1, -1)
+        x = model.embed_patches(images)[0].double()
+    y = Positions.from_grid(GRID).coords[0].double().expand(50, -1, -1)
     train, validation, test = (torch.arange(50) % 5 < 3, torch.arange(50) % 5 == 3, torch.arange(50) % 5 == 4)
 
     def flat(z, part):

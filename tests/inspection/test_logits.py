@@ -32,7 +32,7 @@ def test_logits_that_are_a_bias_alone_are_all_position():
     torch.testing.assert_close(found.position_share, torch.ones(2, 2).double())
     with torch.inference_mode():
         table = torch.stack(
-            [model.encoding.bias(torch.zeros(1, 2, 24, 8), None, Positions.of(GRID), n)[0] for n in (0, 1)]
+            [model.encoding.bias(torch.zeros(1, 2, 24, 8), None, Positions.from_grid(GRID), n)[0] for n in (0, 1)]
         )
     others = ~torch.eye(24, dtype=torch.bool)
     expected = table - (table * others).sum(-1, keepdim=True) / 23

@@ -23,7 +23,7 @@ TABLE_GRID = (4, 7)
 def test_frequencies_are_those_that_rotate_queries_and_keys(encoding):
     geometry = Geometry(16, 2, 2, GRID, 1)
     part = ENCODINGS.build(encoding, geometry).eval()
-    pos = Positions.of(GRID)
+    pos = Positions.from_grid(GRID)
     frequencies = rotary_frequencies(part)
     assert frequencies.shape == (2, 2, 4, 2)
     torch.manual_seed(0)
@@ -63,7 +63,7 @@ def test_offset_biases_of_relative_are_its_table(encoding):
 def test_offset_biases_give_the_bias_of_every_pair(encoding):
     geometry = Geometry(16, 2, 2, GRID)
     part = ENCODINGS.build(encoding, geometry)
-    found, pos = offset_biases(part, geometry), Positions.of(GRID)
+    found, pos = offset_biases(part, geometry), Positions.from_grid(GRID)
     at = pos.offsets()[0].long() + torch.tensor(GRID) - 1
     with torch.inference_mode():
         pairs = part.bias(torch.zeros(1, 2, 24, 8), torch.zeros(1, 2, 24, 8), pos, 1)[0]

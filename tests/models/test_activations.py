@@ -17,7 +17,7 @@ def test_captured_tokens_and_attention_are_those_of_the_model(spec, encoding):
         capture_activations(model, images, on_tokens=tokens.__setitem__, on_attention=calls.append)
         depth, prefix = model.geometry.depth, model.geometry.prefix
         assert list(tokens) == list(range(depth + 1)) and [call.layer for call in calls] == list(range(depth))
-        assert torch.equal(tokens[0], model.placed(images)[0])
+        assert torch.equal(tokens[0], model.embed_patches(images)[0])
         last = model.norm(tokens[depth]) if hasattr(model, "norm") else tokens[depth]
         torch.testing.assert_close(last, expected[:, prefix:])
         call = calls[-1]

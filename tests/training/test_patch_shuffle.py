@@ -21,7 +21,7 @@ def test_jigsaw_permutes_pixels_as_mjp_permutes_tokens():
         x = patchify(images, (2, 6))
         tokens, _ = ENCODINGS.build(
             f"mjp(mask_ratio=0.5, mask_per={per!r}, unknown=False, localization=None)", Geometry(36, 1, 1, (14, 7))
-        ).augment(x, Positions.of((14, 7)))
+        ).augment(x, Positions.from_grid((14, 7)))
         assert torch.equal(patchify(moved, (2, 6)), tokens) and not torch.equal(moved, images)
 
 

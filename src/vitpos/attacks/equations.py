@@ -93,9 +93,9 @@ def equations(model: PatchClassifier, gradients: Gradients, pos: Positions, *, s
     rows = list(_of_encoding(model, gradients, pos))
     bias = gradients["project.bias"][None]
     rows += (
-        [(torch.ones(1, pos.cells.shape[1]).to(bias), bias)]
+        [(torch.ones(1, pos.index.shape[1]).to(bias), bias)]
         if summed
-        else [(bias.new_zeros(0, pos.cells.shape[1]), bias[:0])]
+        else [(bias.new_zeros(0, pos.index.shape[1]), bias[:0])]
     )
     weights, seen = zip(*rows, strict=True)
     return Equations(torch.cat(weights), torch.cat(seen))

@@ -89,7 +89,7 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         noise = math.hypot(case.noise, left_out(product, case.floor))
         basis = unseen(system, product, torch.finfo(case.inputs.dtype).eps, noise)
         # the target of setting c is not shuffled: hidden patches continue their neighbors too
-        pixels = smooth_inside(pixels, basis, pos.shown() if case.setting == "c" else pos, model.patch)
+        pixels = smooth_inside(pixels, basis, pos.reveal() if case.setting == "c" else pos, model.patch)
         about["outside"] = 1 - len(basis) / product.shape[1]
     return Found(unpatchify(pixels[None], pos.grid, model.patch), about)
 
@@ -98,7 +98,7 @@ def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> 
     """Returns the equations for the token gradients; raises Inapplicable if they only determine sums over tokens."""
     system = equations(model, gradients, pos)
     # two of the equations may be sums: over all tokens, and over those with hidden positions
-    if system.rank < 2 + (pos.hiding and model.encoding.unknown_vector() is not None):
+    if system.rank < 2 + (pos.has_hidden and model.encoding.unknown_vector() is not None):
         if not input_vectors(model.encoding, pos, model.project.bias)[1]:
             raise Inapplicable(
                 "its encoding adds something before the first block that depends on the tokens, which hides their gradients"

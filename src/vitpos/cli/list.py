@@ -72,15 +72,15 @@ def _encoding(entry: Entry) -> dict[str, Any]:
     """Paper, hooks, behavior on other grids and under a shift, and traits of an encoding."""
     attaches = [text for method, text in ATTACHES.items() if method in entry.methods]
     traits = set(entry.traits)
-    if "stored" in traits:
+    if "resizable" in traits:
         resolution = "by resampling its table, or by coordinates"
-    elif "permutation-blind" in traits:
+    elif "permutation_invariant" in traits:
         resolution = "any"
-    elif "by-cell" in traits:
+    elif "index_only" in traits:
         resolution = "any, by grid cells"
     else:
         resolution = "any, by coordinates"
-    shift = "has no effect" if "relative" in traits else "has an effect"
+    shift = "has no effect" if "translation_invariant" in traits else "has an effect"
     return {
         "source": entry.facts.get("paper", ""),
         "attaches": attaches or ["no effect on the model"],
@@ -98,11 +98,15 @@ def _parameters(name: str, geometry: str) -> int | str:
     for part in geometry.split(","):
         key, _, value = part.strip().partition("=")
         sides = value.split("x") if key == "grid" else [value]
-        numbers = all(side.isdecimal() and (int(side) or key == "prefix") for side in sides)
-        if key not in ("dim", "heads", "depth", "grid", "prefix") or not numbers or len(sides) != 1 + (key == "grid"):
+        numbers = all(side.isdecimal() and (int(side) or key == "biases_prefix") for side in sides)
+        if (
+            key not in ("dim", "heads", "depth", "grid", "biases_prefix")
+            or not numbers
+            or len(sides) != 1 + (key == "grid")
+        ):
             raise UserError(f"--geometry {geometry!r} is not valid; write dim=384,heads=6,depth=12,grid=14x14")
         values[key] = tuple(map(int, sides)) if key == "grid" else int(value)
-    usual: dict[str, Any] = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "prefix": 1}
+    usual: dict[str, Any] = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "biases_prefix": 1}
     whole = Geometry(**(usual | values))
     if whole.dim % whole.heads:
         raise UserError(

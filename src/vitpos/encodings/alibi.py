@@ -13,7 +13,7 @@ class ALiBi(PositionEncoding):
     """Subtracts the distance of two patches from their logit, times a fixed slope 2^(−8h/H) for head h = 1 … H."""
 
     paper = "Fuller et al. (CROMA), NeurIPS 2023"
-    traits = ("relative",)
+    traits = ("translation_invariant",)
 
     def __init__(self, geometry: Geometry):
         super().__init__()

@@ -16,14 +16,14 @@ from vitpos.positions import Positions
 T = TypeVar("T")
 
 TRAITS = {
-    "permutation-blind": "shuffled patches change nothing",
-    "grid-blind": "the same number of tokens on another grid changes nothing",
-    "relative": "logits of two patches are the same in every crop of a larger image that has both",
-    "trained": "it has parameters",
-    "stored": "it stores a table for its grid, which can be resampled for another",
-    "prefix": "its bias acts on pairs with prefix tokens too",
-    "by-cell": "it depends on the grid cells of the tokens alone, not on their coordinates",
-    "contextual": "logits of two tokens depend on other tokens too",
+    "permutation_invariant": "shuffled patches change nothing",
+    "grid_shape_invariant": "the same number of tokens on another grid changes nothing",
+    "translation_invariant": "logits of two patches are the same in every crop of a larger image that has both",
+    "learnable": "it has parameters",
+    "resizable": "it stores a table for its grid, which can be resampled for another",
+    "biases_prefix": "its bias acts on pairs with prefix tokens too",
+    "index_only": "it depends on the grid cells of the tokens alone, not on their coordinates",
+    "content_dependent": "logits of two tokens depend on other tokens too",
 }
 HOOKS = ("augment", "prefix_vectors", "unknown_vector", "vectors", "update", "bias", "rotate", "penalty")
 ATTENTION_HOOKS = ("bias", "rotate", "token_bias", "mix_weights", "added_values")  # what acts inside attention

@@ -25,7 +25,7 @@ class CoordinateMLP(PositionEncoding):
     """
 
     paper = "common practice, no single source"
-    traits = ("trained",)
+    traits = ("learnable",)
 
     def __init__(self, geometry: Geometry, *, hidden_dim: int = 128, activation: Literal["gelu", "relu"] = "gelu"):
         super().__init__()

@@ -25,7 +25,7 @@ class CoPE(PositionEncoding):
     """
 
     paper = "Golovneva et al., arXiv 2024"
-    traits = ("grid-blind", "by-cell", "contextual", "trained")
+    traits = ("grid_shape_invariant", "index_only", "content_dependent", "learnable")
 
     def __init__(self, geometry: Geometry, *, max_positions: int = 16, causal: bool = False):
         super().__init__()
@@ -37,24 +37,24 @@ class CoPE(PositionEncoding):
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """Returns (B, H, N, N)."""
         [(_, counts)] = self.counts(q, k, pos, layer)
-        q = q[:, :, -pos.cells.shape[1] :]
+        q = q[:, :, -pos.index.shape[1] :]
         return interp1d(q @ self.table[layer].mT, counts)
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
         """Returns the gates and counts (B, H, N, N) of each patch, along the row-major order."""
-        count = pos.cells.shape[1]
+        count = pos.index.shape[1]
         q, k = q[:, :, -count:], k[:, :, -count:]
         gates = torch.sigmoid((q * q.shape[-1] ** -0.5) @ k.mT)  # (B, H, N, N)
         if self.causal:
-            gates = gates.masked_fill((pos.cells[:, None, :] > pos.cells[:, :, None])[:, None], 0)
-        if pos.hiding:
-            gates = torch.where(pos.pairs(), gates, 0)
+            gates = gates.masked_fill((pos.index[:, None, :] > pos.index[:, :, None])[:, None], 0)
+        if pos.has_hidden:
+            gates = torch.where(pos.known_pairs(), gates, 0)
         return [(gates, _sum_from(gates, pos))]
 
 
 def _sum_from(gates: Tensor, pos: Positions) -> Tensor:
     """Returns for each key the sum of the gates of the keys at its grid cell and after it."""
-    if pos.raster:
+    if pos.is_full_grid:
         return gates.flip(-1).cumsum(-1).flip(-1)
-    order = pos.cells.argsort(1, descending=True)[:, None, None].expand_as(gates)
+    order = pos.index.argsort(1, descending=True)[:, None, None].expand_as(gates)
     return torch.zeros_like(gates).scatter(3, order, gates.gather(3, order).cumsum(-1))

@@ -21,7 +21,7 @@ class CPB(PositionEncoding):
     """
 
     paper = "Liu et al. (Swin-v2), CVPR 2022"
-    traits = ("relative", "trained")
+    traits = ("translation_invariant", "learnable")
 
     def __init__(self, geometry: Geometry, *, hidden_dim: int = 512):
         super().__init__()

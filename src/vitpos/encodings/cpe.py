@@ -25,7 +25,7 @@ class CPE(PositionEncoding):
     """
 
     paper = "Chu et al. (CPVT), ICLR 2023"
-    traits = ("by-cell", "contextual", "trained")
+    traits = ("index_only", "content_dependent", "learnable")
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class CPE(PositionEncoding):
         """Returns the tokens (B, N, D) plus the convolution over their neighbors."""
         if str(layer) not in self.convolutions:
             return x
-        cells = pos.cells[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)
+        cells = pos.index[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)
         flat = _zero_hidden(x, pos)
-        if not pos.raster:
+        if not pos.is_full_grid:
             flat = x.new_zeros(len(x), pos.grid[0] * pos.grid[1], x.shape[2]).scatter(1, cells, flat)
         image = F.pad(flat.mT.unflatten(2, pos.grid), (1, 1, 1, 1), self.padding)  # (B, D, R + 2, C + 2)
         change = self.convolutions[str(layer)](image).flatten(2).mT  # (B, R·C, D)
-        return x + _zero_hidden(change if pos.raster else change.gather(1, cells), pos)
+        return x + _zero_hidden(change if pos.is_full_grid else change.gather(1, cells), pos)
 
 
 def _zero_hidden(x: Tensor, pos: Positions) -> Tensor:
     """Returns tokens (B, N, D) with zeros where the position is hidden."""
-    return x.where(pos.known[..., None], 0) if pos.hiding else x
+    return x.where(pos.known[..., None], 0) if pos.has_hidden else x

@@ -22,7 +22,7 @@ class DecomposedBias(PositionEncoding):
     """
 
     paper = "Li et al. (MViTv2), CVPR 2022"
-    traits = ("relative", "trained", "stored")
+    traits = ("translation_invariant", "learnable", "resizable")
 
     def __init__(self, geometry: Geometry):
         super().__init__()
@@ -34,7 +34,7 @@ class DecomposedBias(PositionEncoding):
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """Returns (B, H, N, N)."""
-        q = q[:, :, -pos.cells.shape[1] :]
+        q = q[:, :, -pos.index.shape[1] :]
         terms = []
         for axis, table in enumerate((self.rows[layer], self.columns[layer])):
             make = partial(self._entries, pos, axis, len(table), q.dtype)

@@ -24,7 +24,7 @@ class Factorized(PositionEncoding):
     """
 
     paper = "Dehghani et al. (NaViT), NeurIPS 2023"
-    traits = ("trained", "stored")
+    traits = ("learnable", "resizable")
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, fractional: bool = False):
         super().__init__()
@@ -43,7 +43,7 @@ class Factorized(PositionEncoding):
     def _weights(self, pos: Positions, sizes: tuple[int, int]) -> tuple[Taps, Taps]:
         coords = rescale_coords(pos.coords, self.train_grid, sizes)
         if self.fractional:
-            cells = torch.stack([pos.cells // pos.grid[1], pos.cells % pos.grid[1]], -1)
+            cells = torch.stack([pos.index // pos.grid[1], pos.index % pos.grid[1]], -1)
             scales = [(size - 1) / max(side - 1, 1) for size, side in zip(sizes, pos.grid, strict=True)]
             coords = cells * coords.new_tensor(scales)
         rows, columns = (torch.stack([axis, torch.zeros_like(axis)], -1) for axis in coords.unbind(-1))

@@ -26,7 +26,7 @@ class Fourier(PositionEncoding):
     """
 
     paper = "Tancik et al., NeurIPS 2020; Li et al., NeurIPS 2021"
-    traits = ("trained",)
+    traits = ("learnable",)
 
     def __init__(self, geometry: Geometry, *, sigma: float = 1.0, learnable: bool = True, hidden_dim: int = 32):
         super().__init__()

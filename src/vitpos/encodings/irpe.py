@@ -27,7 +27,7 @@ class IRPE(PositionEncoding):
     """
 
     paper = "Wu et al., ICCV 2021"
-    traits = ("relative", "trained", "prefix")
+    traits = ("translation_invariant", "learnable", "biases_prefix")
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class IRPE(PositionEncoding):
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """Returns (B|1, H, T, T)."""
-        prefix = q.shape[2] - pos.cells.shape[1]
+        prefix = q.shape[2] - pos.index.shape[1]
         name = f"buckets with {prefix} prefix tokens"
         index = self.cached(pos, name, lambda: self._buckets(pos, prefix))  # (B|1, 1, T, T)
         table = self.table[layer]

@@ -30,7 +30,7 @@ class Learned(PositionEncoding):
     """
 
     paper = "Dosovitskiy et al., ICLR 2021"
-    traits = ("trained", "stored")
+    traits = ("learnable", "resizable")
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Learned(PositionEncoding):
             return None
         shape = self.table.shape[1], self.table.shape[2]
         table = self.table[layer].flatten(0, 1)  # (R·C, D)
-        if pos.raster and pos.grid == self.train_grid == shape:
+        if pos.is_full_grid and pos.grid == self.train_grid == shape:
             return table[None]
         weights = self.cached(
             pos,

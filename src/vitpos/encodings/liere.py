@@ -27,7 +27,7 @@ class LieRE(Rotary):
     """
 
     paper = "Ostmeier et al., ICML 2025"
-    traits = ("trained",)
+    traits = ("learnable",)
 
     def __init__(self, geometry: Geometry, *, block_size: int = 8, prefix_mode: PrefixMode = "origin"):
         super().__init__(geometry, prefix_mode)

@@ -26,7 +26,7 @@ class LookHere(PositionEncoding):
     """
 
     paper = "Fuller et al., NeurIPS 2024"
-    traits = ("relative",)
+    traits = ("translation_invariant",)
 
     def __init__(self, geometry: Geometry, *, field_of_view: Literal[180, 90, 45] = 90):
         super().__init__()

@@ -52,7 +52,7 @@ class MJP(PositionEncoding):
     """
 
     paper = "Ren et al., CVPR 2023"
-    traits = ("permutation-blind", "grid-blind", "relative", "trained")
+    traits = ("permutation_invariant", "grid_shape_invariant", "translation_invariant", "learnable")
 
     def __init__(
         self,
@@ -105,9 +105,9 @@ class MJP(PositionEncoding):
         mask = self.sampler.sample_mask(pos.grid, len(x), self.progress, x.device) if self.training else None
         if mask is None:
             return x, pos
-        if not pos.raster:
-            batch = max(len(mask), len(pos.cells))
-            mask = mask.expand(batch, -1).gather(1, pos.cells.expand(batch, -1))
+        if not pos.is_full_grid:
+            batch = max(len(mask), len(pos.index))
+            mask = mask.expand(batch, -1).gather(1, pos.index.expand(batch, -1))
         if self.shuffle:
             order = self.sampler.sample_order(mask)
             x = x[:, order[0]] if len(order) == 1 else x.gather(1, order[..., None].expand_as(x))
@@ -121,7 +121,7 @@ class MJP(PositionEncoding):
         """Adds the vector of the grid cell at the input, whether the position is hidden or not."""
         if self.slots is None or layer:
             return x
-        vectors = self.slots.vectors(pos.shown(), 0, x.dtype)
+        vectors = self.slots.vectors(pos.reveal(), 0, x.dtype)
         assert vectors is not None
         return x + vectors
 
@@ -130,7 +130,7 @@ class MJP(PositionEncoding):
         zero = sum(0.0 * parameter.sum() for parameter in self.parameters())  # all take part in every step
         if self.localization is None or self._weight() == 0:
             return zero
-        shown = pos.shown()
+        shown = pos.reveal()
         dtype = next((p.dtype for part in (*others, self) for p in part.parameters()), shown.coords.dtype)
         vectors = total(part.vectors(shown, 0, dtype) for part in others)  # (B|1, N, D)
         if vectors is None:

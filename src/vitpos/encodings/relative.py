@@ -24,7 +24,7 @@ class RelativeBias(PositionEncoding):
     """
 
     paper = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"
-    traits = ("relative", "trained", "stored")
+    traits = ("translation_invariant", "learnable", "resizable")
 
     def __init__(self, geometry: Geometry, *, std: float = 0.02, prefix_bias: bool = False):
         super().__init__()

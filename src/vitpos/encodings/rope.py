@@ -38,7 +38,7 @@ class RoPE(Rotary):
     """
 
     paper = "Su et al., 2021; Heo et al., ECCV 2024"
-    traits = ("relative",)
+    traits = ("translation_invariant",)
 
     def __init__(
         self, geometry: Geometry, *, base: float = 100.0, ntk_factor: float = 1.0, prefix_mode: PrefixMode = "origin"

@@ -40,7 +40,7 @@ class RoPEDINO(Rotary):
     """
 
     paper = "Siméoni et al. (DINOv3), arXiv 2025"
-    traits = ("relative",)
+    traits = ("translation_invariant",)
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class RoPEMixed(Rotary):
     """
 
     paper = "Heo et al., ECCV 2024"
-    traits = ("relative", "trained")
+    traits = ("translation_invariant", "learnable")
 
     def __init__(self, geometry: Geometry, *, base: float = 10.0, prefix_mode: PrefixMode = "origin"):
         super().__init__(geometry, prefix_mode)

@@ -37,7 +37,7 @@ class SaPE2(PositionEncoding):
     """
 
     paper = "Chen et al., arXiv 2025"
-    traits = ("by-cell", "contextual", "trained")
+    traits = ("index_only", "content_dependent", "learnable")
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class SaPE2(PositionEncoding):
 
         `fused_logits` computes the same together with q·k for full grids.
         """
-        q, k = (x[:, :, -pos.cells.shape[1] :] for x in (q, k))
+        q, k = (x[:, :, -pos.index.shape[1] :] for x in (q, k))
         present = pos.known.expand(len(q), -1)  # (B, N)
-        if not pos.raster:  # sort tokens into grid cells; empty cells count for nothing
+        if not pos.is_full_grid:  # sort tokens into grid cells; empty cells count for nothing
             q, k, present = (_to_cells(x, pos) for x in (q, k, present[:, None, :, None]))
             present = present[:, 0, :, 0]
         content = k if self.mode == "key" else q
@@ -78,7 +78,7 @@ class SaPE2(PositionEncoding):
         for axis, (_, counts) in enumerate(self._counts(q, k, pos.grid, present.to(q.dtype))):
             z = interp1d(content @ self.tables[axis][layer].mT, counts)  # (B, H, cells, length of the line)
             bias = bias + self.factor * pairwise_distances(z)
-        return bias if pos.raster else _to_tokens(bias, pos)
+        return bias if pos.is_full_grid else _to_tokens(bias, pos)
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
         """Returns the logits with the bias for full grids, where gates are sigmoids of logits that exist anyway.
@@ -86,15 +86,15 @@ class SaPE2(PositionEncoding):
         A training step takes 1.18 times that of `none` at 8×8 patches instead of 1.33 with the plain form, and 1.23 instead
         of 1.54 at 14×14 (``benchmarks/encodings.py --sape2``).
         """
-        return fused_logits(self, q, k, pos, layer) if pos.raster else None
+        return fused_logits(self, q, k, pos, layer) if pos.is_full_grid else None
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
         """Returns gates and counts (B, H, N, N) along rows, then along columns, NaN outside the line of the patch.
 
         For full grids in row-major order, for inspection.
         """
-        count = pos.cells.shape[1]
-        assert count == pos.grid[0] * pos.grid[1] and not pos.hiding
+        count = pos.index.shape[1]
+        assert count == pos.grid[0] * pos.grid[1] and not pos.has_hidden
         q, k = (x[:, :, -count:] for x in (q, k))
         found = []
         for axis, lines in enumerate(self._counts(q, k, pos.grid, pos.known.to(q.dtype))):
@@ -145,12 +145,12 @@ def pairwise_distances(z: Tensor) -> Tensor:
 def _to_cells(x: Tensor, pos: Positions) -> Tensor:
     """Sorts tokens (B, H, N, d) into the cells of the grid (B, H, cells, d), with zeros in empty cells."""
     empty = x.new_zeros(*x.shape[:2], pos.grid[0] * pos.grid[1], x.shape[3])
-    return empty.scatter(2, pos.cells.expand(len(x), -1)[:, None, :, None].expand_as(x), x)
+    return empty.scatter(2, pos.index.expand(len(x), -1)[:, None, :, None].expand_as(x), x)
 
 
 def _to_tokens(bias: Tensor, pos: Positions) -> Tensor:
     """Returns the entries of a bias between cells (B, H, cells, cells) for the pairs of tokens (B, H, N, N)."""
-    (batch, heads), count = bias.shape[:2], pos.cells.shape[1]
-    cells = pos.cells.expand(batch, -1)
+    (batch, heads), count = bias.shape[:2], pos.index.shape[1]
+    cells = pos.index.expand(batch, -1)
     bias = bias.gather(2, cells[:, None, :, None].expand(-1, heads, -1, bias.shape[3]))
     return bias.gather(3, cells[:, None, None, :].expand(-1, heads, count, -1))

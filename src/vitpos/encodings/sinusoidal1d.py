@@ -21,7 +21,7 @@ class Sinusoidal1d(PositionEncoding):
     """
 
     paper = "Vaswani et al., NeurIPS 2017"
-    traits = ("grid-blind", "by-cell")
+    traits = ("grid_shape_invariant", "index_only")
 
     def __init__(self, geometry: Geometry, *, temperature: float = 10000.0):
         super().__init__()
@@ -32,7 +32,7 @@ class Sinusoidal1d(PositionEncoding):
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
         """Returns the sines and cosines of each token's index: (B|1, N, D)."""
-        return None if layer else self.cached(pos, "vectors", lambda: self._vectors(pos.cells, dtype), dtype)
+        return None if layer else self.cached(pos, "vectors", lambda: self._vectors(pos.index, dtype), dtype)
 
     def _vectors(self, index: Tensor, dtype: torch.dtype) -> Tensor:
         """(B|1, N) → (B|1, N, D), with the angles in float32 or better."""

@@ -62,10 +62,10 @@ def dense(
         """Returns the patch tokens (B, N, D) after the last block."""
         x, pos = body.tokens(data.normalize(images.to(device)))
         x = x[:, body.geometry.prefix :]
-        if x.shape[1] != pos.cells.shape[1]:
+        if x.shape[1] != pos.index.shape[1]:
             raise UserError(
                 "evaluation 'dense' is for models that keep a token for each patch, and this model has "
-                f"{x.shape[1]} tokens for {pos.cells.shape[1]} patches; leave it out for this model"
+                f"{x.shape[1]} tokens for {pos.index.shape[1]} patches; leave it out for this model"
             )
         return x
 

@@ -148,7 +148,7 @@ def _prepared(
     """Returns the model, a function that resizes or pads images to another grid, and the positions on that grid."""
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coordinates = coordinates or ("fit" if protocol == "resize" else "beyond")
-    positions = Positions.of(grid, fit=model.span if coordinates == "fit" else None)
+    positions = Positions.from_grid(grid, train_grid=model.span if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
         model.encoding = ntk_scaled(model.encoding, max(new / old for new, old in zip(grid, model.span, strict=True)))
@@ -156,7 +156,7 @@ def _prepared(
         return model, partial(resize, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # padded patches; negative: cropped
     if coordinates != "fit" and (top or left):
-        positions = positions.moved((-top, -left))
+        positions = positions.shift((-top, -left))
     return model, partial(padded, size=size, corner=(top * model.patch[0], left * model.patch[1])), positions
 
 

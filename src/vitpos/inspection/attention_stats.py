@@ -71,7 +71,7 @@ def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256,
 
 def patch_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
     """(N, N) float64: distance between the centers of every two patches, in pixels."""
-    offsets = Positions.of(grid).offsets()[0].double() * torch.tensor(patch, dtype=torch.float64)
+    offsets = Positions.from_grid(grid).offsets()[0].double() * torch.tensor(patch, dtype=torch.float64)
     return offsets.norm(dim=-1)
 
 

@@ -118,7 +118,7 @@ def _counting_model(model: Classifier) -> tuple[PatchClassifier, CountsByContent
 
 def _pairs_by_offset(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Flat indices (P,) of the pairs of different patches among N·N, and the group (P,) of equal |Δrow|, |Δcolumn|."""
-    offsets = Positions.of(grid, device=device).offsets()[0].abs().long().flatten(0, 1)  # (N·N, 2)
+    offsets = Positions.from_grid(grid, device=device).offsets()[0].abs().long().flatten(0, 1)  # (N·N, 2)
     pairs = offsets.any(1).nonzero()[:, 0]
     return pairs, (offsets[:, 0] * grid[1] + offsets[:, 1])[pairs]
 

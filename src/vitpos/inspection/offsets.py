@@ -40,11 +40,11 @@ def offset_biases(
         span: grid on which the encoding was trained, if it differs from the grid of ``geometry``.
     """
     grid = geometry.grid
-    relative = [part for part in encoding.parts if "relative" in part.traits and "bias" in part.hooks]
+    relative = [part for part in encoding.parts if "translation_invariant" in part.traits and "bias" in part.hooks]
     if not relative:
         return None
     device = next((parameter.device for parameter in encoding.parameters()), torch.device("cpu"))
-    pos = Positions.of(grid, fit=span or grid, device=device)
+    pos = Positions.from_grid(grid, train_grid=span or grid, device=device)
     zeros = torch.zeros(1, geometry.heads, grid[0] * grid[1], geometry.dim // geometry.heads, device=device)
     layers = []
     with torch.inference_mode():

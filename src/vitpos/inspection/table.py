@@ -74,7 +74,7 @@ def baseline_tables(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
     noise = torch.randn(table.shape, generator=make_generator(seed), dtype=torch.float64)
     width += -width % 4
     sinusoidal = Sinusoidal(Geometry(dim=width, heads=1, depth=1, grid=(rows, columns)))
-    vectors = sinusoidal.vectors(Positions.of((rows, columns)), 0, torch.float64)
+    vectors = sinusoidal.vectors(Positions.from_grid((rows, columns)), 0, torch.float64)
     assert vectors is not None
     return {
         "noise": noise * table.detach().cpu().double().std(correction=0),

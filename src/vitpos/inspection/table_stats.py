@@ -22,7 +22,7 @@ CONSTANT = "all position vectors are equal"
 def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None) -> Tensor:
     """(N, D): what the encoding adds to each patch token of the model's grid, or of ``grid`` interpolated into it."""
     own = model.geometry.grid
-    pos = Positions.of(grid or own, fit=own)
+    pos = Positions.from_grid(grid or own, train_grid=own)
     with torch.inference_mode():
         return input_vectors(model.encoding, pos.to(model.device), model.project.bias)[0][0].cpu()
 

@@ -30,7 +30,7 @@ class AttentionCall:
     @property
     def num_prefix(self) -> int:
         """Number of prefix tokens (CLS and registers) among the T tokens."""
-        return self.x.shape[1] - self.pos.cells.shape[1]
+        return self.x.shape[1] - self.pos.index.shape[1]
 
     def logits(self) -> Tensor:
         """Attention logits (B, H, T, T), with biases and rotations applied."""
@@ -62,7 +62,7 @@ def capture_activations(
             block, layer l the output of block l.
         on_attention: called with an :class:`AttentionCall` before every attention.
     """
-    x, pos = model.placed(images, positions)
+    x, pos = model.embed_patches(images, positions)
     if on_tokens:
         on_tokens(0, x)
 

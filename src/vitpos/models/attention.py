@@ -36,7 +36,7 @@ def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> 
 
 def _vectors(encoding: PositionEncoding, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
     vectors = encoding.vectors(pos, layer, dtype)
-    if not pos.hiding:
+    if not pos.has_hidden:
         return vectors
     known = pos.known[..., None]
     unknown = encoding.unknown_vector() if layer == 0 else None
@@ -50,8 +50,8 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
     They have the width, dtype and device of tokens ``like`` (…, D). An update that depends on content, such as a
     convolution, is left out, and the second value is then False.
     """
-    batch = max(map(len, (pos.coords, pos.cells, pos.known)))
-    zeros = like.new_zeros(batch, pos.cells.shape[1], like.shape[-1])
+    batch = max(map(len, (pos.coords, pos.index, pos.known)))
+    zeros = like.new_zeros(batch, pos.index.shape[1], like.shape[-1])
     vectors = _vectors(encoding, pos, 0, like.dtype)
     vectors = zeros if vectors is None else zeros + vectors
     content = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
@@ -87,9 +87,9 @@ def attention_inputs(
 
     ``x`` (B, T, D) are the tokens that enter attention, needed by encodings with a `TokenBias` only.
     """
-    if not pos.hiding and (logits := _fused_logits(q, k, encoding, pos, layer)) is not None:
+    if not pos.has_hidden and (logits := _fused_logits(q, k, encoding, pos, layer)) is not None:
         return AttentionInputs(q, k, None, logits)
-    prefix = q.shape[2] - pos.cells.shape[1]
+    prefix = q.shape[2] - pos.index.shape[1]
     bias = _bias(q, k, encoding, pos, layer, x)
     if "rotate" not in encoding.hooks:
         return AttentionInputs(q, k, bias)
@@ -99,7 +99,7 @@ def attention_inputs(
         return AttentionInputs(q, k, bias)
     q2, k2 = (_with_prefix(whole[:, :, :prefix], part) for whole, part in zip((q, k), rotated, strict=True))
     plain_prefix = encoding.unrotated_prefix and prefix > 0
-    if pos.hiding or plain_prefix:
+    if pos.has_hidden or plain_prefix:
         known = F.pad(pos.known, (prefix, 0), value=not plain_prefix)  # (B|1, T)
         keep = (known[:, :, None] & known[:, None])[:, None]
         undo = ((q @ k.mT - q2 @ k2.mT) * q.shape[-1] ** -0.5).masked_fill(keep, 0)
@@ -118,16 +118,16 @@ def _bias(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None
 ) -> Tensor | None:
     """Returns the bias for all tokens (B|1, H|1, T, T), zero for patch pairs with a hidden position."""
-    count = pos.cells.shape[1]
+    count = pos.index.shape[1]
     biases = [encoding.bias(q, k, pos, layer)]
     for part in encoding.parts:
         if "token_bias" in part.hooks:
             assert x is not None, "this encoding needs the tokens that enter attention"
             biases.append(cast(TokenBias, part).token_bias(x[:, -count:], pos, layer))
     bias = total(None if one is None else pad_prefix(one, q.shape[2]) for one in biases)
-    if bias is not None and pos.hiding:
+    if bias is not None and pos.has_hidden:
         prefix = q.shape[2] - count
-        bias = torch.where(F.pad(pos.pairs(), (prefix, 0, prefix, 0), value=True), bias, 0)
+        bias = torch.where(F.pad(pos.known_pairs(), (prefix, 0, prefix, 0), value=True), bias, 0)
     return bias
 
 
@@ -243,7 +243,7 @@ def _acts_after_softmax(encoding: PositionEncoding) -> bool:
 
 def mixed_weights(weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
     """Applies `MixesWeights` to weights (B, H, T, T), among patches with known positions; the others stay unchanged."""
-    count, pairs = pos.cells.shape[1], pos.pairs()
+    count, pairs = pos.index.shape[1], pos.known_pairs()
     for part in encoding.parts:
         if "mix_weights" in part.hooks:
             among = weights[:, :, -count:, -count:]
@@ -261,11 +261,11 @@ def _add_values(
     y: Tensor, weights: Tensor, v: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
 ) -> Tensor:
     """Adds what `ActsOnValues` parts contribute to the patch outputs y (B, H, T, d)."""
-    count = pos.cells.shape[1]
+    count = pos.index.shape[1]
     for part in encoding.parts:
         if "added_values" in part.hooks:
             among = weights[:, :, -count:, -count:]
-            among = among * pos.pairs() if pos.hiding else among
+            among = among * pos.known_pairs() if pos.has_hidden else among
             added = cast(ActsOnValues, part).added_values(among, v[:, :, -count:], pos, layer)
             y = y + F.pad(added, (0, 0, y.shape[2] - count, 0))
     return y

@@ -81,7 +81,7 @@ class PatchClassifier(Classifier):
     def positions(self, images: Tensor) -> Positions:
         """Returns the positions of the images' patches; another grid is interpolated into the training grid."""
         height, width = images.shape[2:]
-        return Positions.of(patch_grid((height, width), self.patch), fit=self.span, device=images.device)
+        return Positions.from_grid(patch_grid((height, width), self.patch), train_grid=self.span, device=images.device)
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
         """Returns a copy for another grid with position tables resampled; other encodings interpolate coordinates."""
@@ -94,7 +94,7 @@ class PatchClassifier(Classifier):
         """Returns the projected patches (B, N, D), before any position encoding."""
         return self.project(patchify(images, self.patch))
 
-    def placed(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
+    def embed_patches(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """Returns patch tokens (B, N, D) as they enter the first block, and positions as the encoding augmented them."""
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
@@ -102,7 +102,7 @@ class PatchClassifier(Classifier):
         own = self.positions(images)
         pos = own if positions is None else positions
         x = self.patch_tokens(images)
-        count, batch = pos.cells.shape[1], max(len(pos.cells), len(pos.known))
+        count, batch = pos.index.shape[1], max(len(pos.index), len(pos.known))
         if count != x.shape[1] or batch not in (1, len(x)):
             raise UserError(
                 f"{count} positions for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
@@ -119,7 +119,7 @@ class PatchClassifier(Classifier):
 
     def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """Returns tokens (B, T, D) after the last block, prefix tokens first, and positions as augmented."""
-        x, pos = self.placed(images, positions)
+        x, pos = self.embed_patches(images, positions)
         return self.encode(x, pos), pos
 
     def encode(self, x: Tensor, pos: Positions) -> Tensor:
@@ -180,5 +180,5 @@ def initialise(root: nn.Module, init: Init) -> None:
 def refuse_encoding(model: str, encoding: EncodingLike) -> None:
     """Raises if a model without tokens is given an encoding that does anything."""
     traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
-    if any("permutation-blind" not in known or "trained" in known for known in traits):
+    if any("permutation_invariant" not in known or "learnable" in known for known in traits):
         raise UserError(f"model {model!r} has no tokens and cannot use encoding {encoding!r}; set it to 'none'")

@@ -97,7 +97,10 @@ class Swin(PatchClassifier):
 
     def _acts_in_blocks(self, part: PositionEncoding) -> bool:
         """Whether an encoding acts inside attention or before any block but the first."""
-        pos, x = Positions.of(self.geometry.grid), torch.zeros(1, math.prod(self.geometry.grid), self.geometry.dim)
+        pos, x = (
+            Positions.from_grid(self.geometry.grid),
+            torch.zeros(1, math.prod(self.geometry.grid), self.geometry.dim),
+        )
         layers = range(1, self.geometry.depth)
         return (
             not part.hooks.isdisjoint(ATTENTION_HOOKS)
@@ -148,7 +151,7 @@ class Stage(nn.Module):
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
         cut = windows.cut(x)
-        tokens, pos = self.encoding.augment(cut, Positions.of(windows.size, device=x.device))
+        tokens, pos = self.encoding.augment(cut, Positions.from_grid(windows.size, device=x.device))
         tokens = embed(self.encoding, tokens, pos, 0)
         x = x if tokens is cut else windows.join(tokens)
         for layer, block in enumerate(self.blocks):

@@ -44,7 +44,7 @@ class Windows:
         """Returns (W, 1, n, n): −∞ between tokens that only the shift or the padding brought together, else 0; or None."""
         if not any(self.shift) and self._padded == self.grid:
             return None
-        grid = Positions.of(self.grid, device=x.device)
+        grid = Positions.from_grid(self.grid, device=x.device)
         return grid.cached(("windows", self.size, self.shift, x.dtype), lambda: self._mask(x.device, x.dtype))
 
     def _mask(self, device: torch.device, dtype: torch.dtype) -> Tensor:

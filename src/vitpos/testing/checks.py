@@ -37,7 +37,7 @@ def check_shapes(subject: Subject) -> None:
     """gives finite logits on grids that are not square, finer, coarser, and a single row or column"""
     model = subject.model()
     for grid in (GRID, OTHER, (6, 8), (2, 3), (1, 5), (5, 1)):
-        for pos in (None, Positions.of(grid)):
+        for pos in (None, Positions.from_grid(grid)):
             out = model(subject.images(grid), pos)
             if out.shape != (3, 5) or not out.isfinite().all():
                 raise EncodingError(f"logits on a {grid[0]}×{grid[1]} grid are not finite numbers of shape (3, 5)")
@@ -47,12 +47,12 @@ def check_counts(subject: Subject) -> None:
     """goes by the positions it is given, not by the number of tokens: any 5 of the 12 tokens get what they got among all"""
     model, x = subject.model(), subject.tokens()
     kept = torch.tensor([[0, 3, 4, 9, 10], [11, 2, 5, 1, 0], [7, 6, 8, 10, 3]])
-    some, pos = x.gather(1, kept[..., None].expand(-1, -1, x.shape[2])), Positions.of(GRID)
+    some, pos = x.gather(1, kept[..., None].expand(-1, -1, x.shape[2])), Positions.from_grid(GRID)
     whole = added(model, x, pos).expand(3, -1, -1).gather(1, kept[..., None].expand(-1, -1, x.shape[2]))
-    few = added(model, some, pos.take(kept)).expand(3, -1, -1)
+    few = added(model, some, pos.select(kept)).expand(3, -1, -1)
     equal(few, whole, "the vector of a token changes when other tokens are left out")
-    alone = [forward(model, some[i : i + 1], pos.take(kept[i : i + 1])) for i in range(3)]
-    equal(forward(model, some, pos.take(kept)), torch.cat(alone), "images with other tokens kept are mixed up")
+    alone = [forward(model, some[i : i + 1], pos.select(kept[i : i + 1])) for i in range(3)]
+    equal(forward(model, some, pos.select(kept)), torch.cat(alone), "images with other tokens kept are mixed up")
 
 
 def check_dtypes(subject: Subject) -> None:
@@ -84,7 +84,7 @@ def check_devices(subject: Subject) -> None:
     if elsewhere := [name for name, tensor in state.items() if tensor.device.type != "meta"]:
         raise EncodingError(f"{', '.join(elsewhere)} are created on a fixed device; leave the device out")
     try:
-        model(subject.images().to("meta", torch.float32), Positions.of(GRID, device="meta"))
+        model(subject.images().to("meta", torch.float32), Positions.from_grid(GRID, device="meta"))
     except NotImplementedError:
         return  # an operation that needs values, which this device does not have
     except RuntimeError as error:
@@ -96,25 +96,25 @@ def check_batches(subject: Subject) -> None:
     model, x, images = subject.model(), subject.tokens(), subject.images()
     equal(model(images), torch.cat([model(image[None]) for image in images]), "an image changes the output of another")
     hidden = torch.stack([torch.arange(N) < 4, torch.arange(N) % 3 == 0, torch.zeros(N, dtype=torch.bool)])
-    every = Positions.of(GRID).permute(orders()).hide(hidden)
+    every = Positions.from_grid(GRID).permute(orders()).hide(hidden)
     alone = [
-        forward(model, x[i : i + 1], Positions.of(GRID).permute(orders()[i : i + 1]).hide(hidden[i : i + 1]))
+        forward(model, x[i : i + 1], Positions.from_grid(GRID).permute(orders()[i : i + 1]).hide(hidden[i : i + 1]))
         for i in range(3)
     ]
     equal(forward(model, x, every), torch.cat(alone), "positions of one image reach another")
-    one = Positions.of(GRID).permute(order())
-    equal(forward(model, x, one), forward(model, x, one.take(torch.arange(N).expand(3, -1))), "(1, N) is not (B, N)")
+    one = Positions.from_grid(GRID).permute(order())
+    equal(forward(model, x, one), forward(model, x, one.select(torch.arange(N).expand(3, -1))), "(1, N) is not (B, N)")
 
 
 def check_state(subject: Subject) -> None:
     """is deterministic in evaluation and keeps nothing between calls"""
-    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     unused = deepcopy(model)
     first = forward(model, x, pos)
     torch.manual_seed(1)
     equal(forward(model, x, pos), first, "the same call gives another output")
-    others = (pos.permute(orders()), Positions.of((4, 3)), pos.hide(torch.arange(N)[None] < 5))
+    others = (pos.permute(orders()), Positions.from_grid((4, 3)), pos.hide(torch.arange(N)[None] < 5))
     for other in others:
         broken = "a call with other positions depends on the calls before it"
         equal(forward(model, x, other), forward(deepcopy(unused), x, other), broken)
@@ -131,7 +131,7 @@ def check_sharing(subject: Subject) -> None:
     x = subject.tokens()
     makes = [(subject.make, 0), (subject.make, 1), *((make, 0) for make in subject.variants)]
     models = [subject.model(seed=seed, make=make) for make, seed in makes]
-    for pos in (Positions.of(GRID), Positions.of(GRID).permute(order())):
+    for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())):
         for model in models:
             broken = (
                 "an instance with other weights or options changes the output of this one (a cache key lacks an option)"
@@ -141,7 +141,7 @@ def check_sharing(subject: Subject) -> None:
 
 def check_hidden(subject: Subject) -> None:
     """has no effect on hidden tokens and on pairs with one"""
-    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     gone = pos.hide(torch.ones(1, N, dtype=torch.bool))
     equal(forward(model, x, gone), forward(model, x[:, order()], gone), "hidden positions are used")
     mask, swapped = torch.zeros(1, N, dtype=torch.bool), torch.arange(N)
@@ -155,7 +155,7 @@ def check_hidden_pairs(subject: Subject) -> None:
     """has no effect on a pair of a hidden and a known token: the position of the known one does not matter"""
     model, mask = subject.model(), torch.zeros(1, N, dtype=torch.bool)
     mask[0, 4] = True
-    here, there = (pos.hide(mask) for pos in (Positions.of(GRID), Positions.of(GRID).permute(order())))
+    here, there = (pos.hide(mask) for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())))
     first, second = patch_logits(model, here), patch_logits(model, there)
     equal(first[:, :, 4], second[:, :, 4], "a hidden query knows the positions of keys")
     equal(first[..., 4], second[..., 4], "a hidden key is treated by the positions of queries")
@@ -163,7 +163,7 @@ def check_hidden_pairs(subject: Subject) -> None:
 
 def check_order(subject: Subject) -> None:
     """gives the same output for tokens and positions permuted together"""
-    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     broken = "tokens and positions permuted together change the output: positions are taken from the order of tokens"
     equal(forward(model, x, pos), forward(model, x[:, order()], pos.permute(order())), broken)
     moved = x.gather(1, orders()[..., None].expand_as(x))
@@ -188,32 +188,32 @@ def check_traits(subject: Subject) -> None:
 
 def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
     """Each trait, and what was observed against it; an empty text if it holds."""
-    model, x, pos = subject.model(), subject.tokens(), Positions.of(GRID)
+    model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     out = forward(model, x, pos)
     yield (
-        "permutation-blind",
+        "permutation_invariant",
         _seen(difference(out, forward(model, x[:, order()], pos)), "shuffled tokens change logits"),
     )
-    other = difference(out, forward(model, x, Positions.of(OTHER)))
-    yield "grid-blind", _seen(other, f"tokens on a {OTHER} grid in place of {GRID} change logits")
+    other = difference(out, forward(model, x, Positions.from_grid(OTHER)))
+    yield "grid_shape_invariant", _seen(other, f"tokens on a {OTHER} grid in place of {GRID} change logits")
     yield (
-        "relative",
+        "translation_invariant",
         _seen(_crop_difference(subject), "logits of pairs change when both tokens move by the same offset"),
     )
-    yield "trained", "" if list(model.encoding.parameters()) else "it has no parameters"
+    yield "learnable", "" if list(model.encoding.parameters()) else "it has no parameters"
     before, after = table_shapes(model.encoding, (2, 8))
-    yield "stored", "" if before != after else "resized((2, 8)) changes no table"
+    yield "resizable", "" if before != after else "resized((2, 8)) changes no table"
     bias = full_bias(model, pos)
     acts = bool(bias[..., :2, :].any() or bias[..., :2].any())
-    yield "prefix", "" if acts else "its bias is zero for all pairs with a prefix token"
+    yield "biases_prefix", "" if acts else "its bias is zero for all pairs with a prefix token"
     finer = subject.images((6, 8))
-    by_cell = difference(model(finer), model(finer, Positions.of((6, 8))))
+    by_cell = difference(model(finer), model(finer, Positions.from_grid((6, 8))))
     if difference(out, forward(model, x[:, order()], pos)):  # without any position every encoding goes by cells
-        yield "by-cell", _seen(by_cell, "coordinates fitted into the trained span change logits")
+        yield "index_only", _seen(by_cell, "coordinates fitted into the trained span change logits")
     kept = torch.tensor([0, 3, 4, 9, 11])
     whole = pair_logits(model, x, pos)[:, :, kept][..., kept]
-    few = difference(pair_logits(model, x[:, kept], pos.take(kept)), whole)
-    yield "contextual", "" if few else "logits of a pair are the same among all tokens and among five"
+    few = difference(pair_logits(model, x[:, kept], pos.select(kept)), whole)
+    yield "content_dependent", "" if few else "logits of a pair are the same among all tokens and among five"
 
 
 def _crop_difference(subject: Subject) -> str:
@@ -223,7 +223,7 @@ def _crop_difference(subject: Subject) -> str:
     logits = []
     for start, shared in ((0, slice(3, 6)), (3, slice(0, 3))):
         crop = canvas[:, :, start : start + 6].flatten(1, 2)
-        pairs = pair_logits(model, crop, Positions.of((GRID[0], 6))).unflatten(3, (-1, 6)).unflatten(2, (-1, 6))
+        pairs = pair_logits(model, crop, Positions.from_grid((GRID[0], 6))).unflatten(3, (-1, 6)).unflatten(2, (-1, 6))
         logits.append(pairs.expand(3, -1, -1, -1, -1, -1)[:, :, :, shared, :, shared])
     return difference(*logits)
 
@@ -257,7 +257,7 @@ def check_copies(subject: Subject) -> None:
 def check_export(subject: Subject) -> None:
     """can be exported by torch.export, with and without positions"""
     model, images = subject.model(torch.float32), subject.images().float()
-    pos = Positions.of(GRID).permute(order())
+    pos = Positions.from_grid(GRID).permute(order())
     for inputs in ((images,), (images, pos), (images, pos.hide(torch.arange(N)[None] < 4))):
         out = torch.export.export(model, inputs).module()(*inputs)
         if not torch.allclose(out, model(*inputs), atol=1e-5):

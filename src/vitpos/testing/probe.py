@@ -156,7 +156,7 @@ def orders() -> Tensor:
 
 def fresh(pos: Positions) -> Positions:
     """The same positions as an object of their own, of which nothing has been cached."""
-    return Positions(pos.grid, pos.coords.clone(), pos.cells.clone(), pos.known.clone())
+    return Positions(pos.grid, pos.coords.clone(), pos.index.clone(), pos.known.clone())
 
 
 def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry: Geometry, *, traits: bool) -> Subject:
