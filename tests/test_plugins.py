@@ -109,7 +109,7 @@ def test_inherited_options_unions_aliases_and_defaults_without_a_literal_are_des
     kinds = {name: str(option) for name, option in entry.options.items()}
     assert kinds == {"shape": "Literal['round', 'flat']", "limit": "int | None", "sigma": "float", "dtype": "dtype"}
     assert entry.options["dtype"].default is torch.float32 and not entry.options["dtype"].literal
-    assert entry.traits == ("relative",) and "bias" in entry.methods and not entry.open
+    assert entry.traits == ("translation_invariant",) and "bias" in entry.methods and not entry.open
     assert ENCODINGS.describe(f"{gaussian}:Base").arguments == {"sigma": "width of the bump, in patches."}
     for options, message in (
         ("limit=1.5", "takes int, or None, not 1.5"),

@@ -318,7 +318,7 @@ def test_lookhere_directs_as_many_heads_as_the_release(heads, directed):
     assert blocked.tolist() == [head < directed for head in range(heads)]
 
 
-@pytest.mark.parametrize("mode", ["content_dependent", "bias"])
+@pytest.mark.parametrize("mode", ["contextual", "bias"])
 def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
     geometry = Geometry(32, 2, 2, (4, 20), prefix=1)
     encoding = build(f"irpe(mode='{mode}')", geometry, torch.float64)
@@ -338,7 +338,7 @@ def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
             if at[i] and at[j]:
                 index = (bucket(at[i][0] - at[j][0]) + 3) * 7 + bucket(at[i][1] - at[j][1]) + 3
             for head in range(2):
-                if mode == "content_dependent":
+                if mode == "contextual":
                     expected = q[0, head, i] / 4 @ encoding.table[1, index]
                 else:
                     expected = encoding.table[1, head, index]
