@@ -46,10 +46,10 @@ class PositionEncoding(nn.Module):
     A subclass overrides the hooks that its method needs, most of them exactly one; the others do nothing. Hooks get the
     patch tokens only, except that ``bias`` gets q and k of all T tokens, prefix tokens first.
 
-    An encoding does not need to care about hidden positions: the model sets vectors and biases of hidden positions to
-    zero and gives every pair with a hidden position the plain q·k. Rare abilities are protocols
-    (`vitpos.encodings.protocols`). ``traits`` declares properties from `TRAITS`; `vitpos.testing.check_encoding` tests
-    each of them both ways.
+    Hidden positions are handled by the model: it sets vectors and the biases of patch pairs with a hidden position to zero
+    and gives those pairs the plain q·k. Only ``update`` and a bias of shape (…, T, T) on pairs with a prefix token must
+    ignore hidden positions themselves. Rare abilities are protocols (`vitpos.encodings.protocols`). ``traits`` declares
+    properties from `TRAITS`; `vitpos.testing.check_encoding` tests each of them both ways.
     """
 
     paper: ClassVar[str] = ""
