@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
+from tests.data.mask_folder_files import save_mask_folder
 from tests.evaluate import numbers_of
-from vitpos.data import SEGMENTATION
 from vitpos.data.dataset import Dataset, Split, load
 from vitpos.data.segmentation_sets import IGNORE_INDEX
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import UserError
 from vitpos.evaluations.dense import measured, patch_classes
 from vitpos.models import MODELS
 from vitpos.models.base import PatchClassifier
@@ -35,19 +34,6 @@ def blank(shape, count=60) -> Dataset:
     return Dataset(split, split, ("a", "b"), (0.5,) * shape[0], (0.5,) * shape[0])
 
 
-def save(folder, images, masks, mode="L"):
-    """Pictures and masks (n, height, width) of bytes as files."""
-    for name, values in (("images", images), ("masks", masks)):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for n, value in enumerate(np.asarray(values, np.uint8)):
-            picture = Image.fromarray(value)
-            if name == "masks" and mode == "P":
-                picture = Image.frombytes("P", picture.size, picture.tobytes())
-                picture.putpalette([7, 7, 7] * 256)
-            picture.save(folder / name / f"{n:02}.png")
-    return f"mask_folder(path={str(folder)!r})"
-
-
 @pytest.fixture
 def columns(tmp_path):
     """Pictures of 8×12 whose patches of 4×4 have one of three greys, which is their class."""
@@ -61,7 +47,7 @@ def columns(tmp_path):
 @pytest.mark.parametrize("tuned", [False, True])
 def test_a_head_on_patches_tells_what_each_patch_shows(columns, mode, channels, tuned):
     folder, images, masks = columns
-    spec = save(folder, images, masks, mode)
+    spec = save_mask_folder(folder, images, masks, mode)
     data = blank((channels, 8, 12))
     asked = f"dense(scenes={spec!r}, epochs=60, tuned={tuned})"
     numbers = numbers_of(asked, Through(data.shape, (4, 4)), data)
@@ -76,7 +62,7 @@ def test_pixels_without_a_class_do_not_count(columns):
     images[:, :4, :4] = 17
     masks[:, 4:, :2] = IGNORE_INDEX  # half of another patch: the other half decides
     data = blank((1, 8, 12))
-    asked = f"dense(scenes={save(folder, images, masks)!r}, epochs=60)"
+    asked = f"dense(scenes={save_mask_folder(folder, images, masks)!r}, epochs=60)"
     assert numbers_of(asked, Through(data.shape, (4, 4)), data)["accuracy"] == 1
 
 
@@ -94,25 +80,6 @@ def test_numbers_of_a_table_by_hand():
         "accuracy": 10 / 16,
         "commonest": 8 / 16,
     }
-
-
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 24, 40)])
-def test_scenes_of_digits_show_what_their_masks_say(shape):
-    spec = "digit_scenes(count=80, grid=(2, 2), filled=3)"
-    made, again, other = (SEGMENTATION.build(s, shape) for s in (spec, spec, spec.replace("count", "seed=1, count")))
-    assert made.train.images.shape == (80, *shape) and made.test.masks.shape == (20, *shape[1:]) and made.classes == 11
-    assert torch.equal(made.train.images, again.train.images) and torch.equal(made.test.masks, again.test.masks)
-    assert not torch.equal(made.train.images, other.train.images)
-    for scenes in (made.train, made.test):
-        inked = (scenes.images >= 64).any(1)
-        assert scenes.masks.max() <= 10 and (scenes.masks[inked] > 0).all()
-        quarters = [half for row in scenes.masks.chunk(2, 1) for half in row.chunk(2, 2)]
-        full = torch.stack([(q > 0).flatten(1).any(1) for q in quarters])
-        assert (full.sum(0) == 3).all() and full.double().mean(1).min() > 0.5, "three of the four, any three"
-        for quarter in quarters:
-            assert all(len(scene[scene > 0].unique()) <= 1 for scene in quarter)
-    train, test = ({row.numpy().tobytes() for row in half.images} for half in (made.train, made.test))
-    assert not train & test
 
 
 def test_the_model_and_the_random_numbers_stay_as_they_are():
@@ -137,7 +104,7 @@ def test_where_only_the_place_tells_the_class_tokens_that_were_told_it_know_it(t
     torch.manual_seed(0)
     data = blank((1, 16, 24))
     model = MODELS.build("vit(patch=8, dim=32, depth=2, heads=2)", data.shape, 2, encoding)
-    spec = save(tmp_path, np.zeros((40, 16, 24)), masks)
+    spec = save_mask_folder(tmp_path, np.zeros((40, 16, 24)), masks)
     assert numbers_of(f"dense(scenes={spec!r}, epochs=40)", model, data)["accuracy"] == pytest.approx(accuracy)
 
 
@@ -153,51 +120,6 @@ def test_segmenting_digits_beats_the_majority_class_and_finetuning_beats_a_froze
     )
     assert frozen["commonest"] == tuned["commonest"] < frozen["accuracy"] < tuned["accuracy"]
     assert frozen["miou"] < tuned["miou"]
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("mask_folder", "is not a folder"),
-        ("mask_folder(path={empty!r})", "found 0 pairs"),
-        ("mask_folder(path={unlike!r})", "8x12 pixels and its image 8x8; give them the same size"),
-        ("mask_folder(path={colored!r})", "of mode RGB; save it as a palette or grayscale PNG"),
-        ("mask_folder(path={hidden!r})", "all pixels of the masks in .* are 255"),
-        ("digit_scenes(grid=(4, 4))", "cells of 10 pixels or more"),
-        ("digit_scenes(grid=(2, 2), filled=5)", "fill 1 or more"),
-        ("digit_scenes(count=1)", "segmentation .digit_scenes. got count=1, seed=0; take 8 images or more"),
-        ("digit_scene", "did you mean 'digit_scenes'"),
-    ],
-)
-def test_wrong_scenes_are_refused_with_a_remedy(tmp_path, spec, message):
-    names = {name: str(tmp_path / name) for name in ("empty", "unlike", "colored", "hidden")}
-    (tmp_path / "empty" / "images").mkdir(parents=True)
-    save(tmp_path / "unlike", np.zeros((5, 8, 8)), np.zeros((5, 8, 12)))
-    save(tmp_path / "colored", np.zeros((5, 8, 8)), np.zeros((5, 8, 8, 3)))
-    save(tmp_path / "hidden", np.zeros((5, 8, 8)), np.full((5, 8, 8), 255))
-    with pytest.raises(UserError, match=message):
-        SEGMENTATION.build(spec.format(**names), (1, 28, 28))
-
-
-def test_pairs_of_any_size_come_in_the_shape_of_the_model(columns):
-    folder, images, masks = columns
-    images[:, :, 0] = 255
-    masks[0, 0, 0] = IGNORE_INDEX
-    made = SEGMENTATION.build(
-        save(folder, images.repeat(3, 1).repeat(5, 2), masks.repeat(3, 1).repeat(5, 2)), (3, 8, 12)
-    )
-    kept = torch.arange(50) % 5 != 4
-    assert torch.equal(made.train.masks, torch.tensor(masks, dtype=torch.uint8)[kept]) and made.classes == 3
-    assert made.test.images.shape == (10, 3, 8, 12) and (made.test.images[..., 0] > 200).all()
-    assert len(made.train) == 40 and len(made.train.head(3)) == 3
-
-
-def test_a_file_that_cannot_be_read_is_named(columns):
-    folder, images, masks = columns
-    spec = save(folder, images, masks)
-    (folder / "masks" / "03.png").write_bytes(b"not a picture")
-    with pytest.raises(WorkError, match=r"03\.png cannot be read.*replace or delete it"):
-        SEGMENTATION.build(spec, (1, 8, 12))
 
 
 @pytest.mark.parametrize(
