@@ -16,7 +16,7 @@ from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client, exact, share
 from vitpos.data.dataset import Dataset, Split
 from vitpos.encodings import ENCODINGS
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.models import MODELS
@@ -345,7 +345,7 @@ def test_a_gradient_of_several_pictures_is_refused():
     model = exact(victim("learned"))
     inputs, label = torch.randn(2, *IMAGE, dtype=torch.float64), torch.tensor([1, 2])
     case = Case(inputs, inputs, label, None, share(model, inputs, label))
-    with pytest.raises(UserError, match="a gradient of 2 images"):
+    with pytest.raises(InputError, match="a gradient of 2 images"):
         projection_form.invert(model, case)
 
 
@@ -364,7 +364,7 @@ def test_a_gradient_of_several_pictures_is_refused():
 )
 def test_what_cannot_be_is_refused(spec, message):
     model = victim("none", "cnn") if "setting" in spec else victim("learned")
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         evaluate(spec, model, pictures())
 
 

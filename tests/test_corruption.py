@@ -11,7 +11,7 @@ from tests.evaluate import evaluate, numbers_of
 from vitpos.data.corruptions import CORRUPTIONS, PARAMETERS, corrupt
 from vitpos.data.dataset import Dataset, Split
 from vitpos.data.image_files import ImageFiles
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.corruption import ALEXNET
 from vitpos.models.base import Classifier
 
@@ -71,7 +71,7 @@ def test_a_limit_samples_images_of_all_classes_reproducibly():
 
 @pytest.mark.parametrize("wrong", ["kinds=('rain',)", "kinds=()", "severities=(0,)", "severities=(1, 1)"])
 def test_wrong_options_are_refused(wrong):
-    with pytest.raises(UserError, match="corruption"):
+    with pytest.raises(InputError, match="corruption"):
         numbers_of(f"corruption({wrong})", Brightness(), dark_and_bright())
 
 

@@ -8,7 +8,7 @@ from tests.data.mask_folder_files import save_mask_folder
 from tests.evaluate import numbers_of
 from vitpos.data.dataset import Dataset, Split, load
 from vitpos.data.segmentation_sets import IGNORE_INDEX
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.dense import measured, patch_classes
 from vitpos.models import MODELS
 from vitpos.models.base import PatchClassifier
@@ -133,5 +133,5 @@ def test_segmenting_digits_beats_the_majority_class_and_finetuning_beats_a_froze
 )
 def test_an_evaluation_that_does_not_fit_the_model_is_refused(model, asked, message):
     data = load("mnist(limit=8)")
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         numbers_of(asked, MODELS.build(model, data.shape, 10, "none"), data)

@@ -10,7 +10,7 @@ from vitpos.data.dataset import Dataset, Split, load
 from vitpos.data.image_ops import resize
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.protocols import ntk_scaled
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.resolution import nearest
@@ -85,7 +85,7 @@ def test_a_model_without_patches_sees_the_rearranged_picture():
     same = Dataset(moved.train, moved.test.head(100), moved.classes, moved.mean, moved.std)
     assert follow == stay
     assert follow["accuracy"] == numbers_of("accuracy", cnn, same)["accuracy"]
-    with pytest.raises(UserError, match="needs grid"):
+    with pytest.raises(InputError, match="needs grid"):
         numbers_of("jigsaw", cnn, few)
 
 
@@ -137,7 +137,7 @@ def test_the_trained_size_is_answered_as_usual_and_another_size_needs_whole_patc
     for coordinates in ("fit", "beyond"):
         same = numbers_of(f"resolution(size=(28, 28), coordinates='{coordinates}')", model, few)
         assert same["accuracy"] == usual
-    with pytest.raises(UserError, match="whole patches of 4x4; give multiples of 4 and 4"):
+    with pytest.raises(InputError, match="whole patches of 4x4; give multiples of 4 and 4"):
         numbers_of("resolution(size=(30, 28))", model, few)
 
 
@@ -215,7 +215,7 @@ def test_only_a_model_with_an_unknown_vector_can_be_told():
     features = model.features
     model.features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
     numbers_of(told.format("(7, 2)"), model, few_digits(2))
-    with pytest.raises(UserError, match="4x4 grid do not consist of whole patches of a 14x14 grid"):
+    with pytest.raises(InputError, match="4x4 grid do not consist of whole patches of a 14x14 grid"):
         numbers_of(told.format("(4, 4)"), model, few_digits(2))
     blocks = hidden[1].known.unflatten(1, (7, 2, 2, 7))
     assert (blocks == blocks[:, :, :1, :, :1]).all() and not blocks.all()
@@ -271,7 +271,7 @@ def test_a_model_without_tokens_has_nothing_that_could_follow():
     data = replace(data, test=data.test.head(8))
     model = MODELS.build("cnn", (1, 28, 28), 10)
     assert numbers_of("shuffle(grid=(4, 4), positions='follow')", model, data) == {}
-    with pytest.raises(UserError, match="a seed of"):
+    with pytest.raises(InputError, match="a seed of"):
         numbers_of("shuffle(grid=(4, 4), seed=99999999999999999999)", model, data)
 
 
@@ -421,7 +421,7 @@ def test_halves_of_a_patch_go_up_and_a_grid_has_one_patch_at_least():
     ],
 )
 def test_a_size_that_cannot_be_is_refused_at_once(spec, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         numbers_of(spec, trained_like("none"), few_digits(3))
 
 
@@ -510,7 +510,7 @@ def test_so_many_images_are_drawn_from_all_of_them_and_kept_in_order(spec):
 @pytest.mark.parametrize("limit", [0, -1])
 @pytest.mark.parametrize("spec", [*LIMITED, "outliers(against='left_right(count=96)', limit={})"])
 def test_a_limit_below_one_is_refused(spec, limit):
-    with pytest.raises(UserError, match=f"limit={limit}; take 1 image or more, or limit=None for all"):
+    with pytest.raises(InputError, match=f"limit={limit}; take 1 image or more, or limit=None for all"):
         numbers_of(spec.format(limit), trained_like("learned"), few_digits(3))
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import CellDone, CellFailed, Observer, TrainProgress, TrainStart
 from vitpos.lab.executor import LocalExecutor
@@ -27,7 +27,7 @@ def job(cell, folder, observer):
     if cell.data == "unexpected":
         raise ZeroDivisionError("two\nlines")
     if cell.data == "mistake":
-        raise UserError("take another")
+        raise InputError("take another")
     if cell.data == "dies":
         os._exit(3)
     observer.on_event(TrainStart(cell, 100, 0))
@@ -51,5 +51,5 @@ def test_a_cell_that_fails_says_why_in_one_line_and_stops_no_other(tmp_path, wor
 
 
 def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path):
-    with pytest.raises(WorkError, match="a worker process died; run the same command again"):
+    with pytest.raises(RunError, match="a worker process died; run the same command again"):
         LocalExecutor(2).run(job, [cell("dies"), cell("fine")], tmp_path, Recorder())

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vitpos.data.dataset import Dataset, Split, load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.lab import dry_run as trial
 from vitpos.lab.events import Event, Observer
 from vitpos.lab.experiment import Experiment, shipped
@@ -118,7 +118,7 @@ def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
     ],
 )
 def test_a_wrong_setting_names_itself_and_the_remedy(settings, message):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(InputError) as error:
         make(settings=settings)
     assert message in str(error.value)
 
@@ -152,7 +152,7 @@ def test_a_wrong_setting_names_itself_and_the_remedy(settings, message):
     ],
 )
 def test_a_wrong_file_says_where_and_what(text, message):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(InputError) as error:
         make(text)
     assert message in str(error.value)
 
@@ -207,7 +207,7 @@ def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, m
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
-    with pytest.raises(UserError, match="no experiment 'mnist-jigsw'; did you mean 'mnist-jigsaw'"):
+    with pytest.raises(InputError, match="no experiment 'mnist-jigsw'; did you mean 'mnist-jigsaw'"):
         Experiment.read("mnist-jigsw")
 
 
@@ -223,7 +223,7 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     """
     experiment = make(text.replace("NAME", "tokens"))
     trial.dry_run(experiment.cells, experiment.tables)
-    with pytest.raises(UserError, match="no curve 'tokns'; did you mean 'tokens'"):
+    with pytest.raises(InputError, match="no curve 'tokns'; did you mean 'tokens'"):
         experiment = make(text.replace("NAME", "tokns"))
         trial.dry_run(experiment.cells, experiment.tables)
 
@@ -246,6 +246,6 @@ def test_data_that_cannot_be_had_are_an_error_before_the_dry_run():
         def on_event(self, event):
             self.events.append(event)
 
-    with pytest.raises(UserError, match="nowhere"):
+    with pytest.raises(InputError, match="nowhere"):
         trial.dry_run(make(text).cells, observer=Recorder())
     assert not Recorder.events

@@ -17,7 +17,7 @@ from vitpos.attacks.pictures import own
 from vitpos.cli import tables
 from vitpos.cli.inspect import find_targets
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models import MODELS
 
 
@@ -127,7 +127,7 @@ def test_image_files_of_another_size_are_cropped_for_inspection_but_rejected_for
     Image.fromarray(wide).save(tmp_path / "wide.png")
     (image,) = own(model, data, [tmp_path / "wide.png"], fit=True).test.images
     assert image.shape == (1, 28, 28) and (image[0, :, 3:11] == 200).all() and (image[0, :, 17:25] == 0).all()
-    with pytest.raises(UserError, match="56x112 pixels, and the model takes 28x28"):
+    with pytest.raises(InputError, match="56x112 pixels, and the model takes 28x28"):
         own(model, data, [tmp_path / "wide.png"])
 
 

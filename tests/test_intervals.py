@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.result import Result
 from vitpos.lab import runner
 from vitpos.lab.experiment import Experiment
@@ -61,5 +61,5 @@ def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
 
 
 def test_a_table_can_only_compare_with_a_row_that_it_has():
-    with pytest.raises(UserError, match=r"against 'rope', which none of its cells has"):
+    with pytest.raises(InputError, match=r"against 'rope', which none of its cells has"):
         make(TEXT.replace('against = "none"', 'against = "rope"'))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.masks import block_mask, permute_masked, upsample_mask
 from vitpos.patches import patchify, permute_patches, upsample_order
 
@@ -77,7 +77,7 @@ def test_masks_are_distributed_as_those_of_the_published_sampler(grid, ratio):
 
 def test_a_ratio_of_1_masks_everything_and_a_ratio_above_1_is_refused():
     assert block_mask((3, 4), 1.0, batch=2).all()
-    with pytest.raises(UserError, match=r"ratio 1\.5"):
+    with pytest.raises(InputError, match=r"ratio 1\.5"):
         block_mask((3, 4), 1.5)
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings._pca import project_on_principal_directions
 from vitpos.encodings.base import Geometry
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models import MODELS
 from vitpos.models.attention import embed
 from vitpos.positions import Positions
@@ -170,7 +170,7 @@ def test_the_published_codes_blocks_start_and_decay():
 
 
 def test_a_ratio_that_masks_no_patch_is_refused():
-    with pytest.raises(UserError, match=r"masks none of the 16 cells.*0\.0625"):
+    with pytest.raises(InputError, match=r"masks none of the 16 cells.*0\.0625"):
         ENCODINGS.build("mjp(mask_ratio=0.03)", Geometry(32, 2, 1, (4, 4)))
 
 
@@ -191,5 +191,5 @@ def test_the_published_codes_gate_and_schedule():
 
 def test_wrong_options_are_named():
     for spec, message in (("mjp(mask_ratio=1.2)", "ratio=1.2"), ("mjp(localization_layers=0)", "layers=0")):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(InputError, match=message):
             MODELS.build(MODEL, IMAGE, 5, spec)

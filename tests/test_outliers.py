@@ -10,7 +10,7 @@ from PIL import Image
 from tests.evaluate import evaluate, numbers_of
 from vitpos.data.dataset import Dataset, Split, load
 from vitpos.data.image_ops import to_gray, to_shape
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.lab.cells import Cell
@@ -87,7 +87,7 @@ def test_images_are_converted_to_another_shape():
     assert to_shape(red, (1, 4, 4)).unique().tolist() == [76]
     stripes = (torch.arange(16) % 2 * 255).to(torch.uint8).expand(1, 1, 16, 16)
     assert (to_shape(stripes, (1, 4, 4)).float() - 127.5).abs().max() < 20, "antialiased"
-    with pytest.raises(UserError, match="4 channels cannot be converted to 3"):
+    with pytest.raises(InputError, match="4 channels cannot be converted to 3"):
         to_shape(torch.zeros(1, 4, 2, 2, dtype=torch.uint8), (3, 2, 2))
 
 
@@ -108,7 +108,7 @@ def test_colors_are_weighed_as_pillow_weighs_them():
     ],
 )
 def test_wrong_options_are_refused(options, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         numbers_of(f"outliers({options})", Bright(), DATA)
 
 
@@ -125,7 +125,7 @@ def test_wrong_options_are_refused(options, message):
 def test_the_models_own_data_are_no_outliers(own, against, same):
     data = replace(load(own), test=load(own).test.head(2))  # as a rehearsal has them
     if same:
-        with pytest.raises(UserError, match="is the model's own data; choose another set"):
+        with pytest.raises(InputError, match="is the model's own data; choose another set"):
             numbers_of(f"outliers({against=})", Bright(), data)
     else:
         assert numbers_of(f"outliers({against=})", Bright(), data)["aupr_chance"] == 1 / 2

@@ -13,7 +13,7 @@ import vitpos
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.lab.experiment import Experiment
 from vitpos.registry.class_source import standalone_source
 from vitpos.registry.plugin_records import TRUSTED
@@ -206,7 +206,7 @@ def test_classes_become_specs_and_instances_are_refused():
     assert {(cell.seed, cell.train.epochs) for cell in made.cells} == {(3, 2)}
     assert Experiment.make(json.loads(json.dumps(made.origin))).cells == made.cells
     assert ENCODINGS.spec_of(Learned) == "learned"
-    with pytest.raises(UserError, match="give the class or a spec"):
+    with pytest.raises(InputError, match="give the class or a spec"):
         Experiment.of(TINY, {"encoding": Learned(Geometry(8, 1, 1, (2, 2)))})
-    with pytest.raises(UserError, match="did you mean 'encoding'"):
+    with pytest.raises(InputError, match="did you mean 'encoding'"):
         Experiment.of(TINY, {"encodings": "learned"})

@@ -12,7 +12,7 @@ import torch
 from vitpos.encodings import ENCODINGS, register_encoding
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
 from vitpos.models import MODELS
@@ -100,7 +100,7 @@ def test_a_path_with_any_character_is_written_in_quotes(tmp_path):
 
 def test_a_module_is_named_in_a_spec():
     assert isinstance(ENCODINGS.build("vitpos.encodings.learned:Learned(std=1)", GEOMETRY), Learned)
-    with pytest.raises(UserError, match=r"plug-in no_such.package: there is no such module"):
+    with pytest.raises(InputError, match=r"plug-in no_such.package: there is no such module"):
         ENCODINGS.build("no_such.package:Thing", GEOMETRY)
 
 
@@ -117,7 +117,7 @@ def test_inherited_options_unions_aliases_and_defaults_without_a_literal_are_des
         ("dtype='float16'", "takes dtype, not 'float16'"),
         ("sgima=1.0", "did you mean 'sigma'?"),
     ):
-        with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        with pytest.raises(InputError, match=message.replace("?", r"\?")):
             ENCODINGS.parse(f"{gaussian}:Gaussian({options})")
 
 
@@ -127,7 +127,7 @@ def test_an_option_without_a_default_has_to_be_given(tmp_path):
         "def needy(ctx, *, size: int):\n    return Result({'size': float(size)})\n"
     )
     assert EVALUATIONS.build(f"{tmp_path}/needy.py:needy(size=3)", None) == Result({"size": 3.0})
-    with pytest.raises(UserError, match=r"needs option 'size'; write .*needy.size=…"):
+    with pytest.raises(InputError, match=r"needs option 'size'; write .*needy.size=…"):
         EVALUATIONS.parse(f"{tmp_path}/needy.py:needy")
 
 
@@ -141,7 +141,7 @@ def test_an_option_without_a_default_has_to_be_given(tmp_path):
     ],
 )
 def test_a_wrong_reference_is_one_line(spec, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         ENCODINGS.parse(spec)
 
 
@@ -166,7 +166,7 @@ def test_a_wrong_reference_is_one_line(spec, message):
 def test_a_broken_file_is_one_line_with_its_line_number(tmp_path, text, message, line):
     path = tmp_path / "broken.py"
     path.write_text(text)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(InputError) as error:
         ENCODINGS.parse(f"{path}:X")
     assert message in str(error.value) and f"{path}, line {line}" in str(error.value)
     assert "\n" not in str(error.value)
@@ -187,7 +187,7 @@ def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
         ("other", "makes a int; it has to make a vitpos.encodings.base.PositionEncoding"),
         ("Missing", "has no 'Missing'; it defines Fails, Bare, other"),
     ):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(InputError, match=message):
             ENCODINGS.build(f"{path}:{name}", GEOMETRY)
 
 
@@ -208,12 +208,12 @@ def test_models_take_classes_factories_and_instances():
     assert isinstance(MODELS.build(CNN, IMAGE, 3), CNN)
     CNN(IMAGE, 3, Nothing)
     for wrong in (Learned, own):
-        with pytest.raises(UserError, match="'cnn' has no tokens and cannot use encoding"):
+        with pytest.raises(InputError, match="'cnn' has no tokens and cannot use encoding"):
             CNN(IMAGE, 3, wrong)
-    with pytest.raises(UserError, match="'RoPE' acts inside windows"):
+    with pytest.raises(InputError, match="'RoPE' acts inside windows"):
         Swin(IMAGE, 3, ENCODINGS["rope"], patch=2, dim=16, depths=(1,), heads=(2,))
     for wrong in (3, None, ["learned"]):
-        with pytest.raises(UserError, match="is no encoding; give a spec, a class or a factory"):
+        with pytest.raises(InputError, match="is no encoding; give a spec, a class or a factory"):
             ViT(IMAGE, 3, wrong, patch=4, dim=16, depth=1, heads=2)
 
 
@@ -230,7 +230,7 @@ def test_a_decorator_registers_and_registers_again_what_is_the_same():
         register_encoding("nothing_registered")(Nothing)
     assert ENCODINGS["nothing_registered"] is Nothing and "nothing_registered" in list(ENCODINGS)
     assert ENCODINGS.canonical("nothing_registered(scale=2)") == "nothing_registered(scale=2.0)"
-    with pytest.raises(UserError, match=r"is registered by Nothing of .*test_plugins.py already; choose another name"):
+    with pytest.raises(InputError, match=r"is registered by Nothing of .*test_plugins.py already; choose another name"):
         register_encoding("nothing_registered")(Learned)
 
 
@@ -245,7 +245,7 @@ def test_a_registered_evaluation_is_known_wherever_evaluations_are():
 def test_an_evaluation_that_returns_no_result_is_one_line():
     EVALUATIONS.register("bare_numbers")(lambda ctx: {"one": 1.0})
     with pytest.raises(
-        UserError, match=r"'bare_numbers' makes a dict; it has to make a vitpos.evaluations.result.Result"
+        InputError, match=r"'bare_numbers' makes a dict; it has to make a vitpos.evaluations.result.Result"
     ):
         EVALUATIONS.build("bare_numbers", None)
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models import MODELS
 from vitpos.positions import Positions
 
@@ -77,8 +77,8 @@ def test_a_permutation_must_name_every_token():
 
 
 def test_a_mask_says_yes_or_no_for_as_many_images_as_there_are():
-    with pytest.raises(UserError, match=r"give mask\.bool"):
+    with pytest.raises(InputError, match=r"give mask\.bool"):
         Positions.from_grid((2, 3)).hide(torch.zeros(1, 6))
     model = MODELS.build("vit(patch=2, dim=8, depth=1, heads=2)", (1, 4, 6), 3, "learned")
-    with pytest.raises(UserError, match="for 3 images do not fit 2 images"):
+    with pytest.raises(InputError, match="for 3 images do not fit 2 images"):
         model(torch.zeros(2, 1, 4, 6), Positions.from_grid((2, 3)).hide(torch.zeros(3, 6, dtype=torch.bool)))

@@ -9,7 +9,7 @@ import pytest
 
 import vitpos
 from vitpos.data.dataset import load
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.lab import cell_models, runner, store
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.results import Results
@@ -51,7 +51,7 @@ def test_an_unexpected_error_fails_its_cell_alone_and_is_the_reason_of_the_run(s
         return fit(model, data, recipe, seed=seed, **options)
 
     monkeypatch.setattr(runner, "fit", breaks)
-    with pytest.raises(WorkError, match=r"2 of 4 cells failed, the first \(none, seed 1\): unexpected .*out of luck"):
+    with pytest.raises(RunError, match=r"2 of 4 cells failed, the first \(none, seed 1\): unexpected .*out of luck"):
         vitpos.run(small, tmp_path / "out", workers=1)
     assert {row["seed"] for row in Results.open(tmp_path / "out").rows} == {0}
     assert len(logs := list(tmp_path.rglob("error.log"))) == 2 and "out of luck" in logs[0].read_text()
@@ -77,9 +77,9 @@ def test_a_folder_of_another_format_is_refused_in_one_line(small, tmp_path, vers
         assert stored.pop("format_version") == 2
         path.write_text(json.dumps(stored if version is None else {"format_version": version, **stored}))
     for use in (Results.open, load_models, lambda path: vitpos.run(small, path)):
-        with pytest.raises(UserError, match=rf"has format version {version or 1}, and this vitpos reads.*{remedy}"):
+        with pytest.raises(InputError, match=rf"has format version {version or 1}, and this vitpos reads.*{remedy}"):
             use(tmp_path / "out")
-    with pytest.raises(UserError, match="has format version"):
+    with pytest.raises(InputError, match="has format version"):
         load_models(next((tmp_path / "out" / "cells").iterdir()))
 
 
@@ -89,7 +89,7 @@ def test_weights_of_other_classes_than_the_datas_are_refused(small, tmp_path, mo
     changed = replace(load("stripes(count=40)"), classes=("horizontal", "vertical", "diagonal"))
     monkeypatch.setattr(cell_models, "load", lambda spec: changed)
     (_, make), *_ = load_models(tmp_path / "out")
-    with pytest.raises(UserError, match=r"trained on 2 classes \(horizontal, vertical\), and data .* has 3 classes"):
+    with pytest.raises(InputError, match=r"trained on 2 classes \(horizontal, vertical\), and data .* has 3 classes"):
         make()
 
 
@@ -97,9 +97,9 @@ def test_a_model_and_data_of_different_classes_do_not_train_or_evaluate():
     data = load("stripes(count=40)")
     model = vitpos.MODELS.build("cnn", data.shape, 5, "none")
     expected = "a model with 5 outputs does not fit data .* with 2 classes"
-    with pytest.raises(UserError, match=expected):
+    with pytest.raises(InputError, match=expected):
         next(vitpos.fit(model, data, vitpos.Recipe(epochs=1)))
-    with pytest.raises(UserError, match=expected):
+    with pytest.raises(InputError, match=expected):
         cell_models.evaluate_spec("accuracy", vitpos.EvalContext(model, data))
 
 

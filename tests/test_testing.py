@@ -11,7 +11,7 @@ from torch import nn
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
 from vitpos.encodings.rope import RoPE
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 from vitpos.testing import EncodingError, check_encoding
 
@@ -270,11 +270,11 @@ def test_classes_factories_and_specs_pass():
 
 
 def test_what_cannot_be_checked_is_refused():
-    with pytest.raises(UserError, match="give its class, a factory or a spec"):
+    with pytest.raises(InputError, match="give its class, a factory or a spec"):
         check_encoding(RoPE(Geometry(32, 2, 2, (3, 4))))
-    with pytest.raises(UserError, match="no check 'shape'; did you mean 'shapes'"):
+    with pytest.raises(InputError, match="no check 'shape'; did you mean 'shapes'"):
         check_encoding(Slope, skip=["shape"])
-    with pytest.raises(UserError, match="makes a int"):
+    with pytest.raises(InputError, match="makes a int"):
         check_encoding(lambda geometry: 3)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vitpos.encodings.sape2 import SaPE2 as SaPE2
     from vitpos.encodings.sinusoidal import Sinusoidal as Sinusoidal
     from vitpos.encodings.sinusoidal1d import Sinusoidal1d as Sinusoidal1d
-    from vitpos.errors import UserError as UserError, WorkError as WorkError
+    from vitpos.errors import InputError as InputError, RunError as RunError
     from vitpos.evaluations import EVALUATIONS as EVALUATIONS, register_evaluation as register_evaluation
     from vitpos.evaluations.context import EvalContext as EvalContext
     from vitpos.evaluations.result import Result as Result
@@ -94,7 +94,7 @@ _HOMES = {
     "vitpos.encodings.sape2": ("SaPE2",),
     "vitpos.encodings.sinusoidal": ("Sinusoidal",),
     "vitpos.encodings.sinusoidal1d": ("Sinusoidal1d",),
-    "vitpos.errors": ("UserError", "WorkError"),
+    "vitpos.errors": ("InputError", "RunError"),
     "vitpos.evaluations": ("EVALUATIONS", "register_evaluation"),
     "vitpos.evaluations.context": ("EvalContext",),
     "vitpos.evaluations.result": ("Result",),

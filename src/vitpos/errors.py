@@ -1,9 +1,9 @@
 """The two exceptions that commands report in one line, without a traceback."""
 
 
-class UserError(ValueError):
+class InputError(ValueError):
     """An invalid argument, option or file; the message gives the value and the remedy (exit code 2)."""
 
 
-class WorkError(RuntimeError):
+class RunError(RuntimeError):
     """A failure during a run; the message gives the cause and what is kept (exit code 1)."""

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,22 +55,22 @@ def locked(folder: Path, *, wait: bool) -> Iterator[None]:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Context that locks a folder; raises a UserError if another process holds the lock."""
+    """Context that locks a folder; raises a InputError if another process holds the lock."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(folder, wait=False))
         except BlockingIOError:
-            raise UserError(f"another process is working in {folder}; wait for it or give another --out") from None
+            raise InputError(f"another process is working in {folder}; wait for it or give another --out") from None
         yield
 
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Converts an error of the file system into a WorkError with the path, what is kept and the remedy."""
+    """Converts an error of the file system into a RunError with the path, what is kept and the remedy."""
     try:
         yield
     except OSError as error:
-        raise WorkError(
+        raise RunError(
             f"cannot write {path} ({os_reason(error)}); results so far are kept: fix the cause and run the command again"
         ) from error
 
@@ -81,9 +81,9 @@ def os_reason(error: OSError) -> str:
 
 
 def require_folder(out: Path) -> None:
-    """Raises a UserError if ``--out`` is a file."""
+    """Raises a InputError if ``--out`` is a file."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; give a folder")
+        raise InputError(f"--out {out} is a file; give a folder")
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
@@ -109,7 +109,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise WorkError(f"{path} is damaged ({error}); delete it and run again") from None
+        raise RunError(f"{path} is damaged ({error}); delete it and run again") from None
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
@@ -148,4 +148,4 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, "pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise WorkError(f"{path} is damaged ({error}); delete it and run the cell again") from None
+        raise RunError(f"{path} is damaged ({error}); delete it and run the cell again") from None

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import check_finer
 
 PROPOSALS = 10  # rectangles that are sampled before a mask is taken as it is
@@ -48,13 +48,13 @@ class BlockMaskSampler:
     def __post_init__(self) -> None:
         for option in ("mask_ratio", "mask_prob", "mask_warmup"):
             if not 0 <= getattr(self, option) <= 1:
-                raise UserError(f"{self.name} got {option}={getattr(self, option)}; choose a number from 0 to 1")
+                raise InputError(f"{self.name} got {option}={getattr(self, option)}; choose a number from 0 to 1")
 
     def check(self, grid: tuple[int, int]) -> None:
-        """Raises UserError if the ratio masks no cell of a grid."""
+        """Raises InputError if the ratio masks no cell of a grid."""
         cells = grid[0] * grid[1]
         if self.mask_ratio and not int(self.mask_ratio * cells + 1e-9):
-            raise UserError(
+            raise InputError(
                 f"{self.name} got mask_ratio={self.mask_ratio}, which masks none of the {cells} cells of a "
                 f"{grid[0]}x{grid[1]} grid; take 0, or {1 / cells:.3g} and more"
             )
@@ -106,7 +106,7 @@ def block_mask(
     rows, columns = grid
     count = rows * columns
     if not 0 <= ratio <= 1 or batch < 1 or min(grid) < 1:
-        raise UserError(
+        raise InputError(
             f"cannot make {batch} masks of ratio {ratio} on a grid of {grid}; choose a ratio from 0 to 1 and 1 or more "
             "masks, rows and columns"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 
 
 def to_2tuple(size: int | tuple[int, int]) -> tuple[int, int]:
@@ -20,7 +20,7 @@ def to_2tuple(size: int | tuple[int, int]) -> tuple[int, int]:
 def patch_grid(size: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
     """Returns the rows and columns of patches in an image of ``size`` (height, width)."""
     if min(patch) < 1 or size[0] % patch[0] or size[1] % patch[1]:
-        raise UserError(
+        raise InputError(
             f"an image of {size[0]}x{size[1]} pixels cannot be cut into patches of {patch[0]}x{patch[1]}; "
             "choose a patch whose height and width divide the image's"
         )
@@ -52,7 +52,7 @@ def seeded_permutations(images: int, count: int, *, seed: int) -> Tensor:
 def make_generator(seed: int) -> torch.Generator:
     """Returns a random generator with a seed."""
     if not 0 <= seed < 2**63:
-        raise UserError(f"got a seed of {seed}; choose a whole number from 0 to below 2^63")
+        raise InputError(f"got a seed of {seed}; choose a whole number from 0 to below 2^63")
     return torch.Generator().manual_seed(seed)
 
 
@@ -60,7 +60,7 @@ def permute_patches(images: Tensor, grid: tuple[int, int], order: Tensor) -> Ten
     """Permutes the patches of images (B, C, height, width) by ``order``: (N,) or (1, N) for all images, or (B, N)."""
     height, width = images.shape[2:]
     if min(grid) < 1 or height % grid[0] or width % grid[1]:
-        raise UserError(
+        raise InputError(
             f"an image of {height}x{width} pixels has no grid of {grid[0]}x{grid[1]} equal patches; "
             "choose rows that divide its height and columns that divide its width"
         )
@@ -101,9 +101,9 @@ def upsample_order(order: Tensor, grid: tuple[int, int], finer: tuple[int, int])
 
 
 def check_finer(grid: tuple[int, int], finer: tuple[int, int]) -> None:
-    """Raises UserError if a cell of ``grid`` does not consist of whole cells of ``finer``."""
+    """Raises InputError if a cell of ``grid`` does not consist of whole cells of ``finer``."""
     if min(grid) < 1 or finer[0] % grid[0] or finer[1] % grid[1]:
-        raise UserError(
+        raise InputError(
             f"cells of a {grid[0]}x{grid[1]} grid do not consist of whole patches of a {finer[0]}x{finer[1]} grid; "
             "choose rows and columns that divide the model's"
         )

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 
 T = TypeVar("T")
 
@@ -108,11 +108,11 @@ class Positions:
         """Returns these positions, hidden where ``mask`` (B|1, N) is True."""
         if mask.shape[-1] != self.index.shape[1]:
             count = self.index.shape[1]
-            raise UserError(
+            raise InputError(
                 f"a mask of shape {tuple(mask.shape)} does not fit {count} positions; give (batch, {count}) or (1, {count})"
             )
         if mask.dtype != torch.bool:
-            raise UserError(f"a mask of type {mask.dtype} cannot hide positions; give mask.bool()")
+            raise InputError(f"a mask of type {mask.dtype} cannot hide positions; give mask.bool()")
         return replace(self, known=self.known & ~mask, has_hidden=True)
 
     def reveal(self) -> Positions:
@@ -123,7 +123,7 @@ class Positions:
         """Returns the positions of permuted tokens: token i gets the position of token ``order[..., i]`` (B|1, N)."""
         count = self.index.shape[-1]
         if order.shape[-1] != count:
-            raise UserError(f"an order of {order.shape[-1]} tokens does not permute {count}; name every token once")
+            raise InputError(f"an order of {order.shape[-1]} tokens does not permute {count}; name every token once")
         return self.select(order)
 
     def select(self, index: Tensor) -> Positions:
@@ -176,7 +176,7 @@ class Positions:
 
 def _sides(grid: tuple[int, int]) -> tuple[int, int]:
     if not isinstance(grid, tuple | list | torch.Size) or len(grid) != 2 or min(grid) < 1 or any(s % 1 for s in grid):
-        raise UserError(f"got a grid of {grid}; give (rows, columns), two whole numbers of 1 or more")
+        raise InputError(f"got a grid of {grid}; give (rows, columns), two whole numbers of 1 or more")
     return int(grid[0]), int(grid[1])
 
 

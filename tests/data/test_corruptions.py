@@ -15,7 +15,7 @@ from vitpos.data.corruptions._random import LEVELS, BlockRandom
 from vitpos.data.corruptions.blur import copy_sources
 from vitpos.data.corruptions.digital import affine_warp, elastic_transform
 from vitpos.data.corruptions.weather import plasma
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 
 SEVERITIES = range(1, 6)
 EXACT = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate")  # without random numbers
@@ -218,7 +218,7 @@ def test_wrong_arguments_are_named():
         (lambda: corrupt(images.float(), "snow", 1), "float32"),
         (lambda: corrupt(images[:, :2], "snow", 1), "2 channels"),
     ):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(InputError, match=message):
             wrong()
 
 

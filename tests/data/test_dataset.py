@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 
 
 def test_normalizing_leaves_the_images_unchanged():
@@ -37,5 +37,5 @@ def test_a_test_sample_depends_on_the_seed_and_keeps_the_order():
     ],
 )
 def test_a_wrong_sum_of_data_and_views_gives_the_remedy(spec, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         load(spec)

@@ -25,7 +25,7 @@ from PIL import Image
 from vitpos.data import cifar, fashion_mnist
 from vitpos.data.download import CachedFiles, SourceUnavailable
 from vitpos.data.download_sources import HttpSource, PackageSource, debian, gz, tar
-from vitpos.errors import WorkError
+from vitpos.errors import RunError
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 600_000, np.uint8).tobytes()
 
@@ -91,7 +91,7 @@ def tarred(members: dict[str, bytes]) -> bytes:
 def test_an_interrupted_download_is_resumed():
     server = Server({"a.bin": CONTENT}, breaks_after=200_000)
     files = CachedFiles("tiny", {"a.bin": md5(CONTENT)}, (HttpSource((server.address("a.bin"),), raw),))
-    with pytest.raises(WorkError, match=r"run it again to continue"):
+    with pytest.raises(RunError, match=r"run it again to continue"):
         files.read()
     partial = files.folder / "a.bin.partial"
     assert partial.stat().st_size == 200_000 and not (files.folder / "a.bin").exists()
@@ -108,7 +108,7 @@ def test_a_file_with_another_hash_is_never_stored_and_the_next_source_is_tried(s
     bad, good = (HttpSource((server.address("a.gz"),), gz) for server in (wrong, right))
     if sent == CONTENT[:-1] + b"!":
         bad = HttpSource((wrong.address("a.gz"),), lambda file, archive: iter([("a", archive)]))
-    with pytest.raises(WorkError, match=r"right md5|damaged"):
+    with pytest.raises(RunError, match=r"right md5|damaged"):
         CachedFiles("tiny", {"a": md5(CONTENT)}, (bad,)).read()
     files = CachedFiles("tiny", {"a": md5(CONTENT)}, (bad, good))
     assert files.problems() and not (files.folder / "a").exists()
@@ -125,14 +125,14 @@ def test_a_modified_file_in_the_cache_is_downloaded_again():
     server.server.shutdown()
     server.server.server_close()
     (files.folder / "a.bin").write_bytes(b"")
-    with pytest.raises(WorkError, match=r"could not be downloaded .*put a\.bin into"):
+    with pytest.raises(RunError, match=r"could not be downloaded .*put a\.bin into"):
         files.read()
 
 
 def test_a_missing_address_and_a_missing_package_manager_are_named():
     server = Server({})
     missing = PackageSource("some", 1, (("no-such-package-manager",),), raw)
-    with pytest.raises(WorkError, match=r"answered 404.*no-such-package-manager is not installed"):
+    with pytest.raises(RunError, match=r"answered 404.*no-such-package-manager is not installed"):
         CachedFiles("tiny", {"a.bin": md5(CONTENT)}, (HttpSource((server.address("a.bin"),), raw), missing)).read()
 
 
@@ -190,7 +190,7 @@ def test_a_package_manager_reports_progress_and_its_last_line_is_the_reason_of_a
     files.read(lambda what, done, total: progress.append((what, done, total)))
     assert ("tiny: sh package some", 1, 100) in progress
     failing = PackageSource("some", 100, (("sh", "-c", "echo no such package >&2; exit 3"),), raw)
-    with pytest.raises(WorkError, match="no such package"):
+    with pytest.raises(RunError, match="no such package"):
         CachedFiles("other", {"some.bin": md5(b"x")}, (failing,)).read()
 
 
@@ -260,7 +260,7 @@ def test_the_published_data_sets_can_be_downloaded(name, shape, monkeypatch):
 
     try:
         data = load(f"{name}(limit=500)")
-    except WorkError as error:
+    except RunError as error:
         pytest.skip(str(error))
     assert data.shape == shape and len(data.train) == 500 and len(data.test) == 10000
     assert data.test.labels.bincount().tolist() == [1000] * 10

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from vitpos.data.dataset import load
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 
 
 @pytest.fixture
@@ -102,12 +102,12 @@ def test_a_wrong_folder_gives_the_value_and_the_remedy(tree, options, message):
     for name in ("strange/train/cat", "strange/train/dog", "strange/val/fox", "strange/val/dog", "half/train/cat"):
         (tree / name).mkdir(parents=True)
     names = {name: str(tree / name) for name in ("plain", "empty", "textual", "strange", "half", "alone", "above")}
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         load(f"image_folder({options.format(**names)})")
 
 
 def test_the_error_for_an_unreadable_image_names_the_file(tree):
     (tree / "plain" / "cat" / "4.png").write_bytes(b"not an image")
     data = load(f"image_folder(path={str(tree / 'plain')!r}, size=8)")
-    with pytest.raises(WorkError, match=r"4\.png cannot be read.*replace or delete it"):
+    with pytest.raises(RunError, match=r"4\.png cannot be read.*replace or delete it"):
         data.test.images[:]

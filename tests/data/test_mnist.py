@@ -4,7 +4,7 @@ import pytest
 
 from vitpos.data.dataset import load
 from vitpos.data.mnist import ARCHIVE, read
-from vitpos.errors import WorkError
+from vitpos.errors import RunError
 
 
 def test_mnist_is_complete_and_its_inputs_are_normalized():
@@ -24,7 +24,7 @@ def test_a_damaged_archive_is_never_used(tmp_path, damage):
         content[len(content) // 2] ^= 1
     if damage != "missing":
         file.write_bytes(content[: len(content) // 2] if damage == "truncated" else content)
-    with pytest.raises(WorkError, match="reinstall vitpos"):
+    with pytest.raises(RunError, match="reinstall vitpos"):
         read(file)
 
 
@@ -32,5 +32,5 @@ def test_a_valid_archive_with_one_changed_pixel_is_refused(tmp_path):
     raw = bytearray(lzma.decompress(ARCHIVE.read_bytes()))
     raw[100] ^= 1
     (tmp_path / "mnist.xz").write_bytes(lzma.compress(raw, preset=0))
-    with pytest.raises(WorkError, match="damaged"):
+    with pytest.raises(RunError, match="damaged"):
         read(tmp_path / "mnist.xz")

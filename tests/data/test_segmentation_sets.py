@@ -5,7 +5,7 @@ import torch
 from tests.data.mask_folder_files import save_mask_folder
 from vitpos.data import SEGMENTATION
 from vitpos.data.segmentation_sets import IGNORE_INDEX
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_wrong_segmentation_set_gives_the_value_and_the_remedy(tmp_path, spec,
     save_mask_folder(tmp_path / "sizes", np.zeros((5, 8, 8)), np.zeros((5, 8, 12)))
     save_mask_folder(tmp_path / "rgb", np.zeros((5, 8, 8)), np.zeros((5, 8, 8, 3)))
     save_mask_folder(tmp_path / "ignored", np.zeros((5, 8, 8)), np.full((5, 8, 8), 255))
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         SEGMENTATION.build(spec.format(**names), (1, 28, 28))
 
 
@@ -76,5 +76,5 @@ def test_the_error_for_an_unreadable_mask_names_the_file(columns):
     folder, images, masks = columns
     spec = save_mask_folder(folder, images, masks)
     (folder / "masks" / "03.png").write_bytes(b"not an image")
-    with pytest.raises(WorkError, match=r"03\.png cannot be read.*replace or delete it"):
+    with pytest.raises(RunError, match=r"03\.png cannot be read.*replace or delete it"):
         SEGMENTATION.build(spec, (1, 8, 12))

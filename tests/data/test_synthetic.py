@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from tests.evaluate import numbers_of
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models import MODELS
 from vitpos.patches import patchify
 from vitpos.training.loop import fit
@@ -152,5 +152,5 @@ def test_the_logits_of_a_bag_of_patches_are_the_same_on_both_sides():
     ],
 )
 def test_wrong_options_give_the_value_and_the_remedy(spec, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         load(spec)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import permute_patches, seeded_permutation
 
 
@@ -55,5 +55,5 @@ def test_held_out_images_come_from_the_training_split_and_are_removed_from_it():
     ],
 )
 def test_a_wrong_view_gives_the_value_and_the_remedy(spec, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         load(spec)

@@ -14,7 +14,7 @@ from tests.inspection.models import (
     random_data,
     without_content,
 )
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.attention_stats import (
     attention_distance,
     attention_maps,
@@ -94,9 +94,9 @@ def test_attention_maps_are_the_attention_of_the_pooled_token(spec):
 
 def test_layers_and_heads_out_of_range_are_rejected():
     model, images = build(), normalized(random_data())
-    with pytest.raises(UserError, match=r"layers=\[2\].*choose from 0 to 1"):
+    with pytest.raises(InputError, match=r"layers=\[2\].*choose from 0 to 1"):
         attention_maps(model, images, layers=[2])
-    with pytest.raises(UserError, match="heads"):
+    with pytest.raises(InputError, match="heads"):
         attention_maps(model, images, heads=[])
 
 

@@ -7,7 +7,7 @@ from tests.inspection.models import GRID, MODEL_SPECS, VIT_SPECS, build, normali
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings._interp1d import interp1d
 from vitpos.encodings.base import Geometry
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.content_gates import bias_content_correlation, gates_from_position
 from vitpos.models.activations import capture_activations
 from vitpos.positions import Positions
@@ -55,12 +55,12 @@ def test_gates_and_counts_from_a_position_cover_its_row_and_column_or_all_patche
         torch.testing.assert_close(row.counts[:, :, 1, 0], row.gates[:, :, 1].sum(-1))
     else:
         torch.testing.assert_close(found[0].counts[..., 0, 0], found[0].gates.sum((-1, -2)))
-    with pytest.raises(UserError, match=r"position \(4, 0\)"):
+    with pytest.raises(InputError, match=r"position \(4, 0\)"):
         gates_from_position(model, images, (4, 0))
 
 
 def test_encodings_without_content_gates_are_rejected():
-    with pytest.raises(UserError, match="sape2 or cope"):
+    with pytest.raises(InputError, match="sape2 or cope"):
         bias_content_correlation(build(encoding="relative"), random_data())
 
 

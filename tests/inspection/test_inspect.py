@@ -10,7 +10,7 @@ import torch
 from tests.inspection.tables import noise
 from vitpos import plotting
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.inspect import Inspection, Target, inspect, target_from_model
 from vitpos.models import MODELS
 from vitpos.report.inspection_page import json_numbers
@@ -48,7 +48,7 @@ def test_attention_is_drawn_on_the_images_given():
 
 def test_a_model_without_patches_is_rejected():
     data = load("mnist")
-    with pytest.raises(UserError, match="without patches"):
+    with pytest.raises(InputError, match="without patches"):
         target_from_model("name", MODELS.build("cnn", data.shape, 10, "none"), data, encoding="none")
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.inspection.models import GRID, MODEL_SPECS, SHAPE, build, random_data
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection._batches import image_batches
 from vitpos.inspection.linear_probe import probe_positions
 from vitpos.models import MODELS
@@ -67,7 +67,7 @@ def test_an_axis_with_one_position_is_ignored():
     model = MODELS.build("vit(patch=(8, 3), dim=16, depth=1, heads=2)", SHAPE, 3, "learned(std=3.0)")
     assert probe_positions(model, random_data(100))[0].r2 > 0.9
     one = MODELS.build("vit(patch=(8, 18), dim=16, depth=1, heads=2)", SHAPE, 3, "none")
-    with pytest.raises(UserError, match="of 1x1 patches"):
+    with pytest.raises(InputError, match="of 1x1 patches"):
         probe_positions(one, random_data(20))
-    with pytest.raises(UserError, match="got 4 images"):
+    with pytest.raises(InputError, match="got 4 images"):
         probe_positions(model, random_data(4))

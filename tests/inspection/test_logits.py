@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.inspection.models import GRID, MODEL_SPECS, build, random_data, without_content
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.logits import logit_contrasts, logit_variance
 from vitpos.inspection.table_stats import grid_coordinates
 from vitpos.inspection.table_structure import NULL_MODELS
@@ -57,7 +57,7 @@ def test_the_position_component_is_unbiased_for_few_images():
         [logit_variance(model, random_data(5, seed=seed), limit=None).position_share for seed in range(40)]
     )
     assert few.mean() == pytest.approx(0, abs=0.01), "a biased estimate would be near 1 / 5"
-    with pytest.raises(UserError, match="limit of 2 or more"):
+    with pytest.raises(InputError, match="limit of 2 or more"):
         logit_variance(model, random_data(), limit=1)
 
 
@@ -158,5 +158,5 @@ def test_any_grid_has_the_contrasts_that_it_has_positions_for(grid):
 
 
 def test_logits_of_another_grid_are_rejected():
-    with pytest.raises(UserError, match=r"\(2, 3, 6, 6\) do not fit a grid of 2×4"):
+    with pytest.raises(InputError, match=r"\(2, 3, 6, 6\) do not fit a grid of 2×4"):
         logit_contrasts(torch.zeros(2, 3, 6, 6), (2, 4))

@@ -17,7 +17,7 @@ from tests.inspection.models import (
     without_content,
 )
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.attention_stats import (
     attention_maps,
     attention_rollout,
@@ -43,10 +43,10 @@ def test_models_without_global_attention_are_rejected(spec):
     model = MODELS.build(spec, (1, 16, 16), 3)
     images = normalized(data)
     for measure in (mean_attention, logit_variance, probe_positions, bias_content_correlation, summarize_layers):
-        with pytest.raises(UserError, match="needs attention over all patches of one grid"):
+        with pytest.raises(InputError, match="needs attention over all patches of one grid"):
             measure(model, data)
     for measure in (attention_maps, attention_rollout):
-        with pytest.raises(UserError, match="use a vit or minimal"):
+        with pytest.raises(InputError, match="use a vit or minimal"):
             measure(model, images)
 
 

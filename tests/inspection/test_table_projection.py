@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.inspection.tables import DEGENERATE, GRID, noise, plane, variance
 from tests.references import peer
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.table_projection import grid_residual, pca, principal_components, trustworthiness, umap
 from vitpos.inspection.table_stats import grid_coordinates
 
@@ -125,7 +125,7 @@ def test_degenerate_tables_have_projections_or_reasons(name):
 
 
 def test_umap_with_one_neighbor_is_rejected():
-    with pytest.raises(UserError, match="neighbors=1"):
+    with pytest.raises(InputError, match="neighbors=1"):
         umap(noise(), neighbors=1)
 
 

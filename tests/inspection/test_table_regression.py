@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.inspection.tables import DEGENERATE, GRID, mean_absolute, noise, plane, variance
 from tests.references import peer
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.table import baseline_tables
 from vitpos.inspection.table_regression import LINEAR, penalty_grid, regression
 from vitpos.inspection.table_stats import center, flatten_table, grid_coordinates
@@ -155,7 +155,7 @@ def test_regressions_of_large_tables_are_subsampled_and_report_it():
 def test_invalid_regression_options_are_rejected():
     table = noise((3, 4), 5)
     for options in ({"methods": ("rigde",)}, {"folds": 1}, {"shuffles": 0}):
-        with pytest.raises(UserError, match="choose from ridge, minimum_norm, svm, mlp"):
+        with pytest.raises(InputError, match="choose from ridge, minimum_norm, svm, mlp"):
             regression(table, **options)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.inspection.tables import DEGENERATE, noise, plane, variance
 from tests.references import peer
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.table_regression import regression
 from vitpos.inspection.table_stats import (
     flatten_table,
@@ -29,7 +29,7 @@ def finite(numbers):
 
 @pytest.mark.parametrize("table", [torch.zeros(9, 4), torch.zeros(0, 3, 4), torch.zeros(2, 2, 2, dtype=torch.cfloat)])
 def test_tensors_that_are_not_position_tables_are_rejected(table):
-    with pytest.raises(UserError, match=r"\(rows, columns, width\)"):
+    with pytest.raises(InputError, match=r"\(rows, columns, width\)"):
         flatten_table(table)
 
 
@@ -56,7 +56,7 @@ def test_tables_with_nan_or_infinity_are_rejected(bad):
     table = noise((3, 4), 5)
     table[1, 2, 0] = table[2, 2, 4] = bad
     for analysis in (spectrum, regression):
-        with pytest.raises(UserError, match="2 of 12 position vectors contain NaN"):
+        with pytest.raises(InputError, match="2 of 12 position vectors contain NaN"):
             analysis(table)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.inspection.tables import DEGENERATE, GRID, additive, bordered, noise, plane, smooth
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.table import baseline_tables
 from vitpos.inspection.table_stats import cosine_similarity, flatten_table, grid_coordinates
 from vitpos.inspection.table_structure import NULL_MODELS, STATEMENTS, contrasts, permuted_sums, regions, structure
@@ -208,7 +208,7 @@ def test_findings_do_not_depend_on_the_scale_and_repeat_for_a_seed():
 
 def test_invalid_structure_options_are_rejected():
     for options in ({"level": 0}, {"level": 1}, {"shuffles": 0}, {"tables": 0}):
-        with pytest.raises(UserError, match="level between 0 and 1"):
+        with pytest.raises(InputError, match="level between 0 and 1"):
             structure(noise(), **options)
 
 

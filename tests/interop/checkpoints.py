@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.references import peer
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.checkpoint import read_checkpoint
 
 GRID, DIM, HEADS = (3, 5), 8, 2
@@ -150,7 +150,7 @@ def timm_state(name, **options):
 
 def assert_rejected(path, match, **options):
     """Reading the checkpoint raises one line that matches, without a warning."""
-    with warnings.catch_warnings(action="error"), pytest.raises(UserError, match=match) as caught:
+    with warnings.catch_warnings(action="error"), pytest.raises(InputError, match=match) as caught:
         read_checkpoint(path, **options)
     assert_one_line(caught.value, path)
 

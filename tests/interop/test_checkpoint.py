@@ -9,7 +9,7 @@ import torch
 
 from tests.interop.checkpoints import COUNT, DIM, GRID, HEADS, LIBRARIES, mae, random, save, timm_state, vit
 from tests.references import peer
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.absolute_tables import match_sincos
 from vitpos.interop.checkpoint import read_checkpoint
 from vitpos.interop.grids import factorizations, grid_from_axial_angles
@@ -79,14 +79,14 @@ def test_a_grid_is_never_inferred_from_a_count(tmp_path):
     state = vit() | {"pos_embed": random(1, 1 + 16, DIM)}  # 4×4, but it could be 2×8
     path = save(tmp_path / "x.safetensors", state)
     with pytest.raises(
-        UserError, match=r"16 positions after 1 row for CLS \(4x4, 2x8, 8x2, 1x16, 16x1\).*give --grid RxC$"
+        InputError, match=r"16 positions after 1 row for CLS \(4x4, 2x8, 8x2, 1x16, 16x1\).*give --grid RxC$"
     ):
         read_checkpoint(path)
     assert shape(read_checkpoint(path, grid=(2, 8)).table) == (2, 8, DIM)
     assert shape(read_checkpoint(path, grid=(17, 1)).table) == (17, 1, DIM), "without a row for CLS, if requested"
-    with pytest.raises(UserError, match=r"does not fit --grid 3x5: it has 16 positions .*4x4, 2x8.*give one of these"):
+    with pytest.raises(InputError, match=r"does not fit --grid 3x5: it has 16 positions .*4x4, 2x8.*give one of these"):
         read_checkpoint(path, grid=(3, 5))
-    with pytest.raises(UserError, match="--grid 0x4"):
+    with pytest.raises(InputError, match="--grid 0x4"):
         read_checkpoint(path, grid=(0, 4))
 
 
@@ -119,7 +119,7 @@ def test_training_arguments_determine_the_grid(tmp_path):
 def test_invalid_sizes_in_a_configuration_are_ignored(tmp_path, size):
     save(tmp_path / "model.safetensors", vit())
     (tmp_path / "config.json").write_text(json.dumps({"image_size": size, "model_type": 3, "vision_config": []}))
-    with pytest.raises(UserError, match="give --grid"):
+    with pytest.raises(InputError, match="give --grid"):
         read_checkpoint(tmp_path)
 
 
@@ -138,16 +138,16 @@ def test_model_names_imply_rotary_encodings_that_are_not_stored(tmp_path):
 
 def test_clips_table_always_has_a_row_for_cls(tmp_path):
     state = vit() | {"pos_embed": random(1, 50, DIM)}
-    with pytest.raises(UserError, match=r"has 49 positions after 1 row for CLS \(7x7, 1x49, 49x1\), and"):
+    with pytest.raises(InputError, match=r"has 49 positions after 1 row for CLS \(7x7, 1x49, 49x1\), and"):
         read_checkpoint(save(tmp_path / "clip.pth", LIBRARIES["OpenAI CLIP"](state)))
-    with pytest.raises(UserError, match=r"49 positions .* or 50 positions"):
+    with pytest.raises(InputError, match=r"49 positions .* or 50 positions"):
         read_checkpoint(save(tmp_path / "vit.pth", state))
 
 
 def test_a_configuration_that_does_not_fit_is_an_error(tmp_path):
     save(tmp_path / "model.safetensors", vit())
     (tmp_path / "config.json").write_text('{"image_size": 224}')
-    with pytest.raises(UserError, match=r"15 positions .*112x56, which does not fit; give --grid"):
+    with pytest.raises(InputError, match=r"15 positions .*112x56, which does not fit; give --grid"):
         read_checkpoint(tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_a_stored_sin_cos_table_is_recognized_and_determines_the_grid(tmp_path, 
     assert list(found.encodings) == ["sinusoidal"] and found.grid == GRID and "formula" in found.grid_source
     assert "start with columns: sines and cosines of one axis" in found.axes
     assert torch.equal(found.prefix, torch.zeros(1, 16))
-    with pytest.raises(UserError, match="3x5, not of --grid 5x3"):
+    with pytest.raises(InputError, match="3x5, not of --grid 5x3"):
         read_checkpoint(tmp_path / "x.pth", grid=(5, 3))
 
 

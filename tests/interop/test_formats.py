@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.interop.checkpoints import DIM, FILE_FORMATS, GRID, HEADS, assert_rejected, random, save, timm_state, vit
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.checkpoint import read_checkpoint
 from vitpos.interop.formats import read_metadata
 from vitpos.interop.tensor_files import read_contents, read_tensors
@@ -64,15 +64,15 @@ def test_code_in_a_pickle_is_rejected_and_not_run(tmp_path, suffix, legacy):
     target = tmp_path / "written"
     path = tmp_path / f"x{suffix}"
     torch.save(vit() | {"x": Hostile(target)}, path, _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(UserError, match=r"would run io\.open"):
+    with pytest.raises(InputError, match=r"would run io\.open"):
         read_checkpoint(path)
     path.write_bytes(pickle.dumps(Hostile(target)))
-    with pytest.raises(UserError):
+    with pytest.raises(InputError):
         read_checkpoint(path)
     np.save(array := io.BytesIO(), np.array([Hostile(target)], dtype=object), allow_pickle=True)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("pos_embed.npy", array.getvalue())
-    with pytest.raises(UserError, match="Python objects"):
+    with pytest.raises(InputError, match="Python objects"):
         read_checkpoint(path)
     assert not target.exists()
     pickle.loads(pickle.dumps(Hostile(target))).close()

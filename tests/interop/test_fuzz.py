@@ -24,7 +24,7 @@ from tests.interop.checkpoints import (
     swin_index,
     vit,
 )
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.inspect import target_from_checkpoint
 from vitpos.inspection.offsets import inspect_offsets
 from vitpos.inspection.table import inspect_table
@@ -117,7 +117,7 @@ def test_mutated_files_give_a_result_or_one_line(tmp_path, name, options):
                     read_checkpoint(path, grid=GRID)
                     inspect_tables(recognize(read_contents(path), grid=GRID), inspected)
                 accepted += 1
-            except UserError as error:
+            except InputError as error:
                 assert_one_line(error, path)
                 rejected += 1
     assert accepted + rejected == 108 and rejected > 30 and inspected
@@ -209,5 +209,5 @@ def test_mutated_tensors_give_a_result_or_one_line(tmp_path, name):
                     inspected,
                     tables=8 * (name == "pos_embed"),
                 )
-        except UserError as error:
+        except InputError as error:
             assert_one_line(error, contents.path)

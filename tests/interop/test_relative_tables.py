@@ -7,7 +7,7 @@ import torch
 
 from tests.interop.checkpoints import GRID, HEADS, random, save, swin_index, vit
 from tests.references import peer
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.checkpoint import read_checkpoint
 
 
@@ -20,9 +20,9 @@ def test_bias_tables_get_the_shape_of_their_offsets(tmp_path):
     state = vit() | {f"blocks.{layer}.attn.relative_position_bias_table": table for layer in (0, 1)}
     del state["pos_embed"]
     path = save(tmp_path / "x.pth", state)
-    with pytest.raises(UserError, match=r"has 45 offsets, .*: 3x5, 5x3, 2x8, 8x2"):
+    with pytest.raises(InputError, match=r"has 45 offsets, .*: 3x5, 5x3, 2x8, 8x2"):
         read_checkpoint(path)
-    with pytest.raises(UserError, match=r"does not fit --grid 4x4: it has 45 offsets .3x5"):
+    with pytest.raises(InputError, match=r"does not fit --grid 4x4: it has 45 offsets .3x5"):
         read_checkpoint(path, grid=(4, 4))
     found = read_checkpoint(path, grid=GRID)
     assert [shape(table) for table in found.biases.values()] == [(5, 9, HEADS)] * 2 and found.heads == HEADS

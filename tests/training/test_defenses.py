@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.lab.dry_run import dry_run
 from vitpos.lab.experiment import Experiment
 from vitpos.models import MODELS
@@ -58,7 +58,7 @@ def test_a_sum_of_defenses_is_applied_from_left_to_right():
     "spec", ["clip(max_norm=0.0)", "noise(std=-0.1)", "prune(fraction=1.0)", "noise(std=1.0) + clip"]
 )
 def test_wrong_options_and_noise_before_clipping_are_refused(spec):
-    with pytest.raises(UserError, match=spec.split("(")[0]):
+    with pytest.raises(InputError, match=spec.split("(")[0]):
         build_defense(spec)
 
 
@@ -136,14 +136,14 @@ def test_models_and_augmentations_that_mix_images_are_refused_with_a_defense(mod
     text = f'data = "mnist + subset(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'
     origin = {"name": "x", "asked": "", "settings": [], "seeds": None}
     dry_run(Experiment.make(origin | {"text": text}).cells)
-    with pytest.raises(UserError, match=what):
+    with pytest.raises(InputError, match=what):
         dry_run(Experiment.make(origin | {"text": text + 'train.defense = "clip"'}).cells)
     data = load("mnist + subset(limit=64)")
     built = MODELS.build(model, data.shape, 10, "none")
-    with pytest.raises(UserError, match=what):
+    with pytest.raises(InputError, match=what):
         next(fit(built, data, Recipe(augment=augment, defense="clip")))
 
 
 def test_gradient_accumulation_is_refused_with_a_defense():
-    with pytest.raises(UserError, match=r"leave out train\.grad_accum"):
+    with pytest.raises(InputError, match=r"leave out train\.grad_accum"):
         Recipe(grad_accum=2, defense="clip")

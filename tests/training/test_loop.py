@@ -7,7 +7,7 @@ import torch
 
 from tests.evaluate import numbers_of
 from vitpos.data.dataset import load
-from vitpos.errors import WorkError
+from vitpos.errors import RunError
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier
 from vitpos.training.loop import fit, parameter_groups
@@ -91,7 +91,7 @@ def test_a_separable_task_is_learned_perfectly():
 def test_a_loss_that_is_not_finite_raises_after_the_last_finite_state(lr):
     data, last = load("stripes"), None
     model = MODELS.build(SPEC, data.shape, 2, "learned")
-    with pytest.raises(WorkError, match=r"try a lower train\.lr"):
+    with pytest.raises(RunError, match=r"try a lower train\.lr"):
         for state in fit(model, data, Recipe(epochs=5, lr=lr, grad_clip=0.0)):
             last = {key: tensor.clone() for key, tensor in state.tensors.items()}
     assert last and all(tensor.isfinite().all() for tensor in last.values())

@@ -3,7 +3,7 @@ import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import patchify
 from vitpos.positions import Positions
 from vitpos.training import AUGMENTS
@@ -40,5 +40,5 @@ def test_specs_are_made_canonical_and_a_wrong_name_gives_a_suggestion():
     assert Recipe(augment="jigsaw( mask_ratio = .5 )").augment == "jigsaw(mask_ratio=0.5)"
     both = AUGMENTS.build("jigsaw(grid=(2, 2), mask_ratio=1.0) + patch_pixel_shuffle(grid=(2, 2))")
     assert both.on_inputs(torch.randn(1, 1, 4, 4), LABELS)[0].shape == (1, 1, 4, 4)
-    with pytest.raises(UserError, match="did you mean 'jigsaw'"):
+    with pytest.raises(InputError, match="did you mean 'jigsaw'"):
         Recipe(augment="jigsw")

@@ -10,7 +10,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from tests.references import peer
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.training import AUGMENTS
 from vitpos.training.augment import _ops
 from vitpos.training.augment.randaugment import OPERATIONS
@@ -161,5 +161,5 @@ def test_operations_are_applied_in_sequence_with_random_magnitudes():
     images = IMAGES["rgb"][:1].expand(200, -1, -1, -1)
     twice, thrice = (AUGMENTS.build(f"randaugment(num_ops={n}, prob=1)").on_uint8(images) for n in (2, 3))
     assert len(twice.flatten(1).unique(dim=0)) > 150 and not torch.equal(twice, thrice)
-    with pytest.raises(UserError, match="not 2 channels"):
+    with pytest.raises(InputError, match="not 2 channels"):
         AUGMENTS.build("randaugment").on_uint8(images[:, :2])

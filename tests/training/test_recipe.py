@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.training.recipe import Recipe, warmup_cosine
 
 
@@ -34,10 +34,10 @@ def test_the_learning_rate_goes_from_start_to_peak_to_end():
     ],
 )
 def test_wrong_values_are_refused(wrong):
-    with pytest.raises(UserError, match=f"train.{next(iter(wrong))} is"):
+    with pytest.raises(InputError, match=f"train.{next(iter(wrong))} is"):
         Recipe(**wrong)
 
 
 def test_more_parts_than_images_in_a_batch_are_refused():
-    with pytest.raises(UserError, match=r"train\.grad_accum is 61"):
+    with pytest.raises(InputError, match=r"train\.grad_accum is 61"):
         Recipe(batch_size=60, grad_accum=61)

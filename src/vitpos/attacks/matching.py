@@ -14,7 +14,7 @@ from vitpos.attacks import projection as closed
 from vitpos.attacks.projection import assumed
 from vitpos.attacks.recovery import Found, Inapplicable, Progress, recover
 from vitpos.attacks.victim import Case, Client, exact, share
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import double_backward_attention
@@ -83,13 +83,13 @@ def matching(
     """
     for name, value in (("steps", steps), ("restarts", restarts), ("patience", patience)):
         if value < 1:
-            raise UserError(f"attack 'matching' got {name}={value}; choose 1 or more")
+            raise InputError(f"attack 'matching' got {name}={value}; choose 1 or more")
     if start == "projection" and restarts > 1:
-        raise UserError(
+        raise InputError(
             f"attack 'matching' got restarts={restarts} from one start, 'projection'; take restarts=1, or start='noise'"
         )
     if rate <= 0 or min(alpha or 0, tv, seam) < 0:
-        raise UserError(
+        raise InputError(
             f"attack 'matching' got rate={rate}, alpha={alpha}, tv={tv}, seam={seam}; take a rate above 0, the rest from 0"
         )
     data = ctx.data

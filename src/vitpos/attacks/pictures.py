@@ -12,7 +12,7 @@ from PIL import ImageOps
 
 from vitpos.data.dataset import Dataset, Split
 from vitpos.data.image_files import read_image
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.models.base import Classifier
 
 
@@ -28,12 +28,12 @@ def own(model: Classifier, data: Dataset, files: Sequence[Path], *, fit: bool = 
     for file in files:
         try:
             image = read_image(file, "L" if channels == 1 else "RGB")
-        except WorkError as error:
-            raise UserError(f"{error}, or give another") from None
+        except RunError as error:
+            raise InputError(f"{error}, or give another") from None
         image = ImageOps.fit(image, (width, height)) if fit else image
         pixels = np.array(image).reshape(image.height, image.width, -1)
         if pixels.shape[:2] != (height, width):
-            raise UserError(
+            raise InputError(
                 f"image {file} has {pixels.shape[0]}x{pixels.shape[1]} pixels, and the model takes {height}x{width}; "
                 "resize it to that size"
             )

@@ -12,7 +12,7 @@ from vitpos.attacks.equations import Equations, equations, without_penalty
 from vitpos.attacks.recovery import Found, Inapplicable, recover
 from vitpos.attacks.residual import smooth_inside, unseen
 from vitpos.attacks.victim import Case, Client
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import input_vectors
@@ -112,7 +112,7 @@ def told_apart(model: PatchClassifier, gradients: Gradients, pos: Positions) -> 
 def as_seen(model: PatchClassifier, case: Case, attacker: Attacker) -> tuple[Gradients, Positions]:
     """Returns the shared gradients without that of the penalty, in double precision, and the assumed positions."""
     if len(case.inputs) != 1:
-        raise UserError(
+        raise InputError(
             f"a gradient of {len(case.inputs)} images is a sum that closed forms cannot separate; share one image each"
         )
     pos = assumed(model, case, attacker)

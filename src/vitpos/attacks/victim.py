@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.masks import block_mask, permute_masked
 from vitpos.models.base import Classifier, PatchClassifier
@@ -72,11 +72,11 @@ class Client:
 
     def __post_init__(self) -> None:
         if self.images < 1:
-            raise UserError(f"an attack got images={self.images}; take 1 or more")
+            raise InputError(f"an attack got images={self.images}; take 1 or more")
         if not 0 <= self.ratio <= 1:
-            raise UserError(f"an attack got ratio={self.ratio}; take a fraction from 0 to 1")
+            raise InputError(f"an attack got ratio={self.ratio}; take a fraction from 0 to 1")
         if self.setting != "a" and not isinstance(self.ctx.model, PatchClassifier):
-            raise UserError(f"setting {self.setting!r} shuffles patches, which this model does not have; take 'a'")
+            raise InputError(f"setting {self.setting!r} shuffles patches, which this model does not have; take 'a'")
 
     def __len__(self) -> int:
         return min(self.images, len(self.ctx.data.test))

@@ -10,7 +10,7 @@ from vitpos.attacks.pictures import own
 from vitpos.cli.progress import AttackBar, progress_bar
 from vitpos.cli.tables import show_attacks
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.files import require_folder
 from vitpos.lab.cell_models import evaluate_spec, load_models
@@ -29,7 +29,7 @@ def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence
     """
     require_folder(out)
     if (out / "results.csv").exists():
-        raise UserError(f"--out {out} already holds results; give a new folder")
+        raise InputError(f"--out {out} already holds results; give a new folder")
     for term in attacks if files else ():
         term.options["images"] = len(files)
     models, wanted = load_models(source), [str(term) for term in attacks]

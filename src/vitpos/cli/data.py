@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitpos.data import DATASETS, DOWNLOADS
-from vitpos.errors import WorkError
+from vitpos.errors import RunError
 from vitpos.lab.console import Console
 from vitpos.lab.downloads import download
 
@@ -22,7 +22,7 @@ def get(names: Sequence[str]) -> None:
 
 
 def verify(names: Sequence[str]) -> None:
-    """Prints for each data set whether its files match the published checksums; raises a WorkError if one does not."""
+    """Prints for each data set whether its files match the published checksums; raises a RunError if one does not."""
     bad = []
     for name in names:
         problems = DOWNLOADS.load(name).problems()
@@ -34,7 +34,7 @@ def verify(names: Sequence[str]) -> None:
         else:
             print(f"{name}: matches the published checksums")
     if bad:
-        raise WorkError(
+        raise RunError(
             f"{', '.join(bad)}: files differ from the published ones; download again with 'vitpos data get {' '.join(bad)}'"
         )
 

@@ -11,7 +11,7 @@ from vitpos.attacks.pictures import own
 from vitpos.cli.progress import progress_bar
 from vitpos.cli.tables import show_columns
 from vitpos.data.dataset import load
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.files import require_folder
 from vitpos.inspection.inspect import Inspection, Target, inspect, target_from_checkpoint, target_from_model
 from vitpos.interop.checkpoint import read_checkpoint
@@ -52,12 +52,12 @@ def inspect_command(
     require_folder(out)
     ours = [path for path, grid in sources if grid and is_ours(path)]
     if ours and (len(ours) == len(sources) or len({grid for _, grid in sources}) > 1):
-        raise UserError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
+        raise InputError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
     targets: list[Source] = []
     for path, grid in sources:
         found = find_targets(path, grid)
         if single and len(found) > 1:
-            raise UserError(f"{path} holds {len(found)} models; give one of them, such as {path / 'cells'}/…")
+            raise InputError(f"{path} holds {len(found)} models; give one of them, such as {path / 'cells'}/…")
         targets += found
     drawn: list[tuple[Inspection, dict[str, bytes]]] = []
     with progress_bar(len(targets)) as (bar, task):
@@ -93,10 +93,10 @@ def _inspect_one(
     try:
         target = load_target()
         if files and (target.model is None or target.data is None):
-            raise UserError(f"{target.name} cannot be run on images such as {files[0]}; leave out --image")
+            raise InputError(f"{target.name} cannot be run on images such as {files[0]}; leave out --image")
         shown = own(target.model, target.data, files, fit=True) if files and target.model and target.data else None
         return Inspection(target, inspect(target, images=images, shown=shown, extra=extra))
-    except (UserError, WorkError) as error:
+    except (InputError, RunError) as error:
         if not may_fail:
             raise
         return Inspection(Target(name, {}), [], str(error))
@@ -140,5 +140,5 @@ def read_grid(text: str) -> Grid:
     """Parses rows and columns from text such as 14x14."""
     rows, _, columns = text.lower().replace("×", "x").partition("x")
     if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
-        raise UserError(f"--grid {text!r} is not a grid; give rows and columns, such as 14x14")
+        raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 14x14")
     return int(rows), int(columns)

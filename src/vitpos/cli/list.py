@@ -7,7 +7,7 @@ from typing import Any
 
 from vitpos.data import DATASETS, SEGMENTATION
 from vitpos.encodings import ENCODINGS
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
@@ -50,7 +50,7 @@ def entries(kind: str, geometry: str | None = None, only: str | None = None) -> 
     for name in names:
         try:
             entry = REGISTRIES[kind].describe(name)
-        except UserError as error:  # a broken plug-in does not hide the other entries
+        except InputError as error:  # a broken plug-in does not hide the other entries
             found.append({"kind": kind, "name": name, "summary": f"error: {error}", "options": {}})
             continue
         options = {key: _option(option) for key, option in entry.options.items()}
@@ -104,17 +104,17 @@ def _parameters(name: str, geometry: str) -> int | str:
             or not numbers
             or len(sides) != 1 + (key == "grid")
         ):
-            raise UserError(f"--geometry {geometry!r} is not valid; write dim=384,heads=6,depth=12,grid=14x14")
+            raise InputError(f"--geometry {geometry!r} is not valid; write dim=384,heads=6,depth=12,grid=14x14")
         values[key] = tuple(map(int, sides)) if key == "grid" else int(value)
     usual: dict[str, Any] = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "biases_prefix": 1}
     whole = Geometry(**(usual | values))
     if whole.dim % whole.heads:
-        raise UserError(
+        raise InputError(
             f"--geometry {geometry!r}: {whole.heads} heads do not divide a width of {whole.dim}; choose a multiple"
         )
     try:
         encoding = ENCODINGS.build(name, whole)
-    except UserError as error:
+    except InputError as error:
         return str(error)
     return sum(parameter.numel() for parameter in encoding.parameters())
 
@@ -141,10 +141,10 @@ def show(kind: str, geometry: str | None = None) -> None:
 def explain(kind: str, name: str) -> str:
     """Returns the docstring of an entry with its options, source and traits, or the header of an experiment file."""
     if kind not in KINDS:
-        raise UserError(f"the kind of {name!r} is missing; write it first, as in 'vitpos list evaluations {name}'")
+        raise InputError(f"the kind of {name!r} is missing; write it first, as in 'vitpos list evaluations {name}'")
     if kind == "experiments":
         if name not in shipped():
-            raise UserError(f"no experiment {name!r}; {suggest(name, shipped())}")
+            raise InputError(f"no experiment {name!r}; {suggest(name, shipped())}")
         lines = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8").splitlines()
         return "\n".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
     entry = REGISTRIES[kind].describe(name)

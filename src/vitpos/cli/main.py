@@ -13,7 +13,7 @@ from typing import Annotated, TextIO
 import typer
 from typer import Argument, Option
 
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 
 PLUGINS = Annotated[
     list[str] | None,
@@ -73,7 +73,7 @@ def list_(
 
     _load(plugins)
     if kind not in (*KINDS, "all"):
-        raise UserError(f"no kind {kind!r}; {suggest(kind, KINDS)}")
+        raise InputError(f"no kind {kind!r}; {suggest(kind, KINDS)}")
     kinds = KINDS if kind == "all" else (kind,)
     text = explain(kind, name) if name is not None else ""
     if as_json:
@@ -116,11 +116,11 @@ def run(
     from vitpos.report import write_report
 
     other = (out / "experiment.json").exists() and ExperimentFolder.open(out).experiment.cells != wanted.cells
-    failure: WorkError | None = None
+    failure: RunError | None = None
     with RunProgress() as progress:
         try:
             runner.run(wanted, out, workers=workers, observer=progress)
-        except WorkError as error:
+        except RunError as error:
             failure = error
     results = progress.results
     if results is None or not results.trained:
@@ -248,7 +248,7 @@ def compare(
     _load(plugins)
     grid_list = [read_grid(text) for text in grids or ()]
     if len(grid_list) > 2:
-        raise UserError(f"compare takes at most two --grid, not {len(grid_list)}; give one for both, or one for each")
+        raise InputError(f"compare takes at most two --grid, not {len(grid_list)}; give one for both, or one for each")
     one, other = (grid_list[0], grid_list[-1]) if grid_list else (None, None)
     sources = [(first, one), (second, other)]
     inspect_command(sources, out, "compare", images=images, files=image_files or (), extra=extra, single=True)
@@ -283,12 +283,12 @@ def data(
 
     actions = ("list", "get", "verify")
     if action not in actions:
-        raise UserError(f"no 'data {action}'; {suggest(action, actions)}")
+        raise InputError(f"no 'data {action}'; {suggest(action, actions)}")
     for name in names or ():
         if name not in DOWNLOADS:
-            raise UserError(f"no downloadable data set {name!r}; {suggest(name, DOWNLOADS)}")
+            raise InputError(f"no downloadable data set {name!r}; {suggest(name, DOWNLOADS)}")
     if action == "get" and not names:
-        raise UserError(
+        raise InputError(
             f"the data sets to download are missing; write for example 'vitpos data get {list(DOWNLOADS)[-1]}'"
         )
     from vitpos.cli import data as command
@@ -315,21 +315,21 @@ def _seeds(text: str | None) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and int(part) < 2**31 for part in parts):
-        raise UserError(f"--seeds {text!r} is not a list of integers from 0 to 2³¹ − 1; write --seeds 0,1,2")
+        raise InputError(f"--seeds {text!r} is not a list of integers from 0 to 2³¹ − 1; write --seeds 0,1,2")
     return [int(part) for part in parts]
 
 
 def main() -> None:
-    """Runs a command; prints errors in one line and exits with code 2 after a UserError, 1 after a WorkError."""
+    """Runs a command; prints errors in one line and exits with code 2 after a InputError, 1 after a RunError."""
     from typer.exceptions import Abort, TyperException
 
     warnings.showwarning = _note
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that worker processes end too
     try:
         code = app(standalone_mode=False)
-    except UserError as error:
+    except InputError as error:
         code = _say(error, 2)
-    except WorkError as error:
+    except RunError as error:
         code = _say(error, 1)
     except TyperException as error:
         message = error.format_message()

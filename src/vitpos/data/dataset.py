@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitpos.data import DATASETS
 from vitpos.data.image_files import ImageFiles
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import seeded_permutation
 
 
@@ -67,7 +67,7 @@ class Dataset:
     def sample_test(self, limit: int | None, *, seed: int = 0) -> Dataset:
         """Returns the data set with ``limit`` test images, sampled by a seed and in their old order; None keeps all."""
         if limit is not None and limit < 1:
-            raise UserError(f"an evaluation got limit={limit}; take 1 image or more, or limit=None for all")
+            raise InputError(f"an evaluation got limit={limit}; take 1 image or more, or limit=None for all")
         if limit is None or limit >= len(self.test):
             return self
         index = seeded_permutation(len(self.test), seed=seed)[:limit].sort().values
@@ -75,7 +75,7 @@ class Dataset:
 
     def __add__(self, view: View) -> Dataset:
         if not isinstance(view, View):
-            raise UserError("only a view can be added to data, as in 'mnist + permute_patches'; give one data set")
+            raise InputError("only a view can be added to data, as in 'mnist + permute_patches'; give one data set")
         return view.apply(self)
 
 
@@ -86,7 +86,7 @@ class View:
     apply: Callable[[Dataset], Dataset]
 
     def __add__(self, other: object) -> Dataset:
-        raise UserError("a view must follow its data set; write 'mnist + VIEW', not 'VIEW + mnist'")
+        raise InputError("a view must follow its data set; write 'mnist + VIEW', not 'VIEW + mnist'")
 
 
 def take_subset(
@@ -94,9 +94,9 @@ def take_subset(
 ) -> Dataset:
     """Returns a random ``fraction`` of the training images, at most ``limit``, and at most ``test_limit`` test images."""
     if not 0 < fraction <= 1 or (limit is not None and limit < 1):
-        raise UserError(f"data got fraction={fraction}, limit={limit}; take a fraction up to 1 and a limit from 1")
+        raise InputError(f"data got fraction={fraction}, limit={limit}; take a fraction up to 1 and a limit from 1")
     if test_limit is not None and test_limit < 1:
-        raise UserError(f"data got test_limit={test_limit}; take 1 test image or more, or None for all")
+        raise InputError(f"data got test_limit={test_limit}; take 1 test image or more, or None for all")
     data = data.sample_test(test_limit, seed=seed)
     count = min(max(round(fraction * len(data.train)), 1), limit or len(data.train))
     if count == len(data.train):
@@ -109,5 +109,5 @@ def load(spec: str) -> Dataset:
     """Builds the data set of a spec, such as ``"mnist + subset(limit=1000)"``; the last four are cached."""
     data = DATASETS.build(spec)
     if not isinstance(data, Dataset):
-        raise UserError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")
+        raise InputError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")
     return replace(data, spec=spec)

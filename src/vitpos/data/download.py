@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from vitpos.errors import WorkError
+from vitpos.errors import RunError
 from vitpos.files import atomic_write, locked
 
 OnProgress = Callable[[str, int, int], None]  # what is downloaded, bytes so far, bytes in all or 0 if unknown
@@ -95,10 +95,10 @@ class CachedFiles:
                         partial.unlink()
                     return
         except OSError as error:
-            raise WorkError(
+            raise RunError(
                 f"cannot store {self.name} in {self.folder} ({error}); set VITPOS_CACHE to a folder with room"
             ) from None
-        raise WorkError(
+        raise RunError(
             f"{self.name} could not be downloaded ({'; '.join(reasons)}); "
             f"run it again to continue, or put {', '.join(self.md5)} into {self.folder}"
         )

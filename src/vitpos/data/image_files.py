@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vitpos.errors import WorkError
+from vitpos.errors import RunError
 
 Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
 PREFETCH = 2  # batches that are decoded while another is trained on
@@ -95,7 +95,7 @@ def read_image(file: Path, mode: str | None = "RGB") -> Image.Image:
                 return Image.fromarray(pixels).convert(mode)
             return opened.convert(mode)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise WorkError(f"the image {file} cannot be read ({error}); replace or delete it") from None
+        raise RunError(f"the image {file} cannot be read ({error}); replace or delete it") from None
 
 
 def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:

@@ -9,7 +9,7 @@ import torch
 
 from vitpos.data.dataset import Dataset, Split, take_subset
 from vitpos.data.image_files import ImageFiles
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import to_2tuple
 
 EXTENSIONS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -45,18 +45,18 @@ def image_folder(
     """
     root = Path(path).expanduser()
     if not path or not root.is_dir():
-        raise UserError(
+        raise InputError(
             f"data 'image_folder' got path={path!r}, which is not a folder; give one that has a folder for each class"
         )
     if not 0 < crop <= 1 or min(to_2tuple(size)) < 1:
-        raise UserError(
+        raise InputError(
             f"data 'image_folder' got size={size}, crop={crop}; take a size from 1 and a fraction above 0 up to 1"
         )
     test = next((root / name for name in TEST_NAMES if (root / name).is_dir()), None)
     has_train = (root / "train").is_dir()
     if has_train and test is None:
         lacks = " or ".join(TEST_NAMES)
-        raise UserError(
+        raise InputError(
             f"data 'image_folder': {root} has a folder train but none named {lacks}; make it, or rename train"
         )
     if test and not has_train:
@@ -66,7 +66,7 @@ def image_folder(
         classes = _class_names(root / "train")
         unknown = sorted(set(_class_names(test)) - set(classes))
         if unknown:
-            raise UserError(
+            raise InputError(
                 f"data 'image_folder': {test} has {unknown[0]!r}, which {root / 'train'} lacks; add or remove it"
             )
         train_files, test_files = (
@@ -93,10 +93,10 @@ def photographs(*, size: int | tuple[int, int] = 224) -> Dataset:
     They are both the training and the test images. Use them to look at reconstructions, not to train.
     """
     if min(to_2tuple(size)) < 1:
-        raise UserError(f"data 'photographs' got size={size}; take 1 or more")
+        raise InputError(f"data 'photographs' got size={size}; take 1 or more")
     package = find_spec("skimage")
     if package is None or package.origin is None:
-        raise UserError("data 'photographs' needs scikit-image, which is not installed; pip install scikit-image")
+        raise InputError("data 'photographs' needs scikit-image, which is not installed; pip install scikit-image")
     files = tuple(Path(package.origin).parent / "data" / name for name in PHOTOGRAPHS)
     images = ImageFiles(files, to_2tuple(size), crop=1.0, mirror=False)[:]
     both = Split(images, torch.arange(len(files)))
@@ -107,7 +107,7 @@ def _split(by_class: dict[str, list[Path]], purpose: str, size: tuple[int, int],
     """Makes a split of the image files of all classes, class by class."""
     files = tuple(file for some in by_class.values() for file in some)
     if by_class and not files:
-        raise UserError(
+        raise InputError(
             f"data 'image_folder' found no {purpose} images; it looks for {' '.join(sorted(EXTENSIONS))}, "
             "and without folders train and val takes every fifth image of a class for the test"
         )
@@ -119,14 +119,14 @@ def _class_names(path: Path) -> list[str]:
     """Returns the sorted names of the class folders in ``path``."""
     found = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not found:
-        raise UserError(f"data 'image_folder': {path} has no folders; make one for each class")
+        raise InputError(f"data 'image_folder': {path} has no folders; make one for each class")
     if len(found) == 1:
-        raise UserError(
+        raise InputError(
             f"data 'image_folder': {path} has one folder, {found[0]}, and so one class; give the folder of two or more"
         )
     entries = [entry for name in found for entry in (path / name).iterdir()]
     if any(entry.is_dir() for entry in entries) and not any(entry.suffix.lower() in EXTENSIONS for entry in entries):
-        raise UserError(
+        raise InputError(
             f"data 'image_folder': {found[0]} and the others in {path} contain only folders, no images; "
             "give a folder of classes, or name its splits train and val"
         )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 
 LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue (ITU-R BT.601, as in Pillow)
 LUMA_16_BIT = (19595, 38470, 7471)  # the same weights times 2¹⁶, with which Pillow computes in integers
@@ -21,7 +21,7 @@ def to_shape(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
     channels, *size = shape
     if images.shape[1] != channels:
         if {images.shape[1], channels} != {1, 3}:
-            raise UserError(
+            raise InputError(
                 f"images of {images.shape[1]} channels cannot be converted to {channels}; take grayscale or RGB images"
             )
         images = images.expand(-1, 3, -1, -1) if channels == 3 else to_gray(images.float()).round_().to(torch.uint8)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from vitpos.data.dataset import Dataset, Split, take_subset
-from vitpos.errors import WorkError
+from vitpos.errors import RunError
 
 ARCHIVE = Path(__file__).with_name("mnist.xz")
 PARTS = {  # name: bytes of the IDX header, shape, md5 of the published IDX file
@@ -51,14 +51,12 @@ def read(archive: Path) -> dict[str, np.ndarray]:
     try:
         raw = bytearray(lzma.decompress(archive.read_bytes()))
     except (OSError, lzma.LZMAError, EOFError) as error:
-        raise WorkError(
-            f"the MNIST file {archive.name} inside the package cannot be read ({error}); {remedy}"
-        ) from None
+        raise RunError(f"the MNIST file {archive.name} inside the package cannot be read ({error}); {remedy}") from None
     parts, start = {}, 0
     for name, (header, shape, md5) in PARTS.items():
         end = start + header + int(np.prod(shape))
         if hashlib.md5(memoryview(raw)[start:end], usedforsecurity=False).hexdigest() != md5:
-            raise WorkError(
+            raise RunError(
                 f"the MNIST file {archive.name} inside the package is damaged ({name} has another md5); {remedy}"
             )
         parts[name] = np.frombuffer(raw, np.uint8)[start + header : end].reshape(shape)
@@ -78,7 +76,7 @@ class BundledFiles:
         """Returns one line per damaged file; an empty list if there is none."""
         try:
             read(ARCHIVE)
-        except WorkError as error:
+        except RunError as error:
             return [str(error)]
         return []
 

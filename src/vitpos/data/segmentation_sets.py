@@ -18,7 +18,7 @@ from vitpos.data.image_folder import EXTENSIONS
 from vitpos.data.image_ops import to_shape
 from vitpos.data.mnist import mnist
 from vitpos.data.synthetic import paste, split_sizes
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import seeded_permutations
 
 IGNORE_INDEX = 255  # a pixel of this value in a mask has no class
@@ -74,7 +74,7 @@ def digit_scenes(
     cell = torch.tensor([height, width]) // torch.tensor(grid).clamp_min(1)
     side = int(cell.min()) * 6 // 7
     if min(grid) < 1 or not 1 <= filled <= grid[0] * grid[1] or side < MIN_DIGIT:
-        raise UserError(
+        raise InputError(
             f"segmentation 'digit_scenes' got grid={grid}, filled={filled} for images of {height}x{width}; "
             "choose cells of 10 pixels or more and fill 1 or more of them"
         )
@@ -107,13 +107,13 @@ def mask_folder(shape: tuple[int, int, int], *, path: str = "") -> SegmentationS
     """
     root = Path(path).expanduser()
     if not path or not root.is_dir():
-        raise UserError(
+        raise InputError(
             f"segmentation 'mask_folder' got path={path!r}, which is not a folder; give one with images/ and masks/"
         )
     images, masks = _by_stem(root / "images", EXTENSIONS), _by_stem(root / "masks", {".png"})  # JPEG changes classes
     names = sorted(images.keys() & masks.keys())
     if len(names) < 5:
-        raise UserError(
+        raise InputError(
             f"segmentation 'mask_folder' found {len(names)} pairs in {root}; put 5 or more images into images/ and PNG "
             "masks with the same names into masks/"
         )
@@ -122,7 +122,7 @@ def mask_folder(shape: tuple[int, int, int], *, path: str = "") -> SegmentationS
     is_test = torch.arange(len(names)) % 5 == 4
     labeled = pairs.masks[pairs.masks != IGNORE_INDEX]
     if not len(labeled):
-        raise UserError(
+        raise InputError(
             f"segmentation 'mask_folder': all pixels of the masks in {root} are 255; give class numbers from 0"
         )
     train, test = (SegmentationSplit(pairs.images[some], pairs.masks[some]) for some in (~is_test, is_test))
@@ -140,12 +140,12 @@ def _read(image: Path, mask: Path, shape: tuple[int, int, int]) -> tuple[Tensor,
     channels, height, width = shape
     decoded, classes = read_image(image, "L" if channels == 1 else "RGB"), read_image(mask, None)
     if classes.mode not in ("P", "L"):
-        raise UserError(
+        raise InputError(
             f"the mask {mask} is of mode {classes.mode}; save it as a palette or grayscale PNG of class numbers"
         )
     if decoded.size != classes.size:
         (image_width, image_height), (mask_width, mask_height) = decoded.size, classes.size
-        raise UserError(
+        raise InputError(
             f"the mask {mask} has {mask_height}x{mask_width} pixels and its image {image_height}x{image_width}; "
             "give them the same size"
         )

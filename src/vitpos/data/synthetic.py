@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset, Split
 from vitpos.data.mnist import mnist
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import seeded_permutation
 
 WHITE, GRAY = 255, 128
@@ -44,7 +44,7 @@ def dot_location(
         seed: Seed of all random choices.
     """
     if min(grid) < 1 or patch < 1 or any(s % g or s // g < patch for s, g in zip(size, grid, strict=True)):
-        raise UserError(
+        raise InputError(
             f"data 'dot_location' got size={size}, grid={grid}, patch={patch}; "
             "choose rows and columns that divide height and width into cells of a patch or more"
         )
@@ -86,7 +86,7 @@ def patch_order(
     """
     bad = patch < 1 or distance < 1 or any(side % patch for side in size)
     if bad or size[0] < patch or size[1] // patch <= distance:
-        raise UserError(
+        raise InputError(
             f"data 'patch_order' got size={size}, patch={patch}, distance={distance}; "
             "choose a patch that divides height and width, and a distance below the number of columns"
         )
@@ -124,13 +124,13 @@ def left_right(
     """
     height, half = size[0], size[1] // 2
     if min(height, half) < DIGIT or size[1] % 2:
-        raise UserError(
+        raise InputError(
             f"data 'left_right' got size={size}; for digits of 28×28 choose a height from 28 and an even width from 56"
         )
     train_size, test_size = split_sizes("data 'left_right'", count, seed, size)
     digits = mnist()
     if count > len(digits.train):
-        raise UserError(
+        raise InputError(
             f"data 'left_right' got count={count}; MNIST has {len(digits.train)} training digits, so take fewer"
         )
     room = torch.tensor([height, half]) - DIGIT + 1
@@ -167,9 +167,9 @@ def split_sizes(
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Returns (number of images, seed of its own) of the train and of the test split; ``name`` is for error messages."""
     if count < 2 * TRAIN_PER_TEST or not 0 <= seed < 2**62:
-        raise UserError(f"{name} got count={count}, seed={seed}; take 8 images or more and a seed from 0")
+        raise InputError(f"{name} got count={count}, seed={seed}; take 8 images or more and a seed from 0")
     if count * size[0] * size[1] > MAX_BYTES:
-        raise UserError(
+        raise InputError(
             f"{name} got count={count} images of {size[0]}x{size[1]}, which are {count * size[0] * size[1] / 1e9:.0f} "
             f"GB; take fewer or smaller ones, up to {MAX_BYTES / 1e9:.0f} GB"
         )

@@ -11,7 +11,7 @@ import torch
 from vitpos import patches
 from vitpos.data.dataset import Dataset, Split, View, take_subset
 from vitpos.data.image_files import ImageFiles
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.patches import seeded_permutation, seeded_permutations
 
 
@@ -20,7 +20,7 @@ def classes(*, keep: tuple[int, ...] = (6, 9)) -> View:
 
     def apply(data: Dataset) -> Dataset:
         if not keep or not set(keep) <= set(range(len(data.classes))) or len(set(keep)) < len(keep):
-            raise UserError(
+            raise InputError(
                 f"view 'classes' got keep={keep}; choose different classes from 0 to {len(data.classes) - 1}"
             )
         kept_classes = torch.tensor(keep)
@@ -56,7 +56,7 @@ def holdout(*, fraction: float = 0.1, seed: int = 0) -> View:
     def apply(data: Dataset) -> Dataset:
         count = round(fraction * len(data.train))
         if not 0 < count < len(data.train):
-            raise UserError(
+            raise InputError(
                 f"view 'holdout' got fraction={fraction} of {len(data.train)} images; leave images for both splits"
             )
         order = seeded_permutation(len(data.train), seed=seed)
@@ -80,7 +80,7 @@ def permute_patches(
 
     def permute(split: Split, seed: int) -> Split:
         if isinstance(split.images, ImageFiles):
-            raise UserError(
+            raise InputError(
                 "view 'permute_patches' needs images in memory; for image files set train.augment to 'jigsaw(…)'"
             )
         if per == "image":

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings._rotary_fused import RotatePairs
 from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 PrefixMode = Literal["origin", "unrotated", "learned", "center"]
@@ -56,7 +56,7 @@ def check_head_dim(name: str, geometry: Geometry) -> int:
     """Returns the width of a head; raises if two axes cannot share it in pairs of channels."""
     head_dim = geometry.dim // geometry.heads
     if head_dim % 4:
-        raise UserError(f"encoding {name!r} needs a head width divisible by 4, not {head_dim}; change dim or heads")
+        raise InputError(f"encoding {name!r} needs a head width divisible by 4, not {head_dim}; change dim or heads")
     return head_dim
 
 

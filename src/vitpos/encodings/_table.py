@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 Taps = tuple[Tensor, Tensor | None]
@@ -90,7 +90,7 @@ def resize_flat_table(
 ) -> Tensor:
     """Resamples a flat table (prefix + R·C, D) for another grid; the rows of prefix tokens are kept."""
     if len(rows) != prefix + old[0] * old[1]:
-        raise UserError(
+        raise InputError(
             f"a table of {len(rows)} rows does not have {prefix} prefix tokens and a {old[0]}x{old[1]} grid; "
             "name the right grid"
         )
@@ -102,11 +102,11 @@ def parse_mode(mode: str) -> tuple[str, bool, bool]:
     """Returns the kernel of a resampling mode, whether it is antialiased, and whether norms are kept."""
     kernel, *more = mode.split("-")
     if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
-        raise UserError(
+        raise InputError(
             f"cannot resample with mode {mode!r}; use bicubic, bilinear or area, with -antialias and -norm if wanted"
         )
     if kernel == "area" and "antialias" in more:
-        raise UserError("mode 'area' takes no -antialias: it averages already; leave it out")
+        raise InputError("mode 'area' takes no -antialias: it averages already; leave it out")
     return kernel, "antialias" in more, "norm" in more
 
 

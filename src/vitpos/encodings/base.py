@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 T = TypeVar("T")
@@ -223,10 +223,10 @@ def check_positive(name: str, **values: float) -> None:
     """Raises if an option of encoding ``name`` is not above zero."""
     for option, value in values.items():
         if not value > 0:
-            raise UserError(f"encoding {name!r} got {option}={value}; choose a number above 0")
+            raise InputError(f"encoding {name!r} got {option}={value}; choose a number above 0")
 
 
 def check_has_prefix(name: str, option: str, geometry: Geometry) -> None:
     """Raises if an option that needs CLS or register tokens is used in a model without them."""
     if not geometry.prefix:
-        raise UserError(f"encoding {name!r} got {option} in a model without CLS or registers; leave it out")
+        raise InputError(f"encoding {name!r} got {option} in a model without CLS or registers; leave it out")

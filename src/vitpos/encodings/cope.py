@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings._interp1d import interp1d
 from vitpos.encodings.base import Geometry, PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -30,7 +30,7 @@ class CoPE(PositionEncoding):
     def __init__(self, geometry: Geometry, *, max_positions: int = 16, causal: bool = False):
         super().__init__()
         if max_positions < 2:
-            raise UserError(f"encoding 'cope' got max_positions={max_positions}; choose 2 or more")
+            raise InputError(f"encoding 'cope' got max_positions={max_positions}; choose 2 or more")
         self.causal = causal
         self.table = nn.Parameter(torch.zeros(geometry.depth, max_positions, geometry.dim // geometry.heads))
 

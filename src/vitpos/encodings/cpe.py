@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -37,7 +37,7 @@ class CPE(PositionEncoding):
         super().__init__()
         chosen = (min(1, geometry.depth - 1),) if layers is None else tuple(layers)
         if not chosen or not set(chosen) <= set(range(geometry.depth)):
-            raise UserError(f"encoding 'cpe' got layers={chosen}; choose from 0 to {geometry.depth - 1}")
+            raise InputError(f"encoding 'cpe' got layers={chosen}; choose from 0 to {geometry.depth - 1}")
         self.padding = "constant" if padding == "zeros" else "circular"
         self.convolutions = nn.ModuleDict(
             {str(layer): nn.Conv2d(geometry.dim, geometry.dim, 3, groups=geometry.dim) for layer in chosen}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings._table import unit_coords
 from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -32,9 +32,9 @@ class Fourier(PositionEncoding):
         super().__init__()
         check_positive("fourier", sigma=sigma, hidden_dim=hidden_dim)
         if geometry.dim % 2:
-            raise UserError(f"encoding 'fourier' needs an even width, not {geometry.dim}; change the model's dim")
+            raise InputError(f"encoding 'fourier' needs an even width, not {geometry.dim}; change the model's dim")
         if not learnable and hidden_dim != 32:
-            raise UserError(
+            raise InputError(
                 f"encoding 'fourier' got hidden_dim={hidden_dim} with learnable=False, which has no MLP; leave it out"
             )
         self.train_grid = geometry.grid

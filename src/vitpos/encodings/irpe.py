@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry, PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -38,7 +38,7 @@ class IRPE(PositionEncoding):
     ):
         super().__init__()
         if ratio < 0.5:
-            raise UserError(f"encoding 'irpe' got ratio={ratio}, which leaves one bucket; choose 0.5 or more")
+            raise InputError(f"encoding 'irpe' got ratio={ratio}, which leaves one bucket; choose 0.5 or more")
         self.ratio = ratio
         self.max_bucket = int(2 * ratio)  # on one axis
         buckets = (2 * self.max_bucket + 1) ** 2 + 1

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings._table import gather, interpolation_weights, rescale_coords, resize_table
 from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -44,7 +44,7 @@ class Learned(PositionEncoding):
     ):
         super().__init__()
         if std < 0:
-            raise UserError(f"encoding 'learned' got std={std}; choose 0 or more")
+            raise InputError(f"encoding 'learned' got std={std}; choose 0 or more")
         if prefix_embed:
             check_has_prefix("learned", "prefix_embed=True", geometry)
         self.interpolation, self.per_layer, self.weight_decay = interpolation, per_layer, weight_decay

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation
 from vitpos.encodings.base import Geometry
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -33,7 +33,7 @@ class LieRE(Rotary):
         super().__init__(geometry, prefix_mode)
         head_dim = geometry.dim // geometry.heads
         if block_size < 2 or head_dim % block_size:
-            raise UserError(
+            raise InputError(
                 f"encoding 'liere' got block_size={block_size} for heads of width {head_dim}; "
                 "choose 2 or more, a divisor of the width"
             )

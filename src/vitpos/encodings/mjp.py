@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitpos.encodings._pca import project_on_principal_directions
 from vitpos.encodings.base import Geometry, PositionEncoding, total
 from vitpos.encodings.learned import Learned
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.masks import BlockMaskSampler
 from vitpos.positions import Positions
 
@@ -76,7 +76,7 @@ class MJP(PositionEncoding):
     ):
         super().__init__()
         if localization_layers < 1 or localization_weight < 0 or init_std < 0 or not 0 <= localization_fade <= 1:
-            raise UserError(
+            raise InputError(
                 f"encoding 'mjp' got localization_layers={localization_layers}, localization_weight="
                 f"{localization_weight}, init_std={init_std}, localization_fade={localization_fade}; choose 1 layer or "
                 "more, a weight and a std of 0 or more and a fade from 0 to 1"

@@ -18,7 +18,7 @@ from vitpos.encodings._rotary import (
     rotate_pairs,
 )
 from vitpos.encodings.base import Geometry, check_positive
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -47,7 +47,7 @@ class RoPE(Rotary):
         self.head_dim = check_head_dim("rope", geometry)
         check_positive("rope", base=base, ntk_factor=ntk_factor)
         if self.head_dim == 4 and ntk_factor != 1:
-            raise UserError(
+            raise InputError(
                 f"encoding 'rope' got ntk_factor={ntk_factor} for heads of width 4, which have one frequency; leave it out"
             )
         self.base = base * _ntk_scale(self.head_dim, ntk_factor)

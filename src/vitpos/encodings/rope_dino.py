@@ -19,7 +19,7 @@ from vitpos.encodings._rotary import (
     rotate_pairs,
 )
 from vitpos.encodings.base import Geometry, check_positive
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -56,7 +56,7 @@ class RoPEDINO(Rotary):
         check_positive("rope_dino", base=base)
         self.head_dim, self.base = check_head_dim("rope_dino", geometry), base
         if shift_coords < 0 or jitter_coords < 1 or rescale_coords < 1:
-            raise UserError(
+            raise InputError(
                 f"encoding 'rope_dino' got shift_coords={shift_coords}, jitter_coords={jitter_coords}, "
                 f"rescale_coords={rescale_coords}; choose a shift of 0 or more and factors of 1 or more"
             )

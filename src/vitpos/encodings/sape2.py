@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.encodings._interp1d import interp1d
 from vitpos.encodings._sape2_fused import centered, fused_logits, rounding, within_lines
 from vitpos.encodings.base import Geometry, PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -53,7 +53,7 @@ class SaPE2(PositionEncoding):
     ):
         super().__init__()
         if max_positions is not None and max_positions < 2:
-            raise UserError(f"encoding 'sape2' got max_positions={max_positions}; choose 2 or more")
+            raise InputError(f"encoding 'sape2' got max_positions={max_positions}; choose 2 or more")
         head_dim = geometry.dim // geometry.heads
         self.mode, self.scale_gates, self.per_axis, self.gates = mode, scale_gates, per_axis, gates
         self.factor = sign * (head_dim**-0.5 if scale_bias else 1.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -37,7 +37,7 @@ class Sinusoidal(PositionEncoding):
         super().__init__()
         check_positive("sinusoidal", temperature=temperature)
         if geometry.dim % 4:
-            raise UserError(
+            raise InputError(
                 f"encoding 'sinusoidal' needs a width divisible by 4, not {geometry.dim}; change the model's dim"
             )
         self.dim, self.temperature, self.layout = geometry.dim, temperature, layout

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 
@@ -27,7 +27,7 @@ class Sinusoidal1d(PositionEncoding):
         super().__init__()
         check_positive("sinusoidal1d", temperature=temperature)
         if geometry.dim % 2:
-            raise UserError(f"encoding 'sinusoidal1d' needs an even width, not {geometry.dim}; change the model's dim")
+            raise InputError(f"encoding 'sinusoidal1d' needs an even width, not {geometry.dim}; change the model's dim")
         self.dim, self.temperature = geometry.dim, temperature
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:

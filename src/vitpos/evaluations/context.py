@@ -9,7 +9,7 @@ from functools import cached_property
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.predict import Key, Transform, features_and_logits, predict_classes
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import patch_grid
@@ -68,9 +68,9 @@ class EvalContext:
 
 
 def require_patches(model: Classifier, evaluation: str) -> PatchClassifier:
-    """Returns the model if it has patches; otherwise raises a UserError that names the evaluation."""
+    """Returns the model if it has patches; otherwise raises a InputError that names the evaluation."""
     if not isinstance(model, PatchClassifier):
-        raise UserError(
+        raise InputError(
             f"evaluation {evaluation!r} is for models with patches, which {type(model).__name__} does not have; "
             "leave it out for this model"
         )
@@ -86,5 +86,5 @@ def grid_for(ctx: EvalContext, grid: Grid | None, evaluation: str) -> tuple[Grid
     own = patch_grid((height, width), ctx.model.patch) if isinstance(ctx.model, PatchClassifier) else None
     chosen = grid or own
     if chosen is None:
-        raise UserError(f"evaluation {evaluation!r} needs grid=(rows, columns) for a model without patches")
+        raise InputError(f"evaluation {evaluation!r} needs grid=(rows, columns) for a model without patches")
     return chosen, own

@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from vitpos.data.corruptions import CORRUPTIONS, PROCEDURAL, corrupt
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.predict import Transform, share
 from vitpos.evaluations.result import Result
@@ -94,8 +94,8 @@ def corruption(
 def _check(kinds: tuple[str, ...], severities: tuple[int, ...]) -> None:
     unknown = [kind for kind in kinds if kind not in CORRUPTIONS]
     if unknown or not kinds or len(set(kinds)) < len(kinds):
-        raise UserError(
+        raise InputError(
             f"evaluation 'corruption' got kinds={kinds}; choose some of {', '.join(CORRUPTIONS)}, each once"
         )
     if not severities or not set(severities) <= set(ALL) or len(set(severities)) < len(severities):
-        raise UserError(f"evaluation 'corruption' got severities={severities}; choose some of 1 to 5, each once")
+        raise InputError(f"evaluation 'corruption' got severities={severities}; choose some of 1 to 5, each once")

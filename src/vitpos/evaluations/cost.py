@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import double_backward_attention
@@ -42,7 +42,7 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
         steps: Number of timed passes, after one pass to warm up.
     """
     if batch < 1 or steps < 1:
-        raise UserError(f"evaluation 'cost' got batch={batch}, steps={steps}; take 1 or more of each")
+        raise InputError(f"evaluation 'cost' got batch={batch}, steps={steps}; take 1 or more of each")
     data = ctx.data
     model = deepcopy(ctx.model).train()  # a copy, because batch norms in training mode update their statistics
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitpos.data import SEGMENTATION
 from vitpos.data.segmentation_sets import IGNORE_INDEX, SegmentationSet
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext, require_patches
 from vitpos.evaluations.result import Result
 from vitpos.patches import make_generator, patchify
@@ -51,7 +51,7 @@ def dense(
     """
     model, data = require_patches(ctx.model, "dense"), ctx.data
     if epochs < 1:
-        raise UserError(f"evaluation 'dense' got epochs={epochs}; train for 1 or more")
+        raise InputError(f"evaluation 'dense' got epochs={epochs}; train for 1 or more")
     segmentation: SegmentationSet = SEGMENTATION.build(scenes, data.shape)
     classes = segmentation.classes
     train, test = segmentation.train.head(len(data.train)), segmentation.test.head(len(data.test))
@@ -63,7 +63,7 @@ def dense(
         x, pos = body.tokens(data.normalize(images.to(device)))
         x = x[:, body.geometry.prefix :]
         if x.shape[1] != pos.index.shape[1]:
-            raise UserError(
+            raise InputError(
                 "evaluation 'dense' is for models that keep a token for each patch, and this model has "
                 f"{x.shape[1]} tokens for {pos.index.shape[1]} patches; leave it out for this model"
             )

@@ -10,7 +10,7 @@ from torch import Tensor
 from vitpos.data import DATASETS
 from vitpos.data.dataset import Dataset, load
 from vitpos.data.image_ops import to_shape
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
@@ -53,12 +53,12 @@ def outliers(
     data = ctx.data
     wanted = tuple(range(len(data.classes))) if classes is None else classes
     if not wanted or not set(wanted) <= set(range(len(data.classes))) or len(set(wanted)) < len(wanted):
-        raise UserError(
+        raise InputError(
             f"evaluation 'outliers' got classes {classes}; choose different ones from 0 to {len(data.classes) - 1}"
         )
     other, count, chosen = load(against), len(data.test), torch.tensor(wanted)
     if _overlaps(data, other):
-        raise UserError(
+        raise InputError(
             f"evaluation 'outliers' got against={against!r}, which is the model's own data; choose another set, "
             "or classes of it that the model was not trained on, as in 'mnist + classes(keep=(6, 9))'"
         )

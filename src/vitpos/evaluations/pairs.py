@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
@@ -23,7 +23,7 @@ def pairs(ctx: EvalContext, *, classes: tuple[int, int] = (6, 9)) -> Result:
     data = ctx.data
     first, second = classes
     if not 0 <= min(classes) < max(classes) < len(data.classes):
-        raise UserError(f"evaluation 'pairs' got classes {classes}; choose two from 0 to {len(data.classes) - 1}")
+        raise InputError(f"evaluation 'pairs' got classes {classes}; choose two from 0 to {len(data.classes) - 1}")
     of_pair = torch.isin(data.test.labels, torch.tensor(classes))
     logits, labels = ctx.predict()[of_pair], data.test.labels[of_pair]
     chosen = torch.where(logits[:, first] > logits[:, second], first, second)

@@ -17,7 +17,7 @@ from vitpos.data.dataset import Dataset
 from vitpos.data.image_ops import resize
 from vitpos.encodings._table import parse_mode
 from vitpos.encodings.protocols import ntk_scaled
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext, require_patches
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
@@ -69,19 +69,19 @@ def resolution(
     model = require_patches(ctx.model, "resolution")
     try:
         grid = patch_grid(size, model.patch)
-    except UserError:
+    except InputError:
         high, wide = model.patch
-        raise UserError(
+        raise InputError(
             f"evaluation 'resolution' got size={size}, which is not made of whole patches of {high}x{wide}; "
             f"give multiples of {high} and {wide}"
         ) from None
     if any(not 1 <= new <= LARGEST * old for new, old in zip(grid, model.span, strict=True)):
-        raise UserError(
+        raise InputError(
             f"evaluation 'resolution' got size={size} for a grid of {model.span[0]}x{model.span[1]} patches; "
             f"give 1 patch or more, and no more than {LARGEST} times the height and width of the training grid"
         )
     if tune < 0 or rate <= 0:
-        raise UserError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
+        raise InputError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
     sample = ctx.sample(limit)
     if tables is not None:
         parse_mode(tables)  # checks the name also for encodings without a table
@@ -116,12 +116,12 @@ def resolutions(
     """
     model = require_patches(ctx.model, "resolutions")
     if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
-        raise UserError(
+        raise InputError(
             f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0, up to {LARGEST}"
         )
     grids = {factor: nearest(model.span, factor) for factor in sorted(factors)}
     if len(set(grids.values())) < 2:
-        raise UserError(
+        raise InputError(
             f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
             f"{model.span[0]}x{model.span[1]}; give some further apart"
         )

@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext, grid_for
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
@@ -53,7 +53,7 @@ def shuffle(
     model, data = ctx.model, ctx.data
     grid, own = grid_for(ctx, grid, "shuffle")
     if not 0 <= ratio <= 1:
-        raise UserError(f"evaluation 'shuffle' got ratio={ratio}; choose a fraction from 0 to 1")
+        raise InputError(f"evaluation 'shuffle' got ratio={ratio}; choose a fraction from 0 to 1")
     has_unknown_vector = isinstance(model, PatchClassifier) and model.encoding.unknown_vector() is not None
     if (positions == "told" and not has_unknown_vector) or (positions == "follow" and not own):
         return Result()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.predict import share
 from vitpos.evaluations.result import Result
@@ -48,12 +48,12 @@ def translation(
     """
     model, data = ctx.model, ctx.data
     if unit == "patches" and not isinstance(model, PatchClassifier):
-        raise UserError("evaluation 'translation' needs unit='pixels' for a model without patches")
+        raise InputError("evaluation 'translation' needs unit='pixels' for a model without patches")
     patch = model.patch if isinstance(model, PatchClassifier) and unit == "patches" else (1, 1)
     pixels = by[0] * patch[0], by[1] * patch[1]
     height, width = data.shape[1:]
     if abs(pixels[0]) >= height or abs(pixels[1]) >= width:
-        raise UserError(
+        raise InputError(
             f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; shift by less"
         )
     sample = ctx.sample(limit).data
@@ -118,7 +118,7 @@ def translations(
         limit: Number of random test images; None for all.
     """
     if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
-        raise UserError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
+        raise InputError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
     sample = ctx.sample(limit)
     each = {
         float(step): translation(sample, by=(0, step), unit="pixels", border=border).numbers for step in sorted(steps)
@@ -152,7 +152,7 @@ def shifts(
     """
     data = ctx.data
     if most < 1 or draws < 1 or most >= min(data.shape[1:]):
-        raise UserError(
+        raise InputError(
             f"evaluation 'shifts' got most={most}, draws={draws}; take 1 or more, and less than the side of the image"
         )
     steps = torch.randint(-most, most + 1, (2 * draws, len(data.test), 2), generator=make_generator(seed))

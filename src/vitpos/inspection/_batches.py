@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import patch_grid, permute_patches, seeded_permutations
 
@@ -44,7 +44,7 @@ def image_batches(
     split, grid = data.sample_test(limit, seed=seed).test, image_grid(model, data)
     patches, device = grid[0] * grid[1], model.project.weight.device
     if not len(split):
-        raise UserError("the data set has no test images to inspect the model on; use one that has some")
+        raise InputError("the data set has no test images to inspect the model on; use one that has some")
     orders = seeded_permutations(len(split), patches, seed=seed) if shuffled else None
     pairs = model.geometry.heads * (model.geometry.prefix + patches) ** 2
     batch_size = max(1, min(MAX_BATCH, MAX_PAIRS // pairs))

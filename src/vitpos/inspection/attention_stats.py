@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection._batches import image_batches, image_grid
 from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
 from vitpos.models.base import Classifier, PatchClassifier
@@ -175,7 +175,7 @@ def _pooled_maps(model: PatchClassifier, images: Tensor, weights: Tensor) -> Ten
 
 def _indices(name: str, indices: Sequence[int], count: int) -> list[int]:
     if not indices or not all(-count <= index < count for index in indices):
-        raise UserError(
+        raise InputError(
             f"{name}={list(indices)} is out of range for a model with {count}; choose from 0 to {count - 1}"
         )
     return [index % count for index in indices]

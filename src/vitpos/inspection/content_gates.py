@@ -11,7 +11,7 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.encodings.base import PositionEncoding
 from vitpos.encodings.protocols import CountsByContent
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection._batches import image_batches, image_grid
 from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
 from vitpos.models.base import Classifier, PatchClassifier
@@ -85,7 +85,7 @@ def gates_from_position(
     vit, encoding = _counting_model(model)
     grid, depth = vit.positions(images).grid, vit.geometry.depth
     if not (0 <= position[0] < grid[0] and 0 <= position[1] < grid[1] and -depth <= layer < depth):
-        raise UserError(
+        raise InputError(
             f"position {position} of layer {layer} is out of range for a grid of {grid[0]}x{grid[1]} "
             f"and {depth} layers; count all from 0"
         )
@@ -112,7 +112,7 @@ def _counting_model(model: Classifier) -> tuple[PatchClassifier, CountsByContent
     vit = require_global_attention(model, "an inspection of gates")
     encoding = counting_part(vit.encoding)
     if encoding is None:
-        raise UserError("an inspection of gates needs an encoding that counts by content; use one with sape2 or cope")
+        raise InputError("an inspection of gates needs an encoding that counts by content; use one with sape2 or cope")
     return vit, encoding
 
 

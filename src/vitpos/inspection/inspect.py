@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.encodings.rope_dino import frequencies_on_grid
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.model import inspect_model
 from vitpos.inspection.offsets import inspect_offsets, offset_biases, rotary_frequencies
 from vitpos.inspection.section import Figure, Section
@@ -87,7 +87,7 @@ def _reason(target: Target) -> str:
 def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> Target:
     """The target of a model, the data set it is run on, and the spec of its encoding."""
     if not isinstance(model, PatchClassifier):
-        raise UserError(
+        raise InputError(
             f"{name}: a model without patches has no positions to inspect; use a vit, minimal or swin model"
         )
     geometry = model.geometry

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection._batches import image_batches, image_grid
 from vitpos.models.activations import capture_activations, require_global_attention
 from vitpos.models.base import Classifier
@@ -55,7 +55,7 @@ def probe_positions(
     grid = image_grid(vit, data)
     count = len(data.sample_test(limit, seed=seed).test)
     if grid == (1, 1) or count < PARTS:
-        raise UserError(
+        raise InputError(
             f"a position probe got {count} images of {grid[0]}x{grid[1]} patches; "
             f"use {PARTS} images or more and 2 patches or more"
         )

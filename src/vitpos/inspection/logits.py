@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection._batches import image_grid
 from vitpos.inspection.attention_stats import for_each_logits
 from vitpos.inspection.null_models import DistanceNull
@@ -76,7 +76,7 @@ class LogitMoments:
     def variance(self, images: int) -> LogitVariance:
         """The variance components over the ``images`` added."""
         if images < 2:
-            raise UserError(f"a variance over {images} image is undefined; use a limit of 2 or more")
+            raise InputError(f"a variance over {images} image is undefined; use a limit of 2 or more")
         pairs = self.finite & self.off_diagonal
         mean = self.sums / images
         within = ((self.squares / images - mean.square()) * images / (images - 1)).clamp_min(0)
@@ -112,7 +112,7 @@ def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[flo
     """
     count = grid[0] * grid[1]
     if logits.ndim != 4 or logits.shape[2:] != (count, count):
-        raise UserError(
+        raise InputError(
             f"logits of shape {tuple(logits.shape)} do not fit a grid of {grid[0]}×{grid[1]}; "
             f"give (layers, heads, {count}, {count}) without prefix tokens"
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.table_stats import CONSTANT, EPS, INSTALL, center, flatten_table, grid_coordinates, subsample
 
 MIN_UMAP = 5  # positions that UMAP needs
@@ -43,7 +43,7 @@ def umap(table: Tensor, *, neighbors: int = 15, seed: int = 0) -> Projection:
     Layouts vary between seeds: compare numbers over several seeds rather than trusting one figure.
     """
     if neighbors < 2:
-        raise UserError(f"UMAP got neighbors={neighbors}; use 2 or more")
+        raise InputError(f"UMAP got neighbors={neighbors}; use 2 or more")
     x = flatten_table(table)
     if len(x) < MIN_UMAP:
         return Projection(None, None, None, f"{len(x)} positions are too few for UMAP")
@@ -55,7 +55,7 @@ def _projection(table: Tensor, points: Tensor) -> Projection:
         return Projection(None, None, None, CONSTANT)
     try:
         trust = trustworthiness(table, points)
-    except UserError as missing:
+    except InputError as missing:
         return Projection(points, grid_residual(points), None, str(missing))
     count = points.shape[0] * points.shape[1]
     reason = "" if trust is not None else f"{count} positions are too few for trustworthiness"
@@ -82,7 +82,7 @@ def _umap_layout(x: Tensor, neighbors: int, seed: int) -> Tensor:
         try:
             from umap import UMAP
         except ImportError as error:
-            raise UserError(f"a UMAP projection needs umap-learn ({error}); {INSTALL}") from error
+            raise InputError(f"a UMAP projection needs umap-learn ({error}); {INSTALL}") from error
         init = "random" if len(x) <= 2 * MIN_UMAP else "spectral"  # the spectral start needs more positions
         threads = torch.get_num_threads()
         try:
@@ -117,7 +117,7 @@ def trustworthiness(table: Tensor, points: Tensor, *, neighbors: int = 5) -> flo
     try:
         from sklearn.manifold import trustworthiness as sklearn_trustworthiness
     except ImportError as error:
-        raise UserError(f"trustworthiness needs scikit-learn ({error}); {INSTALL}") from error
+        raise InputError(f"trustworthiness needs scikit-learn ({error}); {INSTALL}") from error
     x, projected = (flatten_table(subsample(one)[0]) for one in (table, points))
     count = min(neighbors, (len(x) - 1) // 2)
     return float(sklearn_trustworthiness(x.numpy(), projected.numpy(), n_neighbors=count)) if count else None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.table_stats import (
     CONSTANT,
     INSTALL,
@@ -71,7 +71,7 @@ def regression(
     shuffles = min(10, max(1, MAX_POSITIONS // len(x))) if shuffles is None else shuffles
     unknown = [name for name in methods if name not in LINEAR + EXTRA]
     if unknown or folds < 2 or shuffles < 1:
-        raise UserError(
+        raise InputError(
             f"regression got methods={tuple(methods)}, folds={folds}, shuffles={shuffles}; "
             f"choose from {', '.join(LINEAR + EXTRA)}, with folds >= 2 and shuffles >= 1"
         )
@@ -199,7 +199,7 @@ def _regressor(method: str, seed: int) -> Any:
         from sklearn.preprocessing import StandardScaler
         from sklearn.svm import SVR
     except ImportError as error:
-        raise UserError(f"regression by '{method}' needs scikit-learn ({error}); {INSTALL}") from error
+        raise InputError(f"regression by '{method}' needs scikit-learn ({error}); {INSTALL}") from error
     learner = MultiOutputRegressor(SVR() if method == "svm" else MLPRegressor(random_state=seed))
     return TransformedTargetRegressor(make_pipeline(StandardScaler(), learner), transformer=StandardScaler())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.attention import input_vectors
 from vitpos.models.base import PatchClassifier
 from vitpos.positions import Positions
@@ -30,14 +30,14 @@ def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None
 def validate_table(table: Tensor) -> Tensor:
     """Returns the table (R, C, D) detached and on the CPU; raises if it is not 3-D, real, non-empty and finite."""
     if table.ndim != 3 or not table.numel() or table.is_complex():
-        raise UserError(
+        raise InputError(
             f"a position table has the shape (rows, columns, width) and real numbers, not {tuple(table.shape)} of "
             f"{table.dtype}; leave out prefix tokens and unflatten the vectors to their grid"
         )
     bad = int((~table.isfinite()).any(2).sum())
     if bad:
         count = table.shape[0] * table.shape[1]
-        raise UserError(f"{bad} of {count} position vectors contain NaN or infinity; repair the table")
+        raise InputError(f"{bad} of {count} position vectors contain NaN or infinity; repair the table")
     return table.detach().cpu()
 
 

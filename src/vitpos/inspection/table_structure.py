@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.inspection.null_models import DistanceNull, NullModel, OffsetNull
 from vitpos.inspection.table_stats import (
     CONSTANT,
@@ -93,7 +93,7 @@ def structure(
     shuffles = (500 if large else 2000) if shuffles is None else shuffles
     tables = (400 if large else 500) if tables is None else tables
     if not 0 < level < 1 or min(shuffles, tables) < 1:
-        raise UserError(
+        raise InputError(
             f"structure got level={level}, shuffles={shuffles}, tables={tables}; "
             "use a level between 0 and 1, and at least one shuffle and table"
         )

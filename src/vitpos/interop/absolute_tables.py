@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.architecture import TABLE_INCLUDES_PREFIX, TABLES, Trunk
 from vitpos.interop.formats import to_float32
 from vitpos.interop.grids import Grid, GridHint, choose_grid, factorizations, format_grid
@@ -77,11 +77,11 @@ def find_absolute_table(
     label, tensor = f"{path}: {sanitize(trunk.root)}{name}", _vectors_last(trunk.tensors[name], dim)
     if tensor.ndim not in (2, 3) or not tensor.numel():
         shape = sanitize(tuple(trunk.tensors[name].shape))
-        raise UserError(
+        raise InputError(
             f"{label} is {shape}, not a table of position vectors (1, positions, width); is the file damaged?"
         )
     if dim is not None and tensor.shape[-1] != dim:
-        raise UserError(
+        raise InputError(
             f"{label} has vectors of width {tensor.shape[-1]}, but tokens have width {dim}; is the file damaged?"
         )
     if tensor.ndim == 3:
@@ -102,7 +102,7 @@ def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable
     grid = (table.shape[0], table.shape[1])
     if requested not in (None, grid):
         stored, asked = format_grid(grid), format_grid(requested)
-        raise UserError(f"{label} is stored on the grid {stored}, not --grid {asked}; leave out --grid")
+        raise InputError(f"{label} is stored on the grid {stored}, not --grid {asked}; leave out --grid")
     sin_cos = match_sincos(table.flatten(0, 1), [grid])
     return _described(table, table.new_zeros(0, table.shape[-1]), "the shape of the table", sin_cos)
 
@@ -113,7 +113,7 @@ def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, p
     sizes_fit = row.ndim == 2 and column.ndim == 2 and row.shape[1] == column.shape[1]
     if not sizes_fit or not 0 < row.numel() * len(column) < MAX_NUMBERS:
         shapes = f"{sanitize(tuple(row.shape))} and {sanitize(tuple(column.shape))}"
-        raise UserError(
+        raise InputError(
             f"{path}: {rows} and {columns} are {shapes}, not tables of rows and columns; is the file damaged?"
         )
     both = _on_grid(row[:, None] + column, requested, f"{path}: {rows} with {columns}")
@@ -127,7 +127,7 @@ def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid
         sin_cos = _sincos_hint(rows, counts)
         if requested is not None and sin_cos and sin_cos[0].grid != requested:
             stored, asked = format_grid(sin_cos[0].grid), format_grid(requested)
-            raise UserError(f"{label} is the sin-cos table of {stored}, not of --grid {asked}; leave out --grid")
+            raise InputError(f"{label} is the sin-cos table of {stored}, not of --grid {asked}; leave out --grid")
         hints = [*sin_cos, *hints]
     grid, count, source = choose_grid(label, counts, hints, requested)
     vectors = rows[len(rows) - count :]

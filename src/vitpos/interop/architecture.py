@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.sanitize import sanitize
 
 PROJECTIONS = {  # pattern of the patch projection's name → library
@@ -178,7 +178,7 @@ def patch_projection(trunk: Trunk, path: str) -> tuple[tuple[int, int] | None, i
         weight = next((w for w in trunk.matching(r"to_patch_embedding\.\d+\.weight").values() if w.ndim == 2), weight)
     if weight.ndim not in (2, 4) or not weight.numel():
         name, shape = f"{path}: {sanitize(trunk.projection)}", sanitize(tuple(weight.shape))
-        raise UserError(f"{name} is {shape}, not a projection of image patches; is it a ViT?")
+        raise InputError(f"{name} is {shape}, not a projection of image patches; is it a ViT?")
     if trunk.projection.endswith("kernel"):  # JAX: rows, columns, channels, width
         weight = weight.permute(3, 2, 0, 1) if weight.ndim == 4 else weight.mT
     dim = weight.shape[0]

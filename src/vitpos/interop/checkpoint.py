@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.absolute_tables import AbsoluteTable, find_absolute_table
 from vitpos.interop.architecture import Trunk, count_heads, count_layers, find_trunk, patch_projection
 from vitpos.interop.formats import errors_in_one_line
@@ -62,7 +62,7 @@ class Checkpoint:
 def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:
     """Reads and recognizes a checkpoint; ``grid`` is needed if neither tensors nor configuration determine it."""
     if grid is not None and min(grid) < 1:
-        raise UserError(f"--grid {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
+        raise InputError(f"--grid {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
     contents = read_contents(path)
     with errors_in_one_line(contents.path):
         return recognize(contents, grid=grid)
@@ -73,7 +73,7 @@ def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Chec
     path, trunk = str(contents.path), find_trunk(contents.tensors, contents.config)
     if trunk is None:
         some = ", ".join(map(sanitize, list(contents.tensors)[:3]))
-        raise UserError(f"{path} has no tensor names of a known vision transformer ({some}, …); give a ViT checkpoint")
+        raise InputError(f"{path} has no tensor names of a known vision transformer ({some}, …); give a ViT checkpoint")
     patch, channels, dim = patch_projection(trunk, path)
     image = grid_from_config(contents.config, patch)
     hints = [*([image] if image else []), *rotary_grid_hints(trunk), *window_hints(trunk, contents.config)]

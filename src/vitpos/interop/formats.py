@@ -1,6 +1,6 @@
 """Reads tensors from one untrusted file: no code in it is run, and sizes it claims are checked before allocation.
 
-The format is recognized by the first bytes, not by the file name. Every problem ends in a `UserError` of one line.
+The format is recognized by the first bytes, not by the file name. Every problem ends in a `InputError` of one line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.lib import format as npy
 from safetensors import safe_open
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.sanitize import sanitize
 
 MAX_COMPRESSION = 64  # unpacked size over file size; weights hardly compress
@@ -38,20 +38,20 @@ def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with path.open("rb") as stream:
             start = stream.read(64)
         if not start:
-            raise UserError(f"{path} is empty; download it again")
+            raise InputError(f"{path} is empty; download it again")
         if start.startswith(ZIP):
             return _read_zip(path)
         if _is_safetensors(start):
             return _read_safetensors(path)
         if start[:1] == b"\x80":
             return _read_torch_legacy(path)
-        raise UserError(f"{path} {_describe_other(start)}")
+        raise InputError(f"{path} {_describe_other(start)}")
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
     """Metadata of a safetensors file, without reading its tensors; {} for any other, damaged or missing file."""
     path = Path(path)
-    with suppress(UserError), errors_in_one_line(path):
+    with suppress(InputError), errors_in_one_line(path):
         if not path.is_file():
             return {}
         with path.open("rb") as stream:
@@ -69,16 +69,16 @@ def _is_safetensors(start: bytes) -> bool:
 
 @contextmanager
 def errors_in_one_line(path: Path) -> Iterator[None]:
-    """Converts any exception of a file reader into a `UserError` of one line, and suppresses warnings."""
+    """Converts any exception of a file reader into a `InputError` of one line, and suppresses warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
-    except UserError:
+    except InputError:
         raise
     except MemoryError:
-        raise UserError(f"{path} needs more memory than is available; check that it is a checkpoint") from None
+        raise InputError(f"{path} needs more memory than is available; check that it is a checkpoint") from None
     except Exception as error:  # on damaged bytes readers raise any type
-        raise UserError(f"{path} {_reason(error)}") from None
+        raise InputError(f"{path} {_reason(error)}") from None
 
 
 def _describe_other(start: bytes) -> str:
@@ -120,18 +120,20 @@ def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.filename.endswith("/constants.pkl") for member in members):
-            raise UserError(f"{path} is a TorchScript program, which is not run; save its state_dict() as .safetensors")
+            raise InputError(
+                f"{path} is a TorchScript program, which is not run; save its state_dict() as .safetensors"
+            )
         if any(member.filename.endswith("/data.pkl") for member in members):
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                raise UserError(f"{path} is compressed, which torch.save never does; save it again with torch.save")
+                raise InputError(f"{path} is compressed, which torch.save never does; save it again with torch.save")
             return _read_torch(path, mmap=True)
         arrays = [member for member in members if member.filename.endswith(".npy")]
         if not arrays:
-            raise UserError(f"{path} is a zip without tensors; give a .pth of torch.save or a .npz of numpy.savez")
+            raise InputError(f"{path} is a zip without tensors; give a .pth of torch.save or a .npz of numpy.savez")
         size = path.stat().st_size
         claimed = sum(member.file_size for member in arrays)
         if claimed > max(MAX_COMPRESSION * size, ALWAYS_ALLOWED):
-            raise UserError(
+            raise InputError(
                 f"{path} would unpack from {size:,} to {claimed:,} bytes, unlike any checkpoint; give another file"
             )
         found = {}
@@ -149,10 +151,10 @@ def _array(stream: IO[bytes], size: int, name: str) -> Tensor | None:
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
-        raise UserError(f"{name} contains Python objects, which are not loaded; save plain arrays with numpy.savez")
+        raise InputError(f"{name} contains Python objects, which are not loaded; save plain arrays with numpy.savez")
     claimed, available = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if claimed != available:
-        raise UserError(f"{name} claims {claimed:,} bytes and has {available:,}; download it again")
+        raise InputError(f"{name} claims {claimed:,} bytes and has {available:,}; download it again")
     if dtype == np.dtype("V2"):  # numpy's form of bfloat16
         bits = np.frombuffer(bytearray(stream.read(claimed)), np.int16)
         return torch.from_numpy(bits.reshape(shape, order="F" if fortran else "C")).view(torch.bfloat16)
@@ -206,7 +208,7 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         claimed = tensor.numel() * tensor.element_size()
         if max(claimed, tensor.untyped_storage().nbytes()) > size:
-            raise UserError(
+            raise InputError(
                 f"{path}: {sanitize(name)} claims {claimed:,} bytes, more than the whole file; download it again"
             )
 
@@ -237,16 +239,16 @@ def _training_arguments(loaded: Any) -> dict[str, Any]:
 def to_float32(tensor: Tensor, name: str) -> Tensor:
     """A float32 copy of the tensor; raises, naming ``name``, if values are not floating point, finite and moderate."""
     if not tensor.is_floating_point():
-        raise UserError(
+        raise InputError(
             f"{name} contains {str(tensor.dtype).removeprefix('torch.')} values; give weights in floating point"
         )
     copy = tensor.to(torch.float32, copy=True)
     bad = int((~copy.isfinite()).sum())
     if bad:
-        raise UserError(
+        raise InputError(
             f"{name} has {bad:,} of {copy.numel():,} values that are NaN or infinite; did training diverge?"
         )
     largest = float(copy.abs().max()) if copy.numel() else 0.0
     if largest > MAX_MAGNITUDE:
-        raise UserError(f"{name} has values up to {largest:.2g}, which no training gives; is the file damaged?")
+        raise InputError(f"{name} has values up to {largest:.2g}, which no training gives; is the file damaged?")
     return copy

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.sanitize import sanitize
 
 Grid = tuple[int, int]  # rows, columns
@@ -62,14 +62,14 @@ def choose_grid(
             other = [hint for hint in hints if hint.grid != requested and math.prod(hint.grid) in counts]
             note = f", although {other[0].source} implies {format_grid(other[0].grid)}" if other else ""
             return requested, math.prod(requested), f"as requested{note}"
-        raise UserError(
+        raise InputError(
             f"{name} does not fit --grid {format_grid(requested)}: it has {_candidates(counts)}; give one of these"
         )
     for hint in hints:
         if math.prod(hint.grid) in counts:
             return hint.grid, math.prod(hint.grid), hint.source
     mismatch = "".join(f"; {hint.source} implies {format_grid(hint.grid)}, which does not fit" for hint in hints[:1])
-    raise UserError(
+    raise InputError(
         f"{name} has {_candidates(counts)}, and the file does not state its grid{mismatch}; give --grid RxC"
     )
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.architecture import Trunk
 from vitpos.interop.formats import MAX_MAGNITUDE, to_float32
 from vitpos.interop.grids import (
@@ -88,12 +88,12 @@ def find_bias_tables(
         shape = sanitize(tuple(tensor.shape))
         if tensor.ndim == 3:  # (H, 2R−1, 2C−1)
             if grid_from_offsets(tensor.shape[1:]) is None or not tensor.numel():
-                raise UserError(f"{label} is {shape}, not a table of (heads, 2R-1, 2C-1); is the file damaged?")
+                raise InputError(f"{label} is {shape}, not a table of (heads, 2R-1, 2C-1); is the file damaged?")
             tables[name] = to_float32(tensor, label).permute(1, 2, 0)
             continue
         rows = len(tensor) - CLS_ROWS * (len(tensor) % 2 == 0) if tensor.ndim == 2 else 0  # (2R−1)(2C−1) is odd
         if rows < 1 or not tensor.numel():
-            raise UserError(f"{label} is {shape}, not a table of (offsets, heads); is the file damaged?")
+            raise InputError(f"{label} is {shape}, not a table of (offsets, heads); is the file damaged?")
         own = name.replace(TABLE, INDEX)
         index = grid_from_relative_index(trunk.tensors[own]) if own in trunk.tensors else None
         known = [*grid_hints([(index, own)]), *hints]
@@ -118,11 +118,11 @@ def _choose_window(
         return None
     candidates = format_grids(fitting)
     if requested:
-        raise UserError(
+        raise InputError(
             f"{label} does not fit --grid {format_grid(requested)}: it has {rows} offsets ({candidates}); "
             "give one of these"
         )
-    raise UserError(
+    raise InputError(
         f"{label} has {rows} offsets, and the file does not state their grid: {candidates}; give --grid RxC"
     )
 
@@ -135,7 +135,7 @@ def find_decomposed_tables(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, T
         columns = trunk.tensors.get(other)
         labels = sanitize(name), sanitize(other)
         if columns is None or not _same_width(rows, columns):
-            raise UserError(
+            raise InputError(
                 f"{path}: {labels[0]} and {labels[1]} are not tables of (2R-1, d) and (2C-1, d); is the file damaged?"
             )
         pair = to_float32(rows, f"{path}: {labels[0]}"), to_float32(columns, f"{path}: {labels[1]}")

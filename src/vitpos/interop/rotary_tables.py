@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.architecture import Trunk
 from vitpos.interop.formats import to_float32
 from vitpos.interop.grids import GridHint, grid_from_axial_angles, grid_from_coordinates, grid_hints
@@ -40,7 +40,7 @@ def find_rotary_tables(trunk: Trunk, config: Mapping[str, Any], path: str) -> Ro
         if tensor.ndim == 1 and len(tensor):
             periods = to_float32(tensor, label := f"{path}: {sanitize(name)}")
             if (smallest := float(periods.min())) < MIN_PERIOD:
-                raise UserError(f"{label} has a period of {smallest:.2g}, which is too small; is the file damaged?")
+                raise InputError(f"{label} has a period of {smallest:.2g}, which is too small; is the file damaged?")
             return RotaryTables(
                 "rope_dino", f"rotary, {len(periods)} period{'s' * (len(periods) > 1)} per axis", periods=periods
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.interop.formats import errors_in_one_line, read_file
 from vitpos.interop.sanitize import sanitize
 
@@ -38,11 +38,11 @@ def read_contents(path: str | Path) -> CheckpointContents:
     path = Path(path)
     with errors_in_one_line(path):
         if not path.exists():
-            raise UserError(
+            raise InputError(
                 f"{path} does not exist; give a ViT checkpoint ({', '.join(SUFFIXES)}) or a folder with one"
             )
         if not path.is_dir() and not path.is_file():
-            raise UserError(f"{path} is neither a file nor a folder; give a ViT checkpoint")
+            raise InputError(f"{path} is neither a file nor a folder; give a ViT checkpoint")
         tensors: dict[str, Tensor] = {}
         config: dict[str, Any] = {}
         files = _files_in(path) if path.is_dir() else {path: None}
@@ -51,7 +51,7 @@ def read_contents(path: str | Path) -> CheckpointContents:
             tensors |= found if names is None else _select(file, names, found)
             config |= metadata
         if not tensors:
-            raise UserError(f"{path} contains no named tensors; give a state_dict saved as .safetensors or .pth")
+            raise InputError(f"{path} contains no named tensors; give a state_dict saved as .safetensors or .pth")
         folder = path if path.is_dir() else path.parent if path.name in DEFAULT_NAMES else None
         file_config = _read_json(folder / CONFIG) if folder is not None and (folder / CONFIG).is_file() else {}
         return CheckpointContents(path, tensors, config | file_config, bool(file_config))
@@ -69,24 +69,24 @@ def _files_in(folder: Path) -> dict[Path, list[str] | None]:
     if len(found) == 1:
         return {found[0]: None}
     if not found:
-        raise UserError(f"{folder} contains no checkpoint ({', '.join(SUFFIXES)}); give the file or its folder")
+        raise InputError(f"{folder} contains no checkpoint ({', '.join(SUFFIXES)}); give the file or its folder")
     listed = ", ".join(sanitize(path.name) for path in found[:5]) + (", …" if len(found) > 5 else "")
-    raise UserError(f"{folder} contains {len(found)} checkpoints ({listed}); give one of them")
+    raise InputError(f"{folder} contains {len(found)} checkpoints ({listed}); give one of them")
 
 
 def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
     """Hugging Face's shards: the files named in the index, each with the names of its tensors."""
     weight_map = _read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise UserError(f"{index} has no 'weight_map' from names to files; download it again")
+        raise InputError(f"{index} has no 'weight_map' from names to files; download it again")
     files: dict[Path, list[str] | None] = {}
     for name, file in weight_map.items():
         if not isinstance(file, str) or Path(file).name != file or not file.isprintable():
-            raise UserError(
+            raise InputError(
                 f"{index} refers to {sanitize(file)!r}, which is not a file in its folder; download it again"
             )
         if not (folder / file).is_file():
-            raise UserError(f"{folder} lacks {sanitize(file)}, which {index.name} refers to; download it too")
+            raise InputError(f"{folder} lacks {sanitize(file)}, which {index.name} refers to; download it too")
         names = files.setdefault(folder / file, [])
         assert names is not None
         names.append(name)
@@ -96,18 +96,18 @@ def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
 def _select(file: Path, names: list[str], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The named tensors of a shard."""
     if missing := [name for name in names if name not in tensors]:
-        raise UserError(f"{file} lacks {sanitize(missing[0])!r}, which its index refers to; download it again")
+        raise InputError(f"{file} lacks {sanitize(missing[0])!r}, which its index refers to; download it again")
     return {name: tensors[name] for name in names}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file of limited size."""
     if path.stat().st_size > MAX_CONFIG_BYTES:
-        raise UserError(f"{path} has {path.stat().st_size:,} bytes, too many for a configuration; download it again")
+        raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a configuration; download it again")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({sanitize(error)}); download it again, or remove it") from None
+        raise InputError(f"{path} is not valid JSON ({sanitize(error)}); download it again, or remove it") from None
     if not isinstance(value, dict):
-        raise UserError(f"{path} is not a JSON object; download it again, or remove it")
+        raise InputError(f"{path} is not a JSON object; download it again, or remove it")
     return value

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.learned import Learned
 from vitpos.encodings.relative import RelativeBias
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.base import PatchClassifier
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
@@ -55,16 +55,16 @@ def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     ours = timm_names(model)
     for name in [*ours, *state]:
         if name not in state:
-            raise UserError(
+            raise InputError(
                 f"timm's weights have no {name!r}, which the model needs; "
                 "build it with the same family and size, and without an encoding"
             )
         if name not in ours:
-            raise UserError(f"timm's weights have {name!r}, which the model does not have; build one that does")
+            raise InputError(f"timm's weights have {name!r}, which the model does not have; build one that does")
     for name, parts in ours.items():
         shape = _shape(parts)
         if state[name].shape != shape:
-            raise UserError(
+            raise InputError(
                 f"timm's {name!r} is {tuple(state[name].shape)} and the model's {tuple(shape)}; "
                 "build both with the same sizes"
             )
@@ -98,7 +98,7 @@ def timm_names(model: nn.Module) -> dict[str, Parts]:
         case ResNet():
             stages = {f"stages.{index}.": f"layer{index + 1}." for index in range(len(model.stages))}
             return _renamed(model, stages | RESNET)
-    raise UserError(f"timm has no counterpart of our {type(model).__name__}; use a swin, resnet or vit")
+    raise InputError(f"timm has no counterpart of our {type(model).__name__}; use a swin, resnet or vit")
 
 
 def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Parts]:

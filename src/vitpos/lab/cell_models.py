@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset, load
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
@@ -53,7 +53,7 @@ def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
     every = [CellFolder(path)] if (path / "cell.json").exists() else ExperimentFolder.open(path).trained
     found = [(folder.cell, partial(load_model, folder)) for folder in every if folder.trained]
     if not found:
-        raise UserError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
+        raise InputError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
     return found
 
 
@@ -61,7 +61,7 @@ def _load(cell: Cell, weights: Mapping[str, Tensor], classes: tuple[str, ...], p
     """Builds the model of a cell and loads ``weights``; errors mention the ``path`` they come from."""
     data = load(cell.data)
     if data.classes != classes:
-        raise UserError(
+        raise InputError(
             f"{path} was trained on {_listed(classes)}, and data {cell.data!r} has {_listed(data.classes)}; "
             "restore the data, or train again into a new folder"
         )
@@ -70,7 +70,7 @@ def _load(cell: Cell, weights: Mapping[str, Tensor], classes: tuple[str, ...], p
         model.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise WorkError(
+        raise RunError(
             f"{path} holds weights of another version of vitpos ({reason}); delete it and run the experiment again"
         ) from None
     return model.eval()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from vitpos.data.dataset import load
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
@@ -57,8 +57,8 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
             build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)
         ctx = EvalContext(model, few, cell.train)
         returned = {spec: evaluate_spec(_shortened_spec(spec), ctx) for spec in cell.evaluate}
-    except UserError as error:
-        raise UserError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:
         for column in table.columns if table.shows(cell) else ():
             if column.evaluation in returned:
@@ -66,7 +66,7 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
 
 
 def _check_column(table: Table, column: Column, result: Result) -> None:
-    """Raises a UserError if a column names a metric, curve or array that the evaluation does not return."""
+    """Raises a InputError if a column names a metric, curve or array that the evaluation does not return."""
     if not (result.numbers or result.curves or result.arrays):
         return  # the evaluation does not apply to this model
     kind, known = "metric", [*result.numbers]
@@ -76,7 +76,7 @@ def _check_column(table: Table, column: Column, result: Result) -> None:
         kind, known = "array", [*result.arrays]
     if column.metric not in known:
         remedy = suggest(column.metric, known)
-        raise UserError(f"table {table.title!r}: {column.evaluation} has no {kind} {column.metric!r}; {remedy}")
+        raise InputError(f"table {table.title!r}: {column.evaluation} has no {kind} {column.metric!r}; {remedy}")
 
 
 def _shortened_spec(spec: str) -> str:

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import torch
 
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import CellDone, CellFailed, Event, Observer, TrainProgress, TrainStart
 from vitpos.lab.store import CellFolder
@@ -86,7 +86,7 @@ def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
     try:
         cell_folder.clear_traceback()
         job(cell, cell_folder, observer)
-    except (UserError, WorkError) as error:
+    except (InputError, RunError) as error:
         observer.on_event(CellFailed(cell, str(error)))
     except Exception as error:
         observer.on_event(CellFailed(cell, _unexpected(error, cell_folder)))
@@ -99,7 +99,7 @@ def _unexpected(error: Exception, folder: CellFolder) -> str:
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
     try:
         where = folder.save_traceback("".join(traceback.format_exception(error)))
-    except WorkError as full:
+    except RunError as full:
         return f"unexpected {summary} (no traceback: {full})"
     return f"unexpected {summary}; the traceback is in {where}"
 
@@ -146,7 +146,7 @@ def _run_in_pool(
                 event = events.get(timeout=0.5)
             except queue.Empty:
                 if any(process.exitcode for process in processes):
-                    raise WorkError(
+                    raise RunError(
                         "a worker process died; run the same command again to continue from the finished cells"
                     ) from None
                 continue

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Cell, Column, Reference, Table
 from vitpos.lab.toml import (
@@ -85,11 +85,13 @@ class Experiment:
         if name not in shipped():
             path = Path(name)
             if not path.is_file():
-                raise UserError(f"no experiment {name!r}; {suggest(name, shipped())} (or give the path of a TOML file)")
+                raise InputError(
+                    f"no experiment {name!r}; {suggest(name, shipped())} (or give the path of a TOML file)"
+                )
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"cannot read experiment {name!r}: {error}") from None
+            raise InputError(f"cannot read experiment {name!r}: {error}") from None
         origin = {"name": path.stem, "asked": name, "text": text, "settings": list(settings), "seeds": seeds}
         return cls.make(origin | ({"plugins": list(plugins)} if plugins else {}))
 
@@ -126,12 +128,12 @@ class Experiment:
         try:
             document = tomllib.loads(origin["text"]) if "text" in origin else deepcopy(origin["document"])
         except tomllib.TOMLDecodeError as error:
-            raise UserError(f"{where} is not valid TOML: {error}") from None
+            raise InputError(f"{where} is not valid TOML: {error}") from None
         settings: dict[str, Any] = {}
         for text in origin["settings"]:
             key, value = parse_setting(text)
             if key in settings:
-                raise UserError(f"--set {key!r} is given twice; keep one, or write a list")
+                raise InputError(f"--set {key!r} is given twice; keep one, or write a list")
             settings[key] = value
         if origin["seeds"] is not None:
             settings["seeds"] = list(origin["seeds"])
@@ -190,12 +192,12 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
     values = {**written, **settings}
     for key in SPECS:
         if key not in values:
-            raise UserError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
+            raise InputError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
     options = {key: choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
     specs = as_list(values.get("evaluate", "accuracy"))
     evaluate = tuple(EVALUATIONS.canonical(require_text("evaluate", spec)) for spec in specs)
     if not isinstance(values.get("seeds", []), list):
-        raise UserError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
+        raise InputError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
     seeds = [require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
@@ -246,11 +248,11 @@ def _served(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> 
         evaluated = {spec for cell in cells if table.shows(cell) for spec in cell.evaluate}
         for column in table.columns:
             if strict and column.evaluation not in evaluated:
-                raise UserError(
+                raise InputError(
                     f"table {table.title!r}: none of its cells has the evaluation {column.evaluation}; add it to evaluate"
                 )
         if strict and table.against and table.against not in {cell.encoding for cell in cells if table.shows(cell)}:
-            raise UserError(
+            raise InputError(
                 f"table {table.title!r}: it compares against {table.against!r}, which none of its cells has; "
                 "add it to encoding"
             )

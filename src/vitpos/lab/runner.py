@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset, load
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.files import exclusive
@@ -54,7 +54,7 @@ def run(
 ) -> Results:
     """Runs the unfinished cells of an experiment, stores them in a folder and returns all its results.
 
-    A cell that fails does not stop the others; at the end a WorkError gives the reason. The weights of a cell depend on
+    A cell that fails does not stop the others; at the end a RunError gives the reason. The weights of a cell depend on
     the number of threads (cores divided by workers) through floating-point rounding.
 
     Args:
@@ -90,7 +90,7 @@ def run(
     if results.errors:
         cell, error = next(iter(results.errors.items()))
         count = f"{len(results.errors)} of {len(experiment.cells)} cells failed"
-        raise WorkError(f"{count}, the first ({cell.label}, seed {cell.seed}): {error}; the others are finished")
+        raise RunError(f"{count}, the first ({cell.label}, seed {cell.seed}): {error}; the others are finished")
     return results
 
 
@@ -182,11 +182,11 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
         folder = ExperimentFolder.open(path.parent.parent)
         cells = [CellFolder(path)] if CellFolder(path).trained else []
     else:
-        raise UserError(
+        raise InputError(
             f"{path} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'"
         )
     if not cells:
-        raise UserError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
+        raise InputError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
     known = list(dict.fromkeys(spec for one in cells for spec in one.results))
     wanted = list(dict.fromkeys(EVALUATIONS.spelt(EVALUATIONS.canonical(spec), known) for spec in specs))
     planned = [replace(one.cell, evaluate=tuple(wanted)) for one in cells]

@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.evaluations.result import Result
 from vitpos.files import (
     exclusive,
@@ -178,7 +178,7 @@ class CellFolder:
     def load_weights(self) -> dict[str, Tensor]:
         """Returns the trained weights."""
         if not self.trained:
-            raise UserError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
+            raise InputError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
         return read_tensors(self.path / "weights.safetensors")[0]
 
     @cached_property
@@ -191,11 +191,11 @@ class CellFolder:
         """Reads the cell, the trained weights and the class names from a weights file, which may be a copy elsewhere."""
         try:
             tensors, about = read_tensors(weights)
-        except WorkError:
+        except RunError:
             what = "is damaged, or was not written by 'vitpos run'"
-            raise UserError(f"{weights} {what}; give the folder of a cell, or its weights.safetensors") from None
+            raise InputError(f"{weights} {what}; give the folder of a cell, or its weights.safetensors") from None
         if "cell" not in about:
-            raise UserError(
+            raise InputError(
                 f"{weights} holds no model of a 'vitpos run'; give the folder of a cell, or its weights.safetensors"
             )
         stored = json.loads(about["cell"])
@@ -222,7 +222,7 @@ class ExperimentFolder:
     def open(cls, path: Path) -> Self:
         """Opens the folder of an experiment that was run before."""
         if not (path / "experiment.json").exists():
-            raise UserError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
+            raise InputError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
         stored = read_json(path / "experiment.json")
         _check_version(stored, path)
         recall(path)
@@ -233,7 +233,7 @@ class ExperimentFolder:
         """Checks that ``path`` does not hold another experiment, and returns its folder; writes nothing."""
         require_folder(path)
         if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
-            raise UserError(f"--out {path} holds experiment {other!r}; give another folder for {experiment.name!r}")
+            raise InputError(f"--out {path} holds experiment {other!r}; give another folder for {experiment.name!r}")
         return cls(path, experiment)
 
     @classmethod
@@ -245,7 +245,7 @@ class ExperimentFolder:
             path.mkdir(parents=True, exist_ok=True)
             (path / ".lock").touch()
         except OSError as error:
-            raise UserError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
+            raise InputError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
         with exclusive(path):
             _keep_plugins(path, experiment)
             write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.origin})
@@ -270,11 +270,11 @@ def _keep_plugins(path: Path, experiment: Experiment) -> None:
 
 
 def _check_version(stored: Mapping[str, Any], path: Path) -> None:
-    """Raises a UserError if a folder or file has another format version."""
+    """Raises a InputError if a folder or file has another format version."""
     found = stored.get("format_version", 1)
     if found != FORMAT_VERSION:
         remedy = "upgrade vitpos" if found > FORMAT_VERSION else "run the experiment again into a new folder"
-        raise UserError(f"{path} has format version {found}, and this vitpos reads version {FORMAT_VERSION}; {remedy}")
+        raise InputError(f"{path} has format version {found}, and this vitpos reads version {FORMAT_VERSION}; {remedy}")
 
 
 def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Column, Table
 from vitpos.models import MODELS
@@ -28,15 +28,15 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """Splits ``"train.lr=0.1"`` into key and value; a value that is not TOML is a string."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not value:
-        raise UserError(f"--set {text!r} has no value; write --set key=value, as in --set train.epochs=1")
+        raise InputError(f"--set {text!r} has no value; write --set key=value, as in --set train.epochs=1")
     if key not in KEYS:
-        raise UserError(f"--set {key!r}: there is no such key; {suggest(key, KEYS)}")
+        raise InputError(f"--set {key!r}: there is no such key; {suggest(key, KEYS)}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         if value.startswith("["):
             example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
-            raise UserError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
+            raise InputError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
         return key, value
 
 
@@ -54,30 +54,30 @@ def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str
     """Removes the ``[[key]]`` tables from a document and returns them."""
     blocks = document.pop(key, [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise UserError(f"{where}: {key!r} is not a list of tables; write [[{key}]] above each one")
+        raise InputError(f"{where}: {key!r} is not a list of tables; write [[{key}]] above each one")
     return blocks
 
 
 def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Flattens nested tables to keys such as ``train.lr``; raises a UserError for unknown keys."""
+    """Flattens nested tables to keys such as ``train.lr``; raises a InputError for unknown keys."""
     flat: dict[str, Any] = {}
     for key, value in document.items():
         flat |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
     for key in flat:
         if key not in KEYS:
-            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, KEYS)}")
+            raise InputError(f"{where}: there is no key {key!r}; {suggest(key, KEYS)}")
     return flat
 
 
 def choices(key: str, value: Any) -> list[Any]:
     """The items of a value that may be a list, each checked and in canonical form."""
     if not as_list(value):
-        raise UserError(f"{key} is an empty list; give it a value or leave it out")
+        raise InputError(f"{key} is an empty list; give it a value or leave it out")
     if key in SPECS:
         return [SPECS[key].canonical(require_text(key, spec)) for spec in as_list(value)]
     for item in as_list(value):
         if not accepts(TRAIN[key], item):
-            raise UserError(f"{key} takes {type_text(TRAIN[key])}, not {item!r}")
+            raise InputError(f"{key} takes {type_text(TRAIN[key])}, not {item!r}")
     return [float(item) if TRAIN[key] is float else item for item in as_list(value)]
 
 
@@ -87,16 +87,16 @@ def as_list(value: Any) -> list[Any]:
 
 
 def require_text(key: str, value: Any) -> str:
-    """Returns the value of a key that takes a spec; raises a UserError if it is not a string."""
+    """Returns the value of a key that takes a spec; raises a InputError if it is not a string."""
     if not isinstance(value, str):
-        raise UserError(f"{key} takes text such as {next(iter(SPECS.get(key, EVALUATIONS)))!r}, not {value!r}")
+        raise InputError(f"{key} takes text such as {next(iter(SPECS.get(key, EVALUATIONS)))!r}, not {value!r}")
     return value
 
 
 def require_seed(key: str, value: Any) -> int:
-    """Returns a seed; raises a UserError if it is not an integer from 0 to 2³¹ − 1."""
+    """Returns a seed; raises a InputError if it is not an integer from 0 to 2³¹ − 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise UserError(f"{key} takes whole numbers from 0 to 2³¹ − 1, not {value!r}")
+        raise InputError(f"{key} takes whole numbers from 0 to 2³¹ − 1, not {value!r}")
     return value
 
 
@@ -105,7 +105,7 @@ def read_table(document: Mapping[str, Any], where: str) -> Table:
     columns = document.get("columns", [])
     where = f"{where}, table {document.get('title', '')!r}"
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
-        raise UserError(
+        raise InputError(
             f"{where}: columns is not a list of tables such as {{ label = 'normal', evaluation = 'accuracy' }}"
         )
     rows: dict[str, Any] = {key: tuple(choices(key, document[key])) for key in SPECS if key in document}
@@ -121,13 +121,13 @@ def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
     values_read = {}
     for key, value in values.items():
         if key not in types:
-            raise UserError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
+            raise InputError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
         is_built = key == "columns" or (kind is Table and key in SPECS)
         if not is_built and not accepts(types[key], value):
-            raise UserError(f"{where}: {key} takes {type_text(types[key])}, not {value!r}")
+            raise InputError(f"{where}: {key} takes {type_text(types[key])}, not {value!r}")
         catalog = (SPECS | {"evaluation": EVALUATIONS}).get(key)
         values_read[key] = catalog.canonical(value) if catalog and isinstance(value, str) else settle(types[key], value)
     for f in fields(kind):
         if f.name not in values_read and f.default is MISSING:
-            raise UserError(f"{where}: {f.name} is missing; write {f.name} = …")
+            raise InputError(f"{where}: {f.name} is missing; write {f.name} = …")
     return kind(**values_read)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 
 
 def check_image_pair(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Returns both batches (B, C, height, width) in their common dtype, at least float32.
 
-    Raises ``UserError`` for integer tensors (values must lie in 0…1) and for shapes that differ or are not 4-D.
+    Raises ``InputError`` for integer tensors (values must lie in 0…1) and for shapes that differ or are not 4-D.
     """
     for batch in (images, targets):
         if not batch.is_floating_point():
-            raise UserError(f"image metrics take values from 0 to 1, not {batch.dtype}; divide bytes by 255")
+            raise InputError(f"image metrics take values from 0 to 1, not {batch.dtype}; divide bytes by 255")
     if images.shape != targets.shape or images.dim() != 4:
-        raise UserError(
+        raise InputError(
             f"image batches of shapes {tuple(images.shape)} and {tuple(targets.shape)} cannot be compared; "
             "both must be (batch, channels, height, width), and the same"
         )

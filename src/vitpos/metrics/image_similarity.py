@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.metrics._image_pair import check_image_pair
 from vitpos.metrics.lpips import lpips, lpips_unavailable
 
@@ -39,7 +39,7 @@ def ssim(images: Tensor, targets: Tensor) -> Tensor:
     """
     images, targets = check_image_pair(images, targets)
     if reason := _ssim_unavailable(images.shape[1:]):
-        raise UserError(reason)
+        raise InputError(reason)
     x, y = images.double(), targets.double()  # variances are small differences of large numbers
     moments = _gaussian_filter(torch.stack([x, y, x * x, y * y, x * y]))  # each (B, C, height−10, width−10)
     mean_x, mean_y, xx, yy, xy = moments

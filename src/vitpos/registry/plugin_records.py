@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.files import atomic_write
 from vitpos.registry import plugins
 from vitpos.registry.class_source import standalone_source
@@ -80,12 +80,12 @@ def keep(folder: Path, found: Iterable[Plugin], entries: Entries) -> None:
     for plugin in found:
         before = records.get(plugin.name)
         if before and before["sha256"] != plugin.sha256:
-            raise UserError(
+            raise InputError(
                 f"plug-in {plugin.name} has changed since {folder} was run with it; restore it, or give a new --out"
             )
         here = Path(plugin.name)
         if plugin.path and here.is_file() and here.read_bytes() != plugin.source:
-            raise UserError(f"{folder} was run with {plugin.path}, not with {here.resolve()}; give a new --out")
+            raise InputError(f"{folder} was run with {plugin.path}, not with {here.resolve()}; give a new --out")
         path = str(plugin.path) if plugin.path else ""
         if before and before["path"] and (folder / before["path"]).exists():
             path = before["path"]
@@ -110,7 +110,9 @@ def read_records(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder / RECORDS} is damaged ({error}); restore it, or run again into a new --out") from None
+        raise InputError(
+            f"{folder / RECORDS} is damaged ({error}); restore it, or run again into a new --out"
+        ) from None
 
 
 def recall(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: bool = False) -> None:
@@ -119,7 +121,7 @@ def recall(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: boo
         if name not in KNOWN and name not in LOST:
             try:
                 KNOWN[name] = _find(name, record, folder)
-            except UserError as error:
+            except InputError as error:
                 LOST[name] = str(error)
                 for key, described in record["entries"].items():
                     kind, _, entry = key.partition(" ")
@@ -137,13 +139,13 @@ def _find(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
     if not name.endswith(".py"):
         return plugins.load(name)
     if path is None:
-        raise UserError(f"plug-in {name} was a class without source; define it again and run from Python")
+        raise InputError(f"plug-in {name} was a class without source; define it again and run from Python")
     path = path.resolve()
     if not path.is_file():
-        raise UserError(f"plug-in {name} is gone; put it back at {path}, or give it by --plugin")
+        raise InputError(f"plug-in {name} is gone; put it back at {path}, or give it by --plugin")
     given = next((plugin for plugin in KNOWN.values() if plugin.path == path), None)
     if path.is_relative_to(folder.resolve()) and not given and record["sha256"] not in os.environ.get(TRUSTED, ""):
-        raise UserError(f"plug-in {name} lies inside the run; read it, then give --plugin {path}")
+        raise InputError(f"plug-in {name} lies inside the run; read it, then give --plugin {path}")
     found = given or load_file(name, path)
     return Plugin(name, path, found.source, module=found.module)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -55,7 +55,7 @@ LOST: dict[str | tuple[str, str], Any] = {}  # why a recorded plug-in cannot be 
 def load(name: str) -> Plugin:
     """The plug-in of a .py file or of a module, imported now unless it was before."""
     if name in LOST:
-        raise UserError(LOST[name])
+        raise InputError(LOST[name])
     if name not in KNOWN:
         KNOWN[name] = load_file(name, Path(name)) if name.endswith(".py") else _load_module(name)
     return KNOWN[name]
@@ -70,7 +70,7 @@ def load_object(home: str, attribute: str) -> Any:
     for part in attribute.split("."):
         if not hasattr(found, part):
             there = [key for key, thing in vars(plugin.module).items() if _defines(plugin, thing)]
-            raise UserError(f"{home} has no {attribute!r}; it defines {', '.join(there) or 'no class or function'}")
+            raise InputError(f"{home} has no {attribute!r}; it defines {', '.join(there) or 'no class or function'}")
         found = getattr(found, part)
     return found
 
@@ -79,7 +79,7 @@ def load_file(name: str, path: Path) -> Plugin:
     """Imports a Python file; one that was imported before, or that is the running script, is used as it is."""
     path = path.expanduser().resolve()
     if not path.is_file():
-        raise UserError(f"no file {name!r}; give the path of a Python file")
+        raise InputError(f"no file {name!r}; give the path of a Python file")
     same_name = (m for m in list(sys.modules.values()) if str(getattr(m, "__file__", "")).endswith(path.name))
     module = next((m for m in same_name if _file(m) == path), None)
     source = path.read_bytes()
@@ -87,7 +87,7 @@ def load_file(name: str, path: Path) -> Plugin:
         key = f"{_PACKAGE}_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         found = importlib.util.spec_from_file_location(key, path)
         if found is None or found.loader is None:
-            raise UserError(f"{name!r} is no Python file; give one that ends in .py")
+            raise InputError(f"{name!r} is no Python file; give one that ends in .py")
         module = importlib.util.module_from_spec(found)
         sys.modules[key] = module  # before it runs, as for every import: dataclasses and annotations look it up
         sys.path.insert(0, str(path.parent))  # so that it can import its neighbors, as a script does
@@ -104,13 +104,13 @@ def load_file(name: str, path: Path) -> Plugin:
 
 def _load_module(name: str) -> Plugin:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UserError(f"plug-in {name!r} is neither a .py file nor a module; give one of them")
+        raise InputError(f"plug-in {name!r} is neither a .py file nor a module; give one of them")
     with _one_line(name, set()):
         try:
             module = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name and (name + ".").startswith(error.name + "."):
-                raise UserError("there is no such module; install it, or give the path of its .py file") from None
+                raise InputError("there is no such module; install it, or give the path of its .py file") from None
             raise
     path = _file(module)
     return Plugin(name, path, path.read_bytes() if path else None, module=module)
@@ -161,7 +161,7 @@ def blaming(what: str, thing: Any = None) -> Iterator[None]:
     """Reports an exception that a plug-in raised as one line with its file and line number; others pass unchanged."""
     try:
         yield
-    except (UserError, WorkError):
+    except (InputError, RunError):
         raise
     except Exception as error:
         files = {str(plugin.path) for plugin in KNOWN.values() if plugin.path}
@@ -169,7 +169,7 @@ def blaming(what: str, thing: Any = None) -> Iterator[None]:
         where = location(error, files)
         if where is None and (thing is None or _is_builtin(thing)):
             raise
-        raise UserError(f"{what} failed: {_reason(error)} ({where or identity(thing)[0]})") from error
+        raise InputError(f"{what} failed: {_reason(error)} ({where or identity(thing)[0]})") from error
 
 
 @contextmanager
@@ -179,12 +179,12 @@ def _one_line(name: str, files: set[str]) -> Iterator[None]:
         yield
     except Exception as error:
         where = location(error, files) or location(error, None)
-        raise UserError(f"plug-in {name}: {_reason(error)}" + (f" ({where})" if where else "")) from error
+        raise InputError(f"plug-in {name}: {_reason(error)}" + (f" ({where})" if where else "")) from error
 
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
 def location(error: Exception, files: set[str] | None) -> str | None:

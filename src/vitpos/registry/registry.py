@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any, TypeVar
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.registry import plugins
 from vitpos.registry.descriptions import REQUIRED, Entry, Option, describe_object, describe_source
 from vitpos.registry.option_types import UnknownType, accepts, settle, type_prose
@@ -74,18 +74,18 @@ class Registry(Mapping[str, Any]):
     def register(self, name: str) -> Callable[[T], T]:
         """A decorator that adds a class or function under a name."""
         if not name.isidentifier():
-            raise UserError(f"{self.kind} name {name!r} cannot be written in a spec; choose letters, digits and _")
+            raise InputError(f"{self.kind} name {name!r} cannot be written in a spec; choose letters, digits and _")
 
         def add(thing: T) -> T:
             if name in self._builtin or any(name in one for one in self._includes):
-                raise UserError(f"{self.kind} {name!r} is built in; register yours under another name, as 'my_{name}'")
+                raise InputError(f"{self.kind} {name!r} is built in; register yours under another name, as 'my_{name}'")
             before = self._registered.get(name)
             if before is None and name in (installed := plugins.entry_points(self.group, self._builtin)):
                 point = installed[name]
                 before = thing if plugins.identity(thing)[1] == point.attr else point
             if before is not None and plugins.identity(before) != plugins.identity(thing):
                 other = " of ".join(map(str, reversed(plugins.identity(before))))
-                raise UserError(f"{self.kind} {name!r} is registered by {other} already; choose another name")
+                raise InputError(f"{self.kind} {name!r} is registered by {other} already; choose another name")
             self._registered[name] = thing
             plugins.note_name(self.kind, name, thing)
             return thing
@@ -100,7 +100,7 @@ class Registry(Mapping[str, Any]):
         if self.base and isinstance(what, _imported(self.base)):
             return what
         if not callable(what):
-            raise UserError(f"{self.kind} {what!r} is no {self.kind}; give a spec, a class or a factory")
+            raise InputError(f"{self.kind} {what!r} is no {self.kind}; give a spec, a class or a factory")
         return self._make(getattr(what, "__qualname__", repr(what)), what, args, {})
 
     def load(self, name: str) -> Any:
@@ -117,20 +117,20 @@ class Registry(Mapping[str, Any]):
         if found := reference(name):
             return plugins.load_object(*found)
         if (self.kind, name) in plugins.LOST:
-            raise UserError(plugins.LOST[self.kind, name][0])
-        raise UserError(f"no {self.kind} {name!r}; {suggest(name, self)}")
+            raise InputError(plugins.LOST[self.kind, name][0])
+        raise InputError(f"no {self.kind} {name!r}; {suggest(name, self)}")
 
     def parse(self, spec: str) -> list[Term]:
         """The terms of a spec, each with a known name and options that exist and have the right type."""
         try:
             found = split_terms(spec if isinstance(spec, str) else "")
         except SpecSyntaxError:
-            raise UserError(
+            raise InputError(
                 f"cannot read {self.kind} spec {spec!r}; write a name, with options as name(option=value), joined by +"
             ) from None
         terms = [self._term(name, keywords) for name, keywords in found]
         if len(terms) > 1 and not self.sums:
-            raise UserError(f"cannot add in {self.kind} spec {spec!r}; give one {self.kind} at a time")
+            raise InputError(f"cannot add in {self.kind} spec {spec!r}; give one {self.kind} at a time")
         return terms
 
     def canonical(self, spec: str) -> str:
@@ -164,7 +164,7 @@ class Registry(Mapping[str, Any]):
             return plugins.LOST[self.kind, what][1]
         thing = self.load(what)
         if not callable(thing):
-            raise UserError(f"{self.kind} {what!r} is no class or function; {thing!r} cannot be called")
+            raise InputError(f"{self.kind} {what!r} is no class or function; {thing!r} cannot be called")
         return describe_object(what, thing, self.positional)
 
     def spec_of(self, thing: Any) -> str:
@@ -172,7 +172,7 @@ class Registry(Mapping[str, Any]):
         if isinstance(thing, str):
             return thing
         if not inspect.isclass(thing) and not inspect.isfunction(thing):
-            raise UserError(f"{self.kind} {thing!r} cannot be stored with a run; give the class or a spec")
+            raise InputError(f"{self.kind} {thing!r} cannot be stored with a run; give the class or a spec")
         target = f"{thing.__module__}:{thing.__qualname__}"
         for registry in (self, *self._includes):
             for name, known in {**registry._builtin, **registry._registered}.items():
@@ -191,7 +191,7 @@ class Registry(Mapping[str, Any]):
             made = thing(*args, **options)
         if self.base and not isinstance(made, _imported(self.base)):
             wanted = self.base.replace(":", ".")
-            raise UserError(f"{self.kind} {name!r} makes a {type(made).__name__}; it has to make a {wanted}")
+            raise InputError(f"{self.kind} {name!r} makes a {type(made).__name__}; it has to make a {wanted}")
         return made
 
     def _term(self, name: str, keywords: list[ast.keyword]) -> Term:
@@ -201,13 +201,13 @@ class Registry(Mapping[str, Any]):
             option = entry.options.get(keyword.arg or "")
             if option is None and not (entry.open and keyword.arg):
                 known = suggest(keyword.arg or "**", entry.options)
-                raise UserError(f"{self.kind} {name!r} has no option {keyword.arg!r}; {known}")
+                raise InputError(f"{self.kind} {name!r} has no option {keyword.arg!r}; {known}")
             if keyword.arg in values:
-                raise UserError(f"{self.kind} {name!r}: option {keyword.arg!r} is given twice; keep one")
+                raise InputError(f"{self.kind} {name!r}: option {keyword.arg!r} is given twice; keep one")
             values[str(keyword.arg)] = self._value(name, keyword, option or Option(None, Any))
         for key, option in entry.options.items():
             if option.default is REQUIRED and key not in values:
-                raise UserError(f"{self.kind} {name!r} needs option {key!r}; write {name}({key}=…)")
+                raise InputError(f"{self.kind} {name!r} needs option {key!r}; write {name}({key}=…)")
         ordered = [key for key in entry.options if key in values]
         return Term(name, {key: values[key] for key in dict.fromkeys([*ordered, *values])})
 
@@ -219,9 +219,9 @@ class Registry(Mapping[str, Any]):
             text = ast.unparse(keyword.value)
             named = text.isidentifier() and text not in ("inf", "nan")
             hint = f"write {keyword.arg}={text!r} with quotes" if named else "write a plain, finite value"
-            raise UserError(f"{where} got {text}, which is not a value; {hint}") from None
+            raise InputError(f"{where} got {text}, which is not a value; {hint}") from None
         if not accepts(option.type, value):
-            raise UserError(f"{where} takes {type_prose(option.type)}, not {value!r}")
+            raise InputError(f"{where} takes {type_prose(option.type)}, not {value!r}")
         return settle(option.type, value)
 
 

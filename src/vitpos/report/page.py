@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.files import write_text
 from vitpos.lab.cells import Column, Table
@@ -50,11 +50,11 @@ def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
     Only files in these folders are read: no model is built and no data set is loaded.
     """
     if out.is_dir() or not out.name:
-        raise UserError(f"--out {out} is a folder; give the path of a file, such as {out / 'report.html'}")
+        raise InputError(f"--out {out} is a folder; give the path of a file, such as {out / 'report.html'}")
     opened = [source if isinstance(source, Results) else Results.open(source) for source in sources]
     for results in opened:
         if not results.trained:
-            raise UserError(f"{results.path} has no finished cell to report; finish it with 'vitpos run'")
+            raise InputError(f"{results.path} has no finished cell to report; finish it with 'vitpos run'")
     experiments = [_experiment(results, number) for number, results in enumerate(opened, 1)]
     return write_text(Path(out), template("page.html").render(experiments=experiments))
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vitpos import plotting as draw
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.inspection.table_stats import cosine_similarity
 from vitpos.lab.cells import Cell, Column, Table
 from vitpos.lab.results import Results
@@ -26,7 +26,7 @@ def figures(results: Results) -> Iterator[Section]:
     for section in (_heat, _planes, _protocols, curves, attacks, films, _pictures, _confusions, _similarities, _curves):
         try:
             yield from section(results)
-        except (UserError, WorkError) as error:
+        except (InputError, RunError) as error:
             yield "Figure not available", f"{error}.", None
 
 

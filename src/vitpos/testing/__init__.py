@@ -15,7 +15,7 @@ import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.registry import Term, plugins, suggest
 from vitpos.registry.descriptions import Entry
 from vitpos.testing.checks import CHECKS
@@ -56,7 +56,7 @@ def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] 
     """Runs one check after the other; the name of each and what is broken, or an empty text."""
     for name in skip:
         if name not in CHECKS:
-            raise UserError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
+            raise InputError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
     state = torch.get_rng_state()
     left_out = {*skip, *(() if export else ("export",)), *(() if subject.traits is not None else ("traits",))}
     for name in CHECKS:
@@ -83,7 +83,7 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
     if isinstance(encoding, str):
         terms = ENCODINGS.parse(encoding)
         if options and len(terms) > 1:
-            raise UserError(f"options do not say of which term of {encoding!r} they are; write them into the spec")
+            raise InputError(f"options do not say of which term of {encoding!r} they are; write them into the spec")
         terms = [Term(term.name, term.options | options) for term in terms]
         spec = ENCODINGS.canonical(" + ".join(map(str, terms)))
         make: Callable[[Geometry], PositionEncoding] = partial(ENCODINGS.build, spec)
@@ -93,7 +93,7 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
             subject.variants = list(_variants(thing, ENCODINGS.describe(terms[0].name), terms[0].options, geometry))
         return subject
     if isinstance(encoding, PositionEncoding) or not callable(encoding):
-        raise UserError(f"check_encoding needs to make several of {encoding!r}; give its class, a factory or a spec")
+        raise InputError(f"check_encoding needs to make several of {encoding!r}; give its class, a factory or a spec")
     name = getattr(encoding, "__qualname__", repr(encoding))
     default = inspect.isclass(encoding) or inspect.isroutine(encoding)
     subject = subject_of(name, partial(encoding, **options), geometry, traits=default and not options)
@@ -118,6 +118,6 @@ def _variants(
             make = partial(thing, **(options | {name: value}))
             try:
                 make(geometry)
-            except UserError:
+            except InputError:
                 continue  # not a value for this geometry
             yield make

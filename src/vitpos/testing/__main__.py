@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.registry import plugins
 from vitpos.testing import run_checks, subject_for
 from vitpos.testing.checks import CHECKS
@@ -29,7 +29,7 @@ def main() -> None:
         for name, broken in run_checks(subject, export=given.export):
             failed += bool(broken)
             print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or CHECKS[name].__doc__}")
-    except UserError as error:
+    except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     print(f"{subject.name}: " + (f"{failed} checks failed" if failed else "keeps every promise"))

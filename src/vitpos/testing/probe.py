@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitpos.encodings.base import Geometry, PositionEncoding, pad_prefix
 from vitpos.encodings.protocols import resized
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.models.attention import attention_logits, embed, input_vectors
 from vitpos.models.vit import ViT
 from vitpos.positions import Positions
@@ -163,6 +163,6 @@ def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry
     """The subject of a factory; ``traits``: whether those that it declares are checked (not those of a sum)."""
     made = make(geometry)
     if not isinstance(made, PositionEncoding):
-        raise UserError(f"encoding {name!r} makes a {type(made).__name__}; derive it from vitpos.PositionEncoding")
+        raise InputError(f"encoding {name!r} makes a {type(made).__name__}; derive it from vitpos.PositionEncoding")
     declared = tuple(made.traits) if traits and len(made.parts) == 1 else None
     return Subject(name, make, geometry, declared)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.training import DEFENSES
 
 Gradients = dict[str, Tensor]  # by the name of the parameter
@@ -59,7 +59,7 @@ class Defense:
 
     def __add__(self, other: Defense) -> Defense:
         if self.noise and other.clipped:
-            raise UserError(
+            raise InputError(
                 "a defense clips a gradient that has noise, whose std is then unknown; put clip before noise"
             )
         return Defense(
@@ -78,7 +78,7 @@ def build_defense(spec: str) -> Defense:
 def clip(*, max_norm: float = 1.0) -> Defense:
     """Scales the whole gradient down to the norm ``max_norm`` if it is larger."""
     if max_norm <= 0:
-        raise UserError(f"defense 'clip' got max_norm={max_norm}; choose a norm above 0")
+        raise InputError(f"defense 'clip' got max_norm={max_norm}; choose a norm above 0")
 
     def apply(gradients: Gradients, generator: torch.Generator) -> Gradients:
         norm = torch.stack([g.norm() for g in gradients.values()]).norm()
@@ -97,7 +97,7 @@ def noise(*, std: float = 0.01) -> Defense:
     attacks.
     """
     if std < 0:
-        raise UserError(f"defense 'noise' got std={std}; choose 0 or more")
+        raise InputError(f"defense 'noise' got std={std}; choose 0 or more")
 
     def apply(gradients: Gradients, generator: torch.Generator) -> Gradients:
         return {
@@ -111,7 +111,7 @@ def noise(*, std: float = 0.01) -> Defense:
 def prune(*, fraction: float = 0.9) -> Defense:
     """Sets the ``fraction`` of smallest numbers of each tensor to zero (as in Zhu et al., NeurIPS 2019)."""
     if not 0 <= fraction < 1:
-        raise UserError(f"defense 'prune' got fraction={fraction}; choose a fraction from 0 to below 1")
+        raise InputError(f"defense 'prune' got fraction={fraction}; choose a fraction from 0 to below 1")
 
     def pruned(gradient: Tensor) -> Tensor:
         count = int(fraction * gradient.numel())

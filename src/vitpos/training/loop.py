@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitpos.data.dataset import Dataset
 from vitpos.encodings.protocols import FollowsTraining
-from vitpos.errors import UserError, WorkError
+from vitpos.errors import InputError, RunError
 from vitpos.models.base import Classifier, require_classes
 from vitpos.training.augment.base import build_augment
 from vitpos.training.defenses import Gradients, build_defense, compute_gradients
@@ -44,7 +44,7 @@ def fit(
 ) -> Iterator[State]:
     """Trains ``model`` in place with AdamW; yields the state before the first epoch and after each epoch.
 
-    A loss or weight that is not finite raises WorkError; the last yielded state is then the last valid one.
+    A loss or weight that is not finite raises RunError; the last yielded state is then the last valid one.
 
     Args:
         model: The model to train.
@@ -123,10 +123,10 @@ def fit(
 
 
 def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
-    """Raises UserError if the data has other classes than the model, or no images to train on."""
+    """Raises InputError if the data has other classes than the model, or no images to train on."""
     require_classes(model, data.classes, data.spec)
     if recipe.epochs and not len(data.train):
-        raise UserError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
+        raise InputError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
 
 
 def optimizer_steps(
@@ -160,15 +160,15 @@ def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
 
 
 def refuse(model: nn.Module, recipe: Recipe) -> None:
-    """Raises UserError if the recipe processes images one at a time and the model or augmentation needs several."""
+    """Raises InputError if the recipe processes images one at a time and the model or augmentation needs several."""
     norms = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
     if recipe.batch_size == 1 and norms:
-        raise UserError("batch norms need more than one image; set train.batch_size to 2 or more")
+        raise InputError("batch norms need more than one image; set train.batch_size to 2 or more")
     defense = f"train.defense={recipe.defense!r} needs the gradient of each single image"
     if recipe.defense and norms:
-        raise UserError(f"{defense}, and batch norms mix images; take a model without them, or no train.defense")
+        raise InputError(f"{defense}, and batch norms mix images; take a model without them, or no train.defense")
     if recipe.defense and build_augment(recipe.augment).mixes_targets:
-        raise UserError(f"{defense}, and train.augment {recipe.augment!r} mixes images; leave out one of the two")
+        raise InputError(f"{defense}, and train.augment {recipe.augment!r} mixes images; leave out one of the two")
 
 
 def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:
@@ -212,5 +212,5 @@ def load(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _diverged(what: str, epoch: int, step: int, batches: int) -> WorkError:
-    return WorkError(f"{what} in epoch {epoch + 1}, step {step + 1} of {batches}; try a lower train.lr")
+def _diverged(what: str, epoch: int, step: int, batches: int) -> RunError:
+    return RunError(f"{what} in epoch {epoch + 1}, step {step + 1} of {batches}; try a lower train.lr")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.training import AUGMENTS, DEFENSES
 
 
@@ -43,9 +43,9 @@ class Recipe:
             ("lr_end", 0 <= self.lr_end <= self.lr, f"choose a learning rate from 0 to train.lr, {self.lr}"),
         ):
             if not valid:
-                raise UserError(f"train.{name} is {getattr(self, name)}; {remedy}")
+                raise InputError(f"train.{name} is {getattr(self, name)}; {remedy}")
         if self.defense and self.grad_accum > 1:
-            raise UserError(
+            raise InputError(
                 f"train.grad_accum is {self.grad_accum}, and train.defense processes images one by one; "
                 "leave out train.grad_accum"
             )

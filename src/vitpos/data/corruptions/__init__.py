@@ -13,7 +13,7 @@ from vitpos.data.corruptions.digital import contrast, elastic_transform, jpeg_co
 from vitpos.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise
 from vitpos.data.corruptions.parameters import PARAMETERS
 from vitpos.data.corruptions.weather import brightness, fog, frost, snow
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 
 CORRUPTIONS: dict[str, Callable[..., Tensor]] = {  # name → function of uint8 images, random numbers and parameters
     "gaussian_noise": gaussian_noise,
@@ -67,14 +67,14 @@ def _block_size(images: Tensor) -> int:
 
 def _check(images: Tensor, kind: str, severity: int, parameters: str) -> None:
     if kind not in CORRUPTIONS:
-        raise UserError(f"no corruption {kind!r}; there is {', '.join(CORRUPTIONS)}")
+        raise InputError(f"no corruption {kind!r}; there is {', '.join(CORRUPTIONS)}")
     if severity not in range(1, 6):
-        raise UserError(f"corruption {kind!r} got severity {severity}; choose 1 to 5")
+        raise InputError(f"corruption {kind!r} got severity {severity}; choose 1 to 5")
     if parameters not in PARAMETERS:
-        raise UserError(f"no corruption parameters {parameters!r}; there is {', '.join(PARAMETERS)}")
+        raise InputError(f"no corruption parameters {parameters!r}; there is {', '.join(PARAMETERS)}")
     channels, height, width = images.shape[1:]
     if images.dtype != torch.uint8 or channels not in (1, 3) or min(height, width) < MIN_SIDE:
-        raise UserError(
+        raise InputError(
             f"corruptions take grayscale or RGB uint8 images of {MIN_SIDE} pixels a side or more, not "
             f"{channels} channels of {height}x{width} as {images.dtype}"
         )

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitpos.errors import UserError
+from vitpos.errors import InputError
 from vitpos.masks import BlockMaskSampler
 from vitpos.patches import permute_patches, permute_pixels
 from vitpos.training.augment.base import Augment
@@ -41,7 +41,7 @@ class Jigsaw(Augment):
         derangement: bool = False,
     ):
         if min(grid) < 1:
-            raise UserError(f"augment 'jigsaw' got grid={grid}; give (rows, columns)")
+            raise InputError(f"augment 'jigsaw' got grid={grid}; give (rows, columns)")
         self.grid, self.progress = grid, 1.0
         self.sampler = BlockMaskSampler(
             "augment 'jigsaw'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement
@@ -65,7 +65,7 @@ class PatchPixelShuffle(Augment):
 
     def __init__(self, *, grid: tuple[int, int] = (14, 14)):
         if min(grid) < 1:
-            raise UserError(f"augment 'patch_pixel_shuffle' got grid={grid}; give (rows, columns)")
+            raise InputError(f"augment 'patch_pixel_shuffle' got grid={grid}; give (rows, columns)")
         self.grid = grid
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
