@@ -74,7 +74,7 @@ def step(rounds: int, model: str, size: int, batch: int) -> None:
         net = MODELS.build(model, (3, size, size), 1000, encoding).train()
 
         def once() -> None:
-            logits, penalty = net.step(images)
+            logits, penalty = net.forward_with_penalty(images)
             (logits.square().mean() + penalty).backward()
             net.zero_grad()
 

@@ -68,7 +68,7 @@ def true_gradients_at_tokens(model, inputs, label, positions=None):
         return tokens
 
     model.patch_tokens = patch_tokens
-    logits, penalty = model.step(inputs, positions)
+    logits, penalty = model.forward_with_penalty(inputs, positions)
     (F.cross_entropy(logits, label) + penalty).backward()
     del model.patch_tokens
     return kept[0].grad[0]

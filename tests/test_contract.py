@@ -88,7 +88,7 @@ def tokens(count=3, n=N):
 def forward(model, x, pos):
     """The model from its patch tokens on."""
     x, pos = model.encoding.augment(x, pos)
-    return model.head(model.read(model.encode(embed(model.encoding, x, pos, 0), pos)))
+    return model.head(model.pool_tokens(model.forward_blocks(embed(model.encoding, x, pos, 0), pos)))
 
 
 def same(a, b):
@@ -152,7 +152,9 @@ def test_prefix_tokens_are_left_alone(spec):
     model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     model(random_images())
     added = model.encoding.prefix_vectors()
-    assert torch.equal(seen[0][:, :2], (model.prefix if added is None else model.prefix + added).expand(3, -1, -1))
+    assert torch.equal(
+        seen[0][:, :2], (model.prefix_tokens if added is None else model.prefix_tokens + added).expand(3, -1, -1)
+    )
     assert ("prefix_embed=True" in spec) == (added is not None)
     q, k = torch.randn(2, 3, 2, N + 2, 16, dtype=torch.float64)
     bias = model.encoding.bias(q, k, Positions.from_grid(GRID), 0)
@@ -182,7 +184,7 @@ def test_a_hook_at_which_it_does_not_act_leaves_everything_as_it_is(spec):
 def test_a_gradient_can_be_differentiated_again(spec):
     model, images = model_of(BESIDE.get(spec, spec)).train(), random_images().requires_grad_()
     with double_backward_attention():
-        logits, penalty = model.step(images)
+        logits, penalty = model.forward_with_penalty(images)
         loss = logits.square().sum() + penalty
         gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
         sum(g.square().sum() for g in gradients).backward()
@@ -285,7 +287,7 @@ def test_the_model_applies_augment_and_penalty_alone_and_in_a_sum():
     pos = Positions.from_grid(GRID).permute(order).hide(torch.arange(N)[None] < 3)
     expected = forward(model, x[:, order], pos)
     model.encoding = ReverseAndHide() + learned
-    logits, penalty = model.step(images)
+    logits, penalty = model.forward_with_penalty(images)
     assert same(logits, expected) and penalty == 1.5
 
 

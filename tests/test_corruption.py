@@ -21,7 +21,7 @@ class Brightness(Classifier):
 
     head = torch.nn.Identity()
 
-    def features(self, images, positions=None):
+    def forward_features(self, images, positions=None):
         bright = images.mean((1, 2, 3))
         return torch.stack((0.6 - bright, bright - 0.6), 1)
 

@@ -19,12 +19,12 @@ class Through(PatchClassifier):
 
     def __init__(self, image, patch):
         width = image[0] * patch[0] * patch[1]
-        super().__init__(image, "none", patch=patch, dim=width, heads=1, depth=1, prefix=1)
+        super().__init__(image, "none", patch=patch, dim=width, heads=1, depth=1, num_prefix=1)
         with torch.no_grad():
             self.project.weight.copy_(torch.eye(width))
             self.project.bias.zero_()
 
-    def encode(self, x, pos):
+    def forward_blocks(self, x, pos):
         return torch.cat([torch.full_like(x[:, :1], 1e6), x], 1)
 
 

@@ -50,7 +50,7 @@ class Pixels(Classifier):
     def parameters(self, recurse=True):
         yield torch.zeros(1).as_subclass(self.place)
 
-    def features(self, images, positions=None):
+    def forward_features(self, images, positions=None):
         assert type(images) is self.place
         return images.flatten(1)[:, ::100]
 

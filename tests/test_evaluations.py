@@ -26,7 +26,7 @@ class Oracle(Classifier):
 
     head = torch.nn.Identity()
 
-    def features(self, images, positions=None):
+    def forward_features(self, images, positions=None):
         label = (images[:, 0, 0, 0] + images[:, 0, 0, 1]).long()
         return torch.nn.functional.one_hot(label % 3, 3).float()
 
@@ -121,8 +121,8 @@ def test_moving_by_nothing_changes_nothing_and_moving_keeps_what_stays_in_view()
     seen = []
     model = trained_like("learned")
     assert numbers_of("translation(by=(0, 0))", model, few)["agreement"] == 1
-    features = model.features
-    model.features = lambda images, positions=None: seen.append(images) or features(images, positions)
+    features = model.forward_features
+    model.forward_features = lambda images, positions=None: seen.append(images) or features(images, positions)
     numbers_of("translation(by=(-1, 2))", model, few)
     moved, usual = seen[0], data.normalize(few.test.images)
     assert torch.equal(moved[:, :, :24, 8:], usual[:, :, 4:, :20])
@@ -183,8 +183,8 @@ def test_shuffled_patches_that_bring_their_positions_change_nothing_and_those_th
 def test_differences_are_squared_unsquared_and_relative():
     model, data = trained_like("learned"), few_digits(3)
     moved = []
-    features = model.features
-    model.features = lambda images, positions=None: moved.append(features(images, positions)) or moved[-1]
+    features = model.forward_features
+    model.forward_features = lambda images, positions=None: moved.append(features(images, positions)) or moved[-1]
     numbers = numbers_of("shuffle(ratio=1.0)", model, data)
     usual, shuffled = (x.double() for x in moved)
     lengths = [(a - b).norm().item() for a, b in zip(usual, shuffled, strict=True)]
@@ -212,8 +212,8 @@ def test_only_a_model_with_an_unknown_vector_can_be_told():
     for grid in ("None", "(7, 2)"):
         assert numbers_of(told.format(grid), model, few_digits())["difference"] > 0
     hidden = []
-    features = model.features
-    model.features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
+    features = model.forward_features
+    model.forward_features = lambda images, positions=None: hidden.append(positions) or features(images, positions)
     numbers_of(told.format("(7, 2)"), model, few_digits(2))
     with pytest.raises(InputError, match="4x4 grid do not consist of whole patches of a 14x14 grid"):
         numbers_of(told.format("(4, 4)"), model, few_digits(2))
@@ -341,7 +341,7 @@ def test_a_constant_classifier_is_exposed():
             self.head = torch.nn.Linear(1, 10)
             torch.nn.init.zeros_(self.head.weight)
 
-        def features(self, images, positions=None):
+        def forward_features(self, images, positions=None):
             return images.new_zeros(len(images), 1)
 
     data, model = load("mnist(limit=8)"), Constant()
@@ -355,8 +355,10 @@ def test_a_constant_classifier_is_exposed():
 def seen_by(model, spec, data):
     """The inputs and positions of the first batch that an evaluation shows to a model."""
     seen = []
-    features = model.features
-    model.features = lambda images, positions=None: seen.append((images, positions)) or features(images, positions)
+    features = model.forward_features
+    model.forward_features = lambda images, positions=None: (
+        seen.append((images, positions)) or features(images, positions)
+    )
     numbers_of(spec, model, data)
     return seen[0]
 
@@ -458,13 +460,13 @@ def test_the_peak_of_memory_is_that_of_tensors_alive_at_the_same_time():
             super().__init__()
             self.head = torch.nn.Linear(784, 10)
 
-        def step(self, images, positions=None):
+        def forward_with_penalty(self, images, positions=None):
             for _ in range(3):
                 images = images + (torch.zeros(250_000) + 1).sum()  # two million bytes, freed before the next two
             return self.head(images.flatten(1)), 0.0
 
         def forward(self, images, positions=None):
-            return self.step(images)[0]
+            return self.forward_with_penalty(images)[0]
 
     model, data = Wasteful(), few_pictures()
     taken = numbers_of("cost(batch=4, steps=1)", model, data)["peak_megabytes"]

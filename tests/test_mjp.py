@@ -122,8 +122,8 @@ def test_cls_and_registers_are_never_masked_or_moved():
     )
     seen = []
     model.blocks[0].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
-    model.train().features(torch.randn(2, *IMAGE))
-    assert torch.equal(seen[0][:, :3], model.prefix.expand(2, -1, -1)), "CLS and registers are what they were"
+    model.train().forward_features(torch.randn(2, *IMAGE))
+    assert torch.equal(seen[0][:, :3], model.prefix_tokens.expand(2, -1, -1)), "CLS and registers are what they were"
     unknown = model.encoding.parts[1].unknown
     bare = (seen[0][:, 3:] - unknown) - model.patch_tokens(torch.zeros(1, *IMAGE))
     assert bare.abs().sum() > 0 and seen[0].shape[1] == 3 + 20

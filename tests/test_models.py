@@ -72,14 +72,14 @@ def test_several_heads_agree_with_torch():
 def test_prefix_tokens_are_cls_and_registers(pool, registers, prefix):
     spec = f"vit(patch=(2, 4), dim=16, depth=1, heads=2, pool='{pool}', registers={registers})"
     model = MODELS.build(spec, (3, 6, 8), 4, "learned")
-    x, pos = model.tokens(torch.randn(2, 3, 6, 8))
+    x, pos = model.forward_tokens(torch.randn(2, 3, 6, 8))
     assert x.shape == (2, prefix + 6, 16) and pos.grid == (3, 2)
-    assert model.features(torch.randn(2, 3, 6, 8)).shape == (2, 16)
+    assert model.forward_features(torch.randn(2, 3, 6, 8)).shape == (2, 16)
 
 
 def test_without_positions_cls_and_registers_stay():
     model = MODELS.build("vit(dim=16, depth=1, heads=2, registers=3)", (1, 8, 8), 4, "none")
-    assert model.prefix.shape == (4, 16)
+    assert model.prefix_tokens.shape == (4, 16)
 
 
 def test_drop_path_keeps_the_mean_and_rests_in_evaluation():
@@ -174,8 +174,8 @@ def swin(encoding="none", windows="relative"):
 def test_windows_are_cut_and_joined_and_only_neighbors_see_each_other(grid, window, shifted):
     windows = Windows.of(grid, window, shifted=shifted)
     cells = torch.arange(1.0, 1 + grid[0] * grid[1]).view(1, *grid, 1).repeat(2, 1, 1, 3)  # 0 is left for padding
-    cut = windows.cut(cells)
-    assert torch.equal(windows.join(cut), cells)
+    cut = windows.partition(cells)
+    assert torch.equal(windows.reverse(cut), cells)
     inside = cut[: len(cut) // 2, :, 0]  # (W, n)
     assert inside.count_nonzero() == grid[0] * grid[1]
     rows, columns = (inside - 1) // grid[1], (inside - 1) % grid[1]
@@ -235,8 +235,8 @@ def test_encodings_that_only_windows_can_use_are_refused_on_the_patch_grid(encod
 )
 def test_encodings_that_add_to_tokens_use_the_patch_grid(encoding):
     model, images = swin(encoding), torch.randn(2, *WIDE)
-    assert model.geometry.grid == (4, 10) and model.tokens(images)[0].shape == (2, 10, 32)
-    assert torch.equal(model.head(model.features(images)), model(images))
+    assert model.geometry.grid == (4, 10) and model.forward_tokens(images)[0].shape == (2, 10, 32)
+    assert torch.equal(model.head(model.forward_features(images)), model(images))
     assert not torch.allclose(model(images), swin()(images), atol=1e-3)
 
 
@@ -245,7 +245,7 @@ def test_the_masked_jigsaw_puzzle_rests_in_evaluation_and_penalizes_in_training(
     state = {name.replace("encoding.encodings.0.", "encoding."): tensor for name, tensor in puzzle.state_dict().items()}
     plain.load_state_dict({name: state[name] for name in plain.state_dict()})
     assert torch.equal(puzzle(images), plain(images))
-    logits, penalty = puzzle.train().step(images)
+    logits, penalty = puzzle.train().forward_with_penalty(images)
     assert penalty > 0 and not torch.allclose(logits, plain(images))
     (logits.square().sum() + penalty).backward()
     assert all(parameter.grad.abs().max() > 0 for parameter in puzzle.parameters())
@@ -308,8 +308,8 @@ def test_a_small_stem_keeps_the_size_of_small_images(stem, side):
     model = MODELS.build(f"resnet(depths=(1, 1), width=4, stem={stem!r})", (1, 28, 28), 5)
     images = torch.randn(2, 1, 28, 28)
     assert model.pool(model.conv(images)).shape[2:] == (side, side)
-    assert torch.equal(model.eval().head(model.features(images)), model(images))
-    assert model.features(images).shape == (2, 32)
+    assert torch.equal(model.eval().head(model.forward_features(images)), model(images))
+    assert model.forward_features(images).shape == (2, 32)
 
 
 def test_a_block_of_a_new_resnet_adds_nothing():

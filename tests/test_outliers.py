@@ -27,7 +27,7 @@ class Bright(Classifier):
         super().__init__()
         self.constant = constant
 
-    def features(self, images, positions=None):
+    def forward_features(self, images, positions=None):
         light = images[:, 0, 0, 0] * (0.0 if self.constant else 1.0)
         return torch.stack([light, torch.zeros_like(light), -light], 1)
 

@@ -178,14 +178,14 @@ def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
     path.write_text(
         "from vitpos.encodings.base import PositionEncoding\n"
         "class Fails(PositionEncoding):\n    def __init__(self, geometry):\n        self.x = geometry.width\n"
-        "class Bare(PositionEncoding):\n    def __init__(self):\n        super().__init__()\n"
+        "class AprilBlock(PositionEncoding):\n    def __init__(self):\n        super().__init__()\n"
         "def other(geometry):\n    return 3\n"
     )
     for name, message in (
         ("Fails", "failed: AttributeError: .*fails.py, line 4"),
-        ("Bare", "takes 1 positional argument but 2 were given .*fails.py"),
+        ("AprilBlock", "takes 1 positional argument but 2 were given .*fails.py"),
         ("other", "makes a int; it has to make a vitpos.encodings.base.PositionEncoding"),
-        ("Missing", "has no 'Missing'; it defines Fails, Bare, other"),
+        ("Missing", "has no 'Missing'; it defines Fails, AprilBlock, other"),
     ):
         with pytest.raises(InputError, match=message):
             ENCODINGS.build(f"{path}:{name}", GEOMETRY)

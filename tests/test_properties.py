@@ -190,7 +190,7 @@ def test_a_timm_table_with_a_cls_row_goes_in_and_comes_out_exactly():
         theirs.pos_embed.normal_()
         ours.encoding.prefix_table.copy_(theirs.pos_embed[0, :1])
         ours.encoding.table.copy_(theirs.pos_embed[0, 1:].unflatten(0, GRID)[None])
-        ours.prefix.copy_(theirs.cls_token[0])
+        ours.prefix_tokens.copy_(theirs.cls_token[0])
         ours.project.weight.copy_(theirs.patch_embed.proj.weight.flatten(1))
         ours.project.bias.copy_(theirs.patch_embed.proj.bias)
         for mine, block in zip(ours.blocks, theirs.blocks, strict=True):

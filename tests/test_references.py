@@ -124,7 +124,7 @@ def test_relative_bias_agrees_with_timm():
 def test_relative_bias_with_cls_agrees_with_timm():
     timm = peer("timm.layers.pos_embed_rel")
     theirs = timm.RelPosBias(window_size=GRID, num_heads=2, prefix_tokens=1)
-    encoding = build("relative(prefix_bias=True)", Geometry(32, 2, 2, GRID, prefix=1))
+    encoding = build("relative(prefix_bias=True)", Geometry(32, 2, 2, GRID, num_prefix=1))
     with torch.no_grad():  # timm: CLS to patch, patch to CLS, CLS to CLS stand behind the offsets
         theirs.relative_position_bias_table.copy_(torch.cat([encoding.table[0].flatten(0, 1), encoding.prefix_bias[0]]))
     q, k = qk(torch.float32, n=N + 1)
@@ -320,7 +320,7 @@ def test_lookhere_directs_as_many_heads_as_the_release(heads, directed):
 
 @pytest.mark.parametrize("mode", ["contextual", "bias"])
 def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
-    geometry = Geometry(32, 2, 2, (4, 20), prefix=1)
+    geometry = Geometry(32, 2, 2, (4, 20), num_prefix=1)
     encoding = build(f"irpe(mode='{mode}')", geometry, torch.float64)
     q, k = qk(n=81)
     bias = encoding.bias(q, k, Positions.from_grid((4, 20)), 1)

@@ -122,7 +122,7 @@ def run(model: nn.Module, situation: str, *, batch: int) -> tuple[Tensor, Tensor
     }
     if situation == "resized":
         model = model.resized(grid)
-    logits, penalty = model.step(images, positions[situation]() if situation in positions else None)
+    logits, penalty = model.forward_with_penalty(images, positions[situation]() if situation in positions else None)
     return logits, torch.as_tensor(penalty, dtype=logits.dtype)
 
 

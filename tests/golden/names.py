@@ -121,6 +121,7 @@ MODEL_OPTIONS: Patterns = [
     (r"\bcpb\b(?!\(cosine=False\))", "qk_norm='cosine'")
 ]  # pattern of the old encoding spec -> an option that its model gets today
 PARAMETERS: Patterns = [
+    (r"^prefix$", "prefix_tokens"),
     (r"\bencoding\.parts\.", "encoding.encodings."),
     (r"\bfrequencies$", "mixed_frequencies"),
     (r"\bcls$", "prefix_bias"),

@@ -47,7 +47,7 @@ def test_uniform_attention_distance_is_about_half_the_side_of_a_square():
 def test_mean_attention_equals_the_average_over_single_images_without_prefix_tokens(spec):
     model, data = build(spec, "learned(std=1.0)", qkv_scale=3.0), random_data(9)
     expected = torch.zeros(model.geometry.depth, model.geometry.heads, 24, 24, dtype=torch.float64)
-    prefix = model.geometry.prefix
+    prefix = model.geometry.num_prefix
 
     def add(call):
         weights = call.weights()[0, :, prefix:, prefix:].double()
@@ -85,7 +85,7 @@ def test_attention_maps_are_the_attention_of_the_pooled_token(spec):
         capture_activations(model, images, on_attention=calls.append)
         weights = torch.stack([call.weights() for call in calls], 1)  # (B, depth, H, T, T)
     pools_cls = "pool='mean'" not in spec and spec.startswith("vit")
-    prefix = model.geometry.prefix
+    prefix = model.geometry.num_prefix
     row = weights[..., 0, :] if pools_cls else weights[..., prefix:, :].mean(-2)
     expected = row[..., prefix:].unflatten(-1, GRID)
     torch.testing.assert_close(attention_maps(model, images), expected[:, -1:])
@@ -119,7 +119,7 @@ def test_rollout_is_the_product_of_half_attention_and_half_identity(spec):
         rollout = torch.eye(calls[0].x.shape[1])
         for call in calls:
             rollout = (call.weights().mean(1) / 2 + torch.eye(len(rollout[0])) / 2) @ rollout
-    prefix = model.geometry.prefix
+    prefix = model.geometry.num_prefix
     pools_cls = "pool='mean'" not in spec and spec.startswith("vit")
     row = rollout[:, 0] if pools_cls else rollout[:, prefix:].mean(1)
     found = attention_rollout(model, images)

@@ -54,7 +54,7 @@ def test_offset_biases_of_relative_are_its_table(encoding):
     assert found.shape == (3, 2, 7, 11)
     assert torch.equal(found, table.detach().permute(0, 3, 1, 2))
     larger = resized(part, (5, 8))
-    again = offset_biases(larger, replace(geometry, grid=(5, 8)), span=GRID)
+    again = offset_biases(larger, replace(geometry, grid=(5, 8)), train_grid=GRID)
     [table] = [one.table for one in larger.parts if isinstance(one, RelativeBias)]
     torch.testing.assert_close(again, table.detach().permute(0, 3, 1, 2), atol=1e-5, rtol=1e-5)
 

@@ -13,9 +13,9 @@ def test_captured_tokens_and_attention_are_those_of_the_model(spec, encoding):
     model, images = build(spec, encoding), normalized(random_data())
     tokens, calls = {}, []
     with torch.inference_mode():
-        expected = model.tokens(images)[0]
+        expected = model.forward_tokens(images)[0]
         capture_activations(model, images, on_tokens=tokens.__setitem__, on_attention=calls.append)
-        depth, prefix = model.geometry.depth, model.geometry.prefix
+        depth, prefix = model.geometry.depth, model.geometry.num_prefix
         assert list(tokens) == list(range(depth + 1)) and [call.layer for call in calls] == list(range(depth))
         assert torch.equal(tokens[0], model.embed_patches(images)[0])
         last = model.norm(tokens[depth]) if hasattr(model, "norm") else tokens[depth]

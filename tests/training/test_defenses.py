@@ -67,7 +67,7 @@ def test_a_step_uses_the_mean_of_the_defended_gradients_of_the_images(encoding):
     torch.manual_seed(0)
     model = MODELS.build("vit(patch=(7, 14), dim=16, depth=1, heads=2)", (1, 28, 28), 10, encoding)
     data = load("mnist + subset(limit=24)")
-    logits, penalty = model.step(data.normalize(data.train.images[:]))
+    logits, penalty = model.forward_with_penalty(data.normalize(data.train.images[:]))
     losses = F.cross_entropy(logits, data.train.labels, reduction="none") + penalty
     parameters = [*model.parameters()]
     each = [torch.autograd.grad(loss, parameters, retain_graph=True) for loss in losses]

@@ -102,7 +102,7 @@ def test_encodings_norms_biases_and_prefix_tokens_have_no_weight_decay():
     decayed, kept = (group["params"] for group in parameter_groups(model, 0.05))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     assert all(names[id(p)].endswith("weight") and p.ndim == 2 for p in decayed)
-    assert {"encoding.table", "prefix", "norm.weight", "head.bias"} <= {names[id(p)] for p in kept}
+    assert {"encoding.table", "prefix_tokens", "norm.weight", "head.bias"} <= {names[id(p)] for p in kept}
     assert len(decayed) + len(kept) == len(list(model.parameters()))
 
 
@@ -148,7 +148,7 @@ def test_repeated_images_occur_as_often_as_given_and_in_different_parts_of_a_bat
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(2))
 
-        def step(self, images, positions=None):
+        def forward_with_penalty(self, images, positions=None):
             parts.append([bytes((255 * image).byte().numpy().tobytes()) for image in images])
             return self.weight.expand(len(images), 2), 0.0
 

@@ -15,7 +15,7 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier
-from vitpos.models.vit import Bare, ViT
+from vitpos.models.vit import AprilBlock, ViT
 from vitpos.patches import patchify, unpatchify
 
 
@@ -59,7 +59,7 @@ def april(
 
 def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found:
     """Reconstructs the image of one gradient; ``model`` is in double precision."""
-    if not isinstance(model, ViT) or not isinstance(model.blocks[0], Bare):
+    if not isinstance(model, ViT) or not isinstance(model.blocks[0], AprilBlock):
         raise Inapplicable(
             "its first attention has a norm or residual connection, or the model is no vit; build vit(april_block=True)"
         )
@@ -69,16 +69,16 @@ def invert(model: Classifier, case: Case, attacker: Attacker = "naive") -> Found
         raise Inapplicable("its encoding adds something before the first block that depends on the tokens")
     system = told_apart(model, gradients, pos)
     at_tokens = system.solve()
-    if model.prefix is not None:
-        at_tokens = torch.cat([gradients["prefix"], at_tokens])
+    if model.prefix_tokens is not None:
+        at_tokens = torch.cat([gradients["prefix_tokens"], at_tokens])
     weight = "blocks.0.attention.qkv.weight"
     tokens, rank, condition = solve(
         at_tokens, model.get_parameter(weight).mT @ gradients[weight], case, deviation(model, case, pos)
     )
     with torch.no_grad():
-        patches = tokens[model.geometry.prefix :] - added[0] - model.project.bias
+        patches = tokens[model.geometry.num_prefix :] - added[0] - model.project.bias
         pixels = _smallest(model, patches)
-    about = system.judged(rank, condition, prefix=model.geometry.prefix)
+    about = system.judged(rank, condition, prefix=model.geometry.num_prefix)
     return Found(unpatchify(pixels[None], pos.grid, model.patch), about)
 
 

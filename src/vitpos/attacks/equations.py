@@ -153,7 +153,7 @@ def _scale(model: PatchClassifier, gradients: Gradients, of_penalty: Gradients, 
         1, model.project.weight.shape[1] // (height * width), rows * height, columns * width
     )
     with torch.enable_grad():
-        logits, _ = model.step(image, pos)
+        logits, _ = model.forward_with_penalty(image, pos)
     of_logits = _gradient(logits.sum(), {name: model.get_parameter(name) for name in of_penalty})
     pairs = [(of_penalty[name], gradients[name]) for name in of_penalty if name not in of_logits]
     product = sum(float((ours * shared).sum()) for ours, shared in pairs)

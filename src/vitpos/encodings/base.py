@@ -37,7 +37,7 @@ class Geometry:
     heads: int
     depth: int
     grid: tuple[int, int]  # rows, columns of patches in the training images
-    prefix: int = 0  # number of CLS and register tokens in front of the patches
+    num_prefix: int = 0  # number of CLS and register tokens in front of the patches
 
 
 class PositionEncoding(nn.Module):
@@ -228,5 +228,5 @@ def check_positive(name: str, **values: float) -> None:
 
 def check_has_prefix(name: str, option: str, geometry: Geometry) -> None:
     """Raises if an option that needs CLS or register tokens is used in a model without them."""
-    if not geometry.prefix:
+    if not geometry.num_prefix:
         raise InputError(f"encoding {name!r} got {option} in a model without CLS or registers; leave it out")

@@ -51,7 +51,7 @@ class Learned(PositionEncoding):
         self.train_grid = geometry.grid
         layers = geometry.depth if per_layer else 1
         self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
-        self.prefix_table = nn.Parameter(torch.randn(geometry.prefix, geometry.dim) * std) if prefix_embed else None
+        self.prefix_table = nn.Parameter(torch.randn(geometry.num_prefix, geometry.dim) * std) if prefix_embed else None
 
     def prefix_vectors(self) -> Tensor | None:
         """Returns the vectors (P, D) of the prefix tokens, if there are any."""

@@ -60,8 +60,8 @@ def dense(
 
     def tokens(images: Tensor) -> Tensor:
         """Returns the patch tokens (B, N, D) after the last block."""
-        x, pos = body.tokens(data.normalize(images.to(device)))
-        x = x[:, body.geometry.prefix :]
+        x, pos = body.forward_tokens(data.normalize(images.to(device)))
+        x = x[:, body.geometry.num_prefix :]
         if x.shape[1] != pos.index.shape[1]:
             raise InputError(
                 "evaluation 'dense' is for models that keep a token for each patch, and this model has "

@@ -53,7 +53,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """Returns features (B, D) and logits (B, classes) of one batch, on the CPU."""
     changed, positions = transform(images, start) if transform else (images, None)
-    features = model.features(data.normalize(changed), positions.to(images.device) if positions else None)
+    features = model.forward_features(data.normalize(changed), positions.to(images.device) if positions else None)
     return features.cpu(), model.head(features).cpu()
 
 

@@ -75,9 +75,9 @@ def resolution(
             f"evaluation 'resolution' got size={size}, which is not made of whole patches of {high}x{wide}; "
             f"give multiples of {high} and {wide}"
         ) from None
-    if any(not 1 <= new <= LARGEST * old for new, old in zip(grid, model.span, strict=True)):
+    if any(not 1 <= new <= LARGEST * old for new, old in zip(grid, model.train_grid, strict=True)):
         raise InputError(
-            f"evaluation 'resolution' got size={size} for a grid of {model.span[0]}x{model.span[1]} patches; "
+            f"evaluation 'resolution' got size={size} for a grid of {model.train_grid[0]}x{model.train_grid[1]} patches; "
             f"give 1 patch or more, and no more than {LARGEST} times the height and width of the training grid"
         )
     if tune < 0 or rate <= 0:
@@ -119,11 +119,11 @@ def resolutions(
         raise InputError(
             f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0, up to {LARGEST}"
         )
-    grids = {factor: nearest(model.span, factor) for factor in sorted(factors)}
+    grids = {factor: nearest(model.train_grid, factor) for factor in sorted(factors)}
     if len(set(grids.values())) < 2:
         raise InputError(
             f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
-            f"{model.span[0]}x{model.span[1]}; give some further apart"
+            f"{model.train_grid[0]}x{model.train_grid[1]}; give some further apart"
         )
     sample = ctx.sample(limit)
     curve = {
@@ -148,10 +148,12 @@ def _prepared(
     """Returns the model, a function that resizes or pads images to another grid, and the positions on that grid."""
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coordinates = coordinates or ("fit" if protocol == "resize" else "beyond")
-    positions = Positions.from_grid(grid, train_grid=model.span if coordinates == "fit" else None)
+    positions = Positions.from_grid(grid, train_grid=model.train_grid if coordinates == "fit" else None)
     if coordinates == "ntk":
         model = deepcopy(model)
-        model.encoding = ntk_scaled(model.encoding, max(new / old for new, old in zip(grid, model.span, strict=True)))
+        model.encoding = ntk_scaled(
+            model.encoding, max(new / old for new, old in zip(grid, model.train_grid, strict=True))
+        )
     if protocol == "resize":
         return model, partial(resize, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # padded patches; negative: cropped

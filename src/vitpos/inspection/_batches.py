@@ -46,7 +46,7 @@ def image_batches(
     if not len(split):
         raise InputError("the data set has no test images to inspect the model on; use one that has some")
     orders = seeded_permutations(len(split), patches, seed=seed) if shuffled else None
-    pairs = model.geometry.heads * (model.geometry.prefix + patches) ** 2
+    pairs = model.geometry.heads * (model.geometry.num_prefix + patches) ** 2
     batch_size = max(1, min(MAX_BATCH, MAX_PAIRS // pairs))
     for index in (torch.arange(len(split)) if indices is None else indices).split(batch_size):
         images = split.images[index].to(device)

@@ -115,7 +115,7 @@ def _entropy(attention: Tensor) -> Tensor:
 def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
     """(T,): weight of each final token in the pooled feature: CLS alone, or the mean over patches."""
     one_hot = torch.eye(tokens, device=model.project.weight.device)[None]
-    return model.read(one_hot)[0]
+    return model.pool_tokens(one_hot)[0]
 
 
 def attention_rollout(model: Classifier, images: Tensor) -> Tensor:

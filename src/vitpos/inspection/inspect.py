@@ -98,13 +98,13 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
         "grid": list(geometry.grid),
         "grid_source": "the model",
         "axes": "row-major, rows before columns",
-        "prefix_tokens": ["prefix"] * geometry.prefix,
+        "prefix_tokens": ["prefix"] * geometry.num_prefix,
         "patch": list(model.patch),
         "dim": geometry.dim,
         "depth": geometry.depth,
         "heads": geometry.heads,
     }
-    if model.by_slot:
+    if model.windowed:
         metadata["skipped"] = "attention is windowed, and probes and attention maps need one grid"
     return Target(
         name,
@@ -112,7 +112,7 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
         table=vectors.unflatten(0, geometry.grid) if vectors.any() else None,
         biases=_model_biases(model),
         frequencies=rotary_frequencies(model.encoding),
-        model=None if model.by_slot else model,
+        model=None if model.windowed else model,
         data=data,
     )
 

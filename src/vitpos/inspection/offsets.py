@@ -29,7 +29,7 @@ def rotary_frequencies(encoding: PositionEncoding) -> Tensor | None:
 
 
 def offset_biases(
-    encoding: PositionEncoding, geometry: Geometry, *, span: tuple[int, int] | None = None
+    encoding: PositionEncoding, geometry: Geometry, *, train_grid: tuple[int, int] | None = None
 ) -> Tensor | None:
     """(depth, H, 2R − 1, 2C − 1): bias added to the logits at each offset, query minus key, from −(R − 1), −(C − 1).
 
@@ -37,14 +37,14 @@ def offset_biases(
     masks the pair. None if there is no such part or all biases are 0, as in a table that is initialized with zeros.
 
     Args:
-        span: grid on which the encoding was trained, if it differs from the grid of ``geometry``.
+        train_grid: grid on which the encoding was trained, if it differs from the grid of ``geometry``.
     """
     grid = geometry.grid
     relative = [part for part in encoding.parts if "translation_invariant" in part.traits and "bias" in part.hooks]
     if not relative:
         return None
     device = next((parameter.device for parameter in encoding.parameters()), torch.device("cpu"))
-    pos = Positions.from_grid(grid, train_grid=span or grid, device=device)
+    pos = Positions.from_grid(grid, train_grid=train_grid or grid, device=device)
     zeros = torch.zeros(1, geometry.heads, grid[0] * grid[1], geometry.dim // geometry.heads, device=device)
     layers = []
     with torch.inference_mode():

@@ -89,8 +89,8 @@ def timm_names(model: nn.Module) -> dict[str, Parts]:
             return names
         case ViT():
             names = _renamed(model, TRANSFORMER)
-            if model.prefix is not None:
-                names["cls_token"] = (names.pop("prefix")[0][None],)  # (1, 1, D)
+            if model.prefix_tokens is not None:
+                names["cls_token"] = (names.pop("prefix_tokens")[0][None],)  # (1, 1, D)
             if isinstance(model.encoding, Learned):
                 rows, table = names.pop("encoding.prefix_table", ()), names.pop("encoding.table")[0]
                 names["pos_embed"] = (*(part[None] for part in rows), table.flatten(1, 2))  # (1, 1 + N, D)

@@ -210,7 +210,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
 
 def _takes_positions(model: str) -> bool:
     """Whether a model has tokens and accepts a position encoding."""
-    return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("tokens", True))
+    return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("takes_encoding", True))
 
 
 def _merge(cells: Iterable[Cell]) -> list[Cell]:

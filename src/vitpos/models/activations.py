@@ -13,7 +13,7 @@ from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.models.attention import SelfAttention
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.models.vit import Bare, Block
+from vitpos.models.vit import AprilBlock, Block
 from vitpos.positions import Positions
 
 
@@ -68,24 +68,24 @@ def capture_activations(
 
     def after_block(module: nn.Module, inputs: Any, output: Tensor) -> None:
         if on_tokens:
-            on_tokens(inputs[3] + 1, output[:, model.geometry.prefix :])
+            on_tokens(inputs[3] + 1, output[:, model.geometry.num_prefix :])
 
     def before_attention(module: SelfAttention, inputs: Any) -> None:
         if on_attention:
             x, encoding, pos, layer = inputs[:4]
             on_attention(AttentionCall(layer, module, x, encoding, pos))
 
-    blocks = [module for module in model.modules() if isinstance(module, Block | Bare)]
+    blocks = [module for module in model.modules() if isinstance(module, Block | AprilBlock)]
     attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
     handles = [module.register_forward_hook(after_block) for module in blocks]
     handles += [module.register_forward_pre_hook(before_attention) for module in attentions]
     try:
-        output = model.encode(x, pos)
+        output = model.forward_blocks(x, pos)
     finally:
         for handle in handles:
             handle.remove()
     if on_tokens and not blocks:
-        on_tokens(model.geometry.depth, output[:, model.geometry.prefix :])
+        on_tokens(model.geometry.depth, output[:, model.geometry.num_prefix :])
 
 
 def layer_tokens_and_logits(
@@ -97,7 +97,7 @@ def layer_tokens_and_logits(
     """
     tokens: list[Tensor] = []
     logits: list[Tensor] = []
-    if model.by_slot:
+    if model.windowed:
         return tokens, logits
 
     def keep_tokens(layer: int, x: Tensor) -> None:
@@ -128,7 +128,7 @@ def relative_error(values: Tensor, expected: Tensor) -> Tensor:
 
 def require_global_attention(model: Classifier, purpose: str) -> PatchClassifier:
     """Returns the model if every attention is over all patches of one grid; otherwise raises, naming ``purpose``."""
-    if not isinstance(model, PatchClassifier) or model.by_slot:
+    if not isinstance(model, PatchClassifier) or model.windowed:
         raise InputError(
             f"{purpose} needs attention over all patches of one grid, which model {type(model).__name__.lower()!r} "
             "does not have; use a vit or minimal model"

@@ -62,13 +62,13 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
     return encoding.update(vectors, pos, 0), True
 
 
-def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, prefix: int) -> Tensor:
-    """Returns tokens (B, T, D) with :func:`embed` applied to all but the first ``prefix``; ``x`` itself if unchanged."""
-    patches = x[:, prefix:]
+def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, num_prefix: int) -> Tensor:
+    """Applies :func:`embed` to all tokens (B, T, D) but the first ``num_prefix``; returns ``x`` itself if unchanged."""
+    patches = x[:, num_prefix:]
     embedded = embed(encoding, patches, pos, layer)
     if embedded is patches:
         return x
-    return torch.cat([x[:, :prefix], embedded], 1) if prefix else embedded
+    return torch.cat([x[:, :num_prefix], embedded], 1) if num_prefix else embedded
 
 
 class AttentionInputs(NamedTuple):

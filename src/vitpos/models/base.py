@@ -33,15 +33,15 @@ class Classifier(nn.Module):
         """Where its parameters are."""
         return next(self.parameters(), torch.empty(0)).device
 
-    def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
+    def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """Returns the features (B, D) that enter the classification head."""
         raise NotImplementedError
 
     def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """Returns logits (B, classes)."""
-        return self.head(self.features(images, positions))
+        return self.head(self.forward_features(images, positions))
 
-    def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
+    def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
         """Returns logits and the extra loss of this batch; training, DDP and compile wrap this method."""
         return self.forward(images, positions), 0.0
 
@@ -49,18 +49,18 @@ class Classifier(nn.Module):
 class PatchClassifier(Classifier):
     """A classifier that splits images into patches, projects each to a token, and applies a position encoding."""
 
-    by_slot: ClassVar[bool] = False  # whether attention depends on the grid cells themselves, as windows do
+    windowed: ClassVar[bool] = False  # whether attention depends on the grid cells themselves, as windows do
 
     def __init__(
         self,
-        image: Shape,
+        image_shape: Shape,
         encoding: EncodingLike,
         *,
         patch: int | tuple[int, int],
         dim: int,
         heads: int,
         depth: int,
-        prefix: int = 0,
+        num_prefix: int = 0,
     ):
         super().__init__()
         for name, value in (("dim", dim), ("heads", heads), ("depth", depth)):
@@ -68,12 +68,12 @@ class PatchClassifier(Classifier):
                 raise InputError(f"a model cannot have {name}={value}; choose 1 or more")
         if dim % heads:
             raise InputError(f"dim={dim} is not divisible by heads={heads}; choose a multiple")
-        if len(image) != 3:
-            raise InputError(f"an image shape of {image} is not (channels, height, width); give three numbers")
-        channels, height, width = image
+        if len(image_shape) != 3:
+            raise InputError(f"an image shape of {image_shape} is not (channels, height, width); give three numbers")
+        channels, height, width = image_shape
         self.patch = to_2tuple(patch)
-        self.geometry = Geometry(dim, heads, depth, patch_grid((height, width), self.patch), prefix)
-        self.span = self.geometry.grid  # coordinates count its cells
+        self.geometry = Geometry(dim, heads, depth, patch_grid((height, width), self.patch), num_prefix)
+        self.train_grid = self.geometry.grid  # coordinates count its cells
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
         self.encoding = build_encoding(encoding, self.geometry)
@@ -81,7 +81,9 @@ class PatchClassifier(Classifier):
     def positions(self, images: Tensor) -> Positions:
         """Returns the positions of the images' patches; another grid is interpolated into the training grid."""
         height, width = images.shape[2:]
-        return Positions.from_grid(patch_grid((height, width), self.patch), train_grid=self.span, device=images.device)
+        return Positions.from_grid(
+            patch_grid((height, width), self.patch), train_grid=self.train_grid, device=images.device
+        )
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
         """Returns a copy for another grid with position tables resampled; other encodings interpolate coordinates."""
@@ -108,7 +110,7 @@ class PatchClassifier(Classifier):
                 f"{count} positions for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
                 "give one per patch, for one image or for all"
             )
-        if self.by_slot and pos.grid != own.grid:
+        if self.windowed and pos.grid != own.grid:
             given, needed = ("x".join(map(str, grid)) for grid in (pos.grid, own.grid))
             raise InputError(
                 f"positions on a {given} grid do not fit images of {needed} patches in a model with windows; "
@@ -117,27 +119,27 @@ class PatchClassifier(Classifier):
         x, pos = self.encoding.augment(x, pos)
         return embed(self.encoding, x, pos, 0), pos
 
-    def tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
+    def forward_tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """Returns tokens (B, T, D) after the last block, prefix tokens first, and positions as augmented."""
         x, pos = self.embed_patches(images, positions)
-        return self.encode(x, pos), pos
+        return self.forward_blocks(x, pos), pos
 
-    def encode(self, x: Tensor, pos: Positions) -> Tensor:
+    def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
         """Applies all blocks: patch tokens (B, N, D) → tokens (B, T, D)."""
         raise NotImplementedError
 
-    def read(self, x: Tensor) -> Tensor:
+    def pool_tokens(self, x: Tensor) -> Tensor:
         """Pools tokens (B, T, D) to features (B, D); by default the mean over patches."""
-        return x[:, self.geometry.prefix :].mean(1)
+        return x[:, self.geometry.num_prefix :].mean(1)
 
-    def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
+    def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """Returns the features (B, D) that enter the classification head."""
-        return self.read(self.tokens(images, positions)[0])
+        return self.pool_tokens(self.forward_tokens(images, positions)[0])
 
-    def step(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
+    def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
         """Returns logits and the encoding's penalty for this batch."""
-        x, pos = self.tokens(images, positions)
-        return self.head(self.read(x)), self.encoding.penalty(pos)
+        x, pos = self.forward_tokens(images, positions)
+        return self.head(self.pool_tokens(x)), self.encoding.penalty(pos)
 
 
 def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
@@ -151,17 +153,18 @@ def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None
         )
 
 
-def build_encoding(encoding: EncodingLike, geometry: Geometry, *, stream: int = 1) -> PositionEncoding:
+def build_encoding(encoding: EncodingLike, geometry: Geometry, *, seed_offset: int = 1) -> PositionEncoding:
     """Builds the encoding of a spec, class, factory or instance.
 
-    It has a random stream of its own, so that a seed gives the same other weights with any encoding.
+    Its weights are drawn from a generator of their own, seeded with the initial seed plus ``seed_offset``; the other
+    weights of the model are the same with any encoding.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch.initial_seed() + stream)
+        torch.manual_seed(torch.initial_seed() + seed_offset)
         return ENCODINGS.build(encoding, geometry)
 
 
-def initialise(root: nn.Module, init: Init) -> None:
+def init_weights(root: nn.Module, init: Init) -> None:
     """Initializes the weights of all linear layers; biases are set to zero.
 
     ``normal`` is DeiT's truncated normal with std 0.02, made for widths of hundreds; ``xavier`` scales with the width, so
@@ -177,8 +180,9 @@ def initialise(root: nn.Module, init: Init) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def refuse_encoding(model: str, encoding: EncodingLike) -> None:
+def reject_encoding(model: str, encoding: EncodingLike) -> None:
     """Raises if a model without tokens is given an encoding that does anything."""
     traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
     if any("permutation_invariant" not in known or "learnable" in known for known in traits):
-        raise InputError(f"model {model!r} has no tokens and cannot use encoding {encoding!r}; set it to 'none'")
+        given = encoding if isinstance(encoding, str) else getattr(encoding, "__name__", type(encoding).__name__)
+        raise InputError(f"model {model!r} has no tokens and cannot use encoding {given!r}; set it to 'none'")

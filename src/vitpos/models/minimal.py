@@ -24,8 +24,8 @@ class MinimalAttention(PatchClassifier):
 
     def __init__(
         self,
-        image: Shape,
-        classes: int,
+        image_shape: Shape,
+        num_classes: int,
         encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
@@ -34,14 +34,14 @@ class MinimalAttention(PatchClassifier):
         residual: bool = False,
         qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
-        super().__init__(image, encoding, patch=patch, dim=dim, heads=1, depth=1)
+        super().__init__(image_shape, encoding, patch=patch, dim=dim, heads=1, depth=1)
         if hidden_dim < 1:
             raise InputError(f"model 'minimal' got hidden_dim={hidden_dim}; choose 1 or more")
         self.residual = residual
         self.attention = SelfAttention(dim, 1, qk_norm=qk_norm)
-        self.head = nn.Sequential(nn.Linear(dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, classes))
+        self.head = nn.Sequential(nn.Linear(dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, num_classes))
 
-    def encode(self, x: Tensor, pos: Positions) -> Tensor:
+    def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
         """Applies the attention layer."""
         y = self.attention(x, self.encoding, pos, 0)
         return x + y if self.residual else y

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.errors import InputError
-from vitpos.models.base import Classifier, EncodingLike, Shape, refuse_encoding
+from vitpos.models.base import Classifier, EncodingLike, Shape, reject_encoding
 from vitpos.positions import Positions
 
 EXPANSION = 4  # ratio of the output channels of a bottleneck to its inner channels
@@ -27,12 +27,12 @@ class ResNet(Classifier):
             downsampling, for images of 28 to 32 pixels.
     """
 
-    tokens = False
+    takes_encoding = False
 
     def __init__(
         self,
-        image: Shape,
-        classes: int,
+        image_shape: Shape,
+        num_classes: int,
         encoding: EncodingLike = "none",
         *,
         depths: tuple[int, ...] = (3, 4, 6, 3),
@@ -40,13 +40,13 @@ class ResNet(Classifier):
         stem: Literal["large", "small"] = "large",
     ):
         super().__init__()
-        refuse_encoding("resnet", encoding)
+        reject_encoding("resnet", encoding)
         if not depths or min(*depths, width) < 1:
             raise InputError(
                 f"model 'resnet' got depths={depths}, width={width}; choose a stage and 1 or more everywhere"
             )
         side, stride = (7, 2) if stem == "large" else (3, 1)
-        self.conv = nn.Conv2d(image[0], width, side, stride=stride, padding=side // 2, bias=False)
+        self.conv = nn.Conv2d(image_shape[0], width, side, stride=stride, padding=side // 2, bias=False)
         self.norm = nn.BatchNorm2d(width)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1) if stem == "large" else nn.Identity()
         self.stages = nn.Sequential()
@@ -58,12 +58,12 @@ class ResNet(Classifier):
             blocks = (Bottleneck(*sizes, inner) for sizes in zip(entering, strides, strict=True))
             self.stages.append(nn.Sequential(*blocks))
             channels = EXPANSION * inner
-        self.head = nn.Linear(channels, classes)
+        self.head = nn.Linear(channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
+    def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """Returns features (B, D); ``positions`` must be None, because a ResNet has no tokens."""
         assert positions is None, "a ResNet has no tokens and takes no positions"
         x = self.pool(F.relu(self.norm(self.conv(images))))

@@ -16,7 +16,7 @@ from vitpos.encodings.base import ATTENTION_HOOKS, Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import InputError
 from vitpos.models.attention import QKNorm, embed
-from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, initialise
+from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, init_weights
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
 from vitpos.patches import to_2tuple
@@ -46,12 +46,12 @@ class Swin(PatchClassifier):
             ``layernorm`` per head.
     """
 
-    by_slot = True
+    windowed = True
 
     def __init__(
         self,
-        image: Shape,
-        classes: int,
+        image_shape: Shape,
+        num_classes: int,
         encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
@@ -66,7 +66,7 @@ class Swin(PatchClassifier):
         qk_norm: Literal["cosine", "layernorm"] | None = None,
     ):
         _check(dim, depths, heads, to_2tuple(window), mlp_ratio, drop_path)
-        super().__init__(image, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
+        super().__init__(image_shape, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))
         _refuse(
             encoding,
             self.encoding,
@@ -81,7 +81,7 @@ class Swin(PatchClassifier):
             grid = _halved(grid) if index else grid
             size = Windows.of(grid, to_2tuple(window), shifted=False).size
             inside = Geometry(dim * 2**index, heads[index], end - start, size)
-            inner = build_encoding(window_encoding, inside, stream=2 + index)
+            inner = build_encoding(window_encoding, inside, seed_offset=2 + index)
             _refuse(
                 window_encoding,
                 inner,
@@ -92,8 +92,8 @@ class Swin(PatchClassifier):
                 Stage(inside, inner, mlp_ratio, rates[start:end], weight_init, merge=index > 0, qk_norm=qk_norm)
             )
         self.norm = nn.LayerNorm(inside.dim)
-        self.head = nn.Linear(inside.dim, classes)
-        initialise(self.head, weight_init)
+        self.head = nn.Linear(inside.dim, num_classes)
+        init_weights(self.head, weight_init)
 
     def _acts_in_blocks(self, part: PositionEncoding) -> bool:
         """Whether an encoding acts inside attention or before any block but the first."""
@@ -112,7 +112,7 @@ class Swin(PatchClassifier):
         """Returns the projected and normalized patches (B, N, D), before any position encoding."""
         return self.patch_norm(super().patch_tokens(images))
 
-    def encode(self, x: Tensor, pos: Positions) -> Tensor:
+    def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
         """Applies all stages and the final norm: (B, N, D) → (B, N', D')."""
         x = x.unflatten(1, pos.grid)
         for stage in self.stages:
@@ -136,24 +136,24 @@ class Stage(nn.Module):
     ):
         super().__init__()
         self.window, self.geometry, self.encoding = inside.grid, inside, encoding
-        self.merge = Merge(inside.dim // 2) if merge else None
+        self.merge = PatchMerging(inside.dim // 2) if merge else None
         self.blocks = nn.ModuleList(
             WindowBlock(inside, int(inside.dim * mlp_ratio), rate, shifted=layer % 2 == 1, qk_norm=qk_norm)
             for layer, rate in enumerate(drop_paths)
         )
         for module in (self.merge, self.blocks):
             if module is not None:
-                initialise(module, init)
+                init_weights(module, init)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, R, C, D) on the grid of the previous stage → (B, R', C', D') on that of this one."""
         if self.merge is not None:
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
-        cut = windows.cut(x)
+        cut = windows.partition(x)
         tokens, pos = self.encoding.augment(cut, Positions.from_grid(windows.size, device=x.device))
         tokens = embed(self.encoding, tokens, pos, 0)
-        x = x if tokens is cut else windows.join(tokens)
+        x = x if tokens is cut else windows.reverse(tokens)
         for layer, block in enumerate(self.blocks):
             x = block(x, self.encoding, pos, layer)
         return x
@@ -169,16 +169,16 @@ class WindowBlock(Block):
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """(B, R, C, D) → (B, R, C, D); ``pos`` are the positions inside a window."""
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=self.shifted)
-        cut = tokens = windows.cut(x)
+        cut = tokens = windows.partition(x)
         if layer:
             tokens = embed(encoding, cut, pos, layer)
-            x = x if tokens is cut else windows.join(tokens)
+            x = x if tokens is cut else windows.reverse(tokens)
         y = self.attention(self.norm1(tokens), encoding, pos, layer, windows.mask(x))
-        x = x + self.drop(windows.join(y))
+        x = x + self.drop(windows.reverse(y))
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
-class Merge(nn.Module):
+class PatchMerging(nn.Module):
     """Merges 2×2 neighboring patches into one of twice the width; an odd grid is padded with zeros."""
 
     def __init__(self, dim: int):

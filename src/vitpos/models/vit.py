@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
-from vitpos.models.base import EncodingLike, PatchClassifier, Shape, initialise
+from vitpos.models.base import EncodingLike, PatchClassifier, Shape, init_weights
 from vitpos.positions import Positions
 
 
@@ -34,8 +34,8 @@ class ViT(PatchClassifier):
 
     def __init__(
         self,
-        image: Shape,
-        classes: int,
+        image_shape: Shape,
+        num_classes: int,
         encoding: EncodingLike = "none",
         *,
         patch: int | tuple[int, int] = 4,
@@ -55,26 +55,26 @@ class ViT(PatchClassifier):
                 f"model 'vit' got drop_path={drop_path}, registers={registers}, mlp_ratio={mlp_ratio}; "
                 "choose a drop_path from 0 to below 1, 0 registers or more and an mlp_ratio above 0"
             )
-        prefix = registers + (pool == "cls")
-        super().__init__(image, encoding, patch=patch, dim=dim, heads=heads, depth=depth, prefix=prefix)
+        num_prefix = registers + (pool == "cls")
+        super().__init__(image_shape, encoding, patch=patch, dim=dim, heads=heads, depth=depth, num_prefix=num_prefix)
         self.pool = pool
-        tokens = torch.randn(prefix, dim) * 0.02  # CLS first, if any, then the registers
-        self.prefix = nn.Parameter(tokens) if prefix else None
+        tokens = torch.randn(num_prefix, dim) * 0.02  # CLS first, if any, then the registers
+        self.prefix_tokens = nn.Parameter(tokens) if num_prefix else None
         rates = torch.linspace(0, drop_path, depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp_ratio), rate, qk_norm=qk_norm) for rate in rates)
         if april_block:
-            self.blocks[0] = Bare(dim, heads, int(dim * mlp_ratio), qk_norm=qk_norm)
+            self.blocks[0] = AprilBlock(dim, heads, int(dim * mlp_ratio), qk_norm=qk_norm)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
-        self.head = nn.Linear(dim, classes)
+        self.head = nn.Linear(dim, num_classes)
         for module in (self.project, self.blocks, self.head):
-            initialise(module, weight_init)
+            init_weights(module, weight_init)
 
-    def encode(self, x: Tensor, pos: Positions) -> Tensor:
+    def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
         """Prepends the prefix tokens, then applies every block and the final norm."""
-        count = self.geometry.prefix
-        if self.prefix is not None:
+        count = self.geometry.num_prefix
+        if self.prefix_tokens is not None:
             added = self.encoding.prefix_vectors()
-            prefix = self.prefix if added is None else self.prefix + added
+            prefix = self.prefix_tokens if added is None else self.prefix_tokens + added
             x = torch.cat([prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
         for layer, block in enumerate(self.blocks):
             if layer:
@@ -82,9 +82,9 @@ class ViT(PatchClassifier):
             x = block(x, self.encoding, pos, layer)
         return self.norm(x)
 
-    def read(self, x: Tensor) -> Tensor:
+    def pool_tokens(self, x: Tensor) -> Tensor:
         """Returns the CLS token, or the mean over patches."""
-        return x[:, 0] if self.pool == "cls" else super().read(x)
+        return x[:, 0] if self.pool == "cls" else super().pool_tokens(x)
 
 
 class Block(nn.Module):
@@ -106,7 +106,7 @@ class Block(nn.Module):
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
-class Bare(nn.Module):
+class AprilBlock(nn.Module):
     """A first block without the norm before its attention and without residuals (APRIL; Lu et al., CVPR 2022)."""
 
     def __init__(self, dim: int, heads: int, hidden: int, *, qk_norm: QKNorm = None):

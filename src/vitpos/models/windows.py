@@ -26,15 +26,15 @@ class Windows:
         size = min(window[0], grid[0]), min(window[1], grid[1])
         return Windows(grid, size, (rows, columns))
 
-    def cut(self, x: Tensor) -> Tensor:
+    def partition(self, x: Tensor) -> Tensor:
         """(B, R, C, D) → (B·W, n, D)."""
         if any(self.shift):
             x = x.roll((-self.shift[0], -self.shift[1]), (1, 2))
         rows, columns = (size - cells for size, cells in zip(self._padded, self.grid, strict=True))
         return self._tile(F.pad(x, (0, 0, 0, columns, 0, rows)) if rows or columns else x)
 
-    def join(self, x: Tensor) -> Tensor:
-        """(B·W, n, D) → (B, R, C, D): the inverse of ``cut``, without padding."""
+    def reverse(self, x: Tensor) -> Tensor:
+        """(B·W, n, D) → (B, R, C, D): the inverse of ``partition``, without padding."""
         many = tuple(cells // side for cells, side in zip(self._padded, self.size, strict=True))
         x = x.unflatten(1, self.size).unflatten(0, (-1, *many)).transpose(2, 3)
         x = x.flatten(3, 4).flatten(1, 2)[:, : self.grid[0], : self.grid[1]]

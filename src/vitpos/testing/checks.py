@@ -235,7 +235,7 @@ def _seen(found: str, what: str) -> str:
 def check_gradients(subject: Subject) -> None:
     """uses each of its parameters: every one has a finite gradient that is not zero"""
     model = subject.model(pool="mean").train()
-    logits, penalty = model.step(subject.images())
+    logits, penalty = model.forward_with_penalty(subject.images())
     (logits.square().sum() + penalty).backward()
     for name, parameter in model.encoding.named_parameters():
         if parameter.grad is None or not parameter.grad.abs().max() > 1e-8 or not parameter.grad.isfinite().all():

@@ -81,7 +81,7 @@ class Subject:
 def forward(model: ViT, x: Tensor, pos: Positions) -> Tensor:
     """(B, classes): the model from its patch tokens on."""
     x, pos = model.encoding.augment(x, pos)
-    return model.head(model.read(model.encode(embed(model.encoding, x, pos, 0), pos)))
+    return model.head(model.pool_tokens(model.forward_blocks(embed(model.encoding, x, pos, 0), pos)))
 
 
 def pair_logits(model: ViT, x: Tensor, pos: Positions) -> Tensor:

@@ -25,5 +25,5 @@ def loss(
         positions: Positions of the patches; those of the grid by default.
         label_smoothing: As in :func:`torch.nn.functional.cross_entropy`.
     """
-    logits, penalty = model.step(inputs, positions)
+    logits, penalty = model.forward_with_penalty(inputs, positions)
     return F.cross_entropy(logits, targets, label_smoothing=label_smoothing) + penalty, logits
