@@ -217,15 +217,22 @@ def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def _crop_difference(subject: Subject) -> str:
-    """How the logits of the same pairs differ between two crops of one canvas that both have them, inside the crops."""
+    """How the logits of the same pairs differ between crops of one canvas that share them, shifted by rows and columns."""
     model = subject.model(pool="mean", registers=0)  # an unrotated prefix token acts as one at the origin
-    canvas = subject.tokens(GRID[0] * 9).unflatten(1, (GRID[0], 9))
+    rows, columns = 5, 6
+    canvas = subject.tokens((rows + 2) * (columns + 3)).unflatten(1, (rows + 2, columns + 3))
     logits = []
-    for start, shared in ((0, slice(3, 6)), (3, slice(0, 3))):
-        crop = canvas[:, :, start : start + 6].flatten(1, 2)
-        pairs = pair_logits(model, crop, Positions.from_grid((GRID[0], 6))).unflatten(3, (-1, 6)).unflatten(2, (-1, 6))
-        logits.append(pairs.expand(3, -1, -1, -1, -1, -1)[:, :, :, shared, :, shared])
-    return difference(*logits)
+    for down, right in ((0, 0), (0, 3), (2, 0)):
+        crop = canvas[:, down : down + rows, right : right + columns].flatten(1, 2)
+        pairs = pair_logits(model, crop, Positions.from_grid((rows, columns))).expand(3, -1, -1, -1)
+        cell = (
+            torch.arange(rows * columns)
+            .view(rows, columns)[2 - down : rows - down, 3 - right : columns - right]
+            .flatten()
+        )
+        logits.append(pairs[:, :, cell][..., cell])  # pairs inside rows 2 to 4 and columns 3 to 5 of the canvas
+    tolerance = 1e-5  # functions of the float32 coordinates are rounded differently after a shift
+    return difference(logits[0], logits[1], tolerance) or difference(logits[0], logits[2], tolerance)
 
 
 def _seen(found: str, what: str) -> str:

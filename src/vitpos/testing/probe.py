@@ -125,13 +125,13 @@ def table_shapes(encoding: PositionEncoding, grid: tuple[int, int]) -> tuple[dic
 # Comparison
 
 
-def difference(a: Tensor, b: Tensor) -> str:
-    """Empty if two outputs are equal up to rounding in float64, else the largest difference and where it is."""
+def difference(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> str:
+    """Empty if two outputs are equal up to rounding, else the largest difference and where it is."""
     a, b = a.detach(), b.detach()
     if a.shape != b.shape:
         return f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
     gap = (a - b).abs()
-    if torch.allclose(a, b, rtol=1e-9, atol=1e-9):
+    if torch.allclose(a, b, rtol=tolerance, atol=tolerance):
         return ""
     gap = gap.nan_to_num(torch.inf)
     at = tuple(int(i) for i in torch.unravel_index(gap.argmax(), gap.shape))
