@@ -42,7 +42,7 @@ for encoding in ("learned", Consumed, vitpos.Learned(Geometry(16, 2, 1, (2, 2)))
     model = ViT((3, 32, 32), 10, encoding, patch=16, dim=16, depth=1, heads=2)
     assert_type(model.encoding, PositionEncoding)
 check_encoding(Consumed, slope=1.0)
-results = vitpos.run("mnist-jigsaw", "out", encoding=Consumed, evaluate=counted, train={"epochs": 1})
+results = vitpos.run("mnist-jigsaw", "out", encoding=Consumed, evaluations=counted, train={"epochs": 1})
 assert_type(results, vitpos.Results)
 vitpos.run(3, "out")  # type: ignore[arg-type]
 """

@@ -24,13 +24,13 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder
 from vitpos.report import write_report
-from vitpos.report.recovered import attacks
+from vitpos.report.attack_figures import attacks
 
 TEXT = """
 data = "mnist(limit=64)"
 model = "vit(patch=7, dim=64, depth=2, heads=2)"
 encoding = ["learned", "rope"]
-evaluate = ["accuracy", "projection(images=2)", "matching(images=1, steps=3)"]
+evaluations = ["accuracy", "projection(images=2)", "matching(images=1, steps=3)"]
 [train]
 epochs = 0
 [[tables]]
@@ -43,7 +43,7 @@ columns = [{ label = "PSNR", evaluation = "projection(images=2)", metric = "psnr
 def out(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("attack")
     (place / "small.toml").write_text(TEXT)
-    runner.run(Experiment.read(str(place / "small.toml")), place / "out", workers=1)
+    runner.run(Experiment.load(str(place / "small.toml")), place / "out", workers=1)
     return place / "out"
 
 
@@ -175,7 +175,7 @@ def test_models_that_differ_by_a_swept_value_are_told_apart_wherever_they_are_na
         "data = 'mnist(limit=64)'\nmodel = 'vit(patch=(7, 14), dim=16, depth=1, heads=2)'\nencoding = 'learned'\n"
         "[train]\nepochs = 0\ndefense = ['', 'prune(fraction=0.5)']\n"
     )
-    runner.run(Experiment.read(str(tmp_path / "two.toml")), tmp_path / "run", workers=1)
+    runner.run(Experiment.load(str(tmp_path / "two.toml")), tmp_path / "run", workers=1)
     done = vitpos("attack", tmp_path / "run", "--with", "projection(images=1)", "--out", tmp_path / "found")
     assert done.returncode == 0, done.stderr
     with (tmp_path / "found" / "results.csv").open() as file:

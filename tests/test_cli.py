@@ -16,16 +16,16 @@ import pytest
 
 TINY = """
 question = "Does a tiny model run?"
-source = "nobody"
+published_source = "nobody"
 data = "mnist + subset(limit=640)"
 model = "minimal(dim=16)"
 encoding = ["none", "learned"]
 notes = ["[baseline] is no markup [/nothing]"]
-evaluate = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion"]
+evaluations = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion"]
 [train]
 epochs = 2
 batch_size = 64
-[[references]]
+[[published]]
 data = "mnist + subset(limit=640)"
 model = "minimal(dim=16)"
 encoding = "learned"
@@ -98,7 +98,7 @@ def test_the_page_stands_alone(finished):
     Links().feed(page)
     assert Links.found and all(link.startswith(("data:", "#")) for link in Links.found)
     assert all(f'id="{link[1:]}"' in page for link in Links.found if link.startswith("#"))
-    for text in ("Does a tiny model run?", "reference 70.90", "Confusion", "Position similarity", "Training curves"):
+    for text in ("Does a tiny model run?", "published 70.90", "Confusion", "Position similarity", "Training curves"):
         assert text in page
     for text in (
         "Machine and versions",
@@ -320,7 +320,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, tmp_path)
 def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tiny, finished, tmp_path):
     out, long = (
         tmp_path / "out",
-        ["--set", "train.epochs=40", "--set", "encoding=learned", "--set", "evaluate=accuracy"],
+        ["--set", "train.epochs=40", "--set", "encoding=learned", "--set", "evaluations=accuracy"],
     )
     unbroken = tmp_path / "unbroken"
     assert vitpos("run", tiny, "--out", unbroken, *long).returncode == 0

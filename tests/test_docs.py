@@ -164,7 +164,7 @@ def test_accuracies_with_and_without_positions_are_stored_and_references_are_tho
     figures = stored("mnist-jigsaw", "data", "model")
     published = {
         (r.data, r.model, r.encoding, r.evaluation, r.metric): 100 * r.value
-        for r in Experiment.read("mnist-jigsaw").references
+        for r in Experiment.load("mnist-jigsaw").published
     }
     rows = table(PAGES[page], title)
     assert len(rows) == count
@@ -179,7 +179,7 @@ def test_accuracies_with_and_without_positions_are_stored_and_references_are_tho
 
 def test_accuracies_by_learning_rate_are_those_in_the_notes_of_the_experiment():
     (row,) = table(RESULTS, "learning rate")
-    (note,) = [note for note in Experiment.read("mnist-jigsaw").notes if "0.001 79.4 %" in note]
+    (note,) = [note for note in Experiment.load("mnist-jigsaw").notes if "0.001 79.4 %" in note]
     assert [f"{rate} {row[rate]}" for rate in list(row)[1:]] == re.findall(r"(0\.\d+ \d+\.\d) %", note)
 
 
@@ -552,8 +552,8 @@ def test_the_encoding_of_the_readme_keeps_the_contract(tmp_path, forgetting):
 @pytest.mark.parametrize("page", PAGES)
 def test_experiment_files_in_examples_can_be_read(page):
     for text in _code(page, "toml"):
-        origin = {"name": "example", "asked": "", "text": text, "settings": [], "seeds": None}
-        assert Experiment.make(origin).cells
+        origin = {"name": "example", "name_given": "", "text": text, "settings": [], "seeds": None}
+        assert Experiment.from_origin(origin).cells
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -569,7 +569,7 @@ def test_commands_exist_with_their_options_and_experiments(page, tmp_path, monke
         assert {word for word in words if word.startswith("--")} <= {*options, "--help"}, line
         if name == "run" and not words[0].endswith(".toml"):
             settings = [after for word, after in itertools.pairwise(words) if word == "--set"]
-            assert Experiment.read(words[0], settings).cells, line
+            assert Experiment.load(words[0], settings).cells, line
     for name in re.findall(r"`vitpos run ([\w-]+) ", PAGES[page]):
         assert name in {*shipped(), "NAME_OR_TOML"}, name
 

@@ -15,7 +15,7 @@ question = "Which?"
 data = "mnist + subset(limit=64)"
 model = "minimal(dim=8)"
 encoding = ["none", "learned"]
-evaluate = ["accuracy"]
+evaluations = ["accuracy"]
 seeds = [0, 1]
 [train]
 epochs = 1
@@ -24,8 +24,8 @@ lr = [0.01, 0.001]
 
 
 def make(text=TEXT, settings=(), seeds=None):
-    return Experiment.make(
-        {"name": "test", "asked": "test.toml", "text": text, "settings": list(settings), "seeds": seeds}
+    return Experiment.from_origin(
+        {"name": "test", "name_given": "test.toml", "text": text, "settings": list(settings), "seeds": seeds}
     )
 
 
@@ -57,29 +57,42 @@ def test_two_trainings_of_one_model_are_told_apart():
 
 
 def test_a_cell_named_twice_is_run_once_and_asked_everything():
-    text = TEXT + '[[cells]]\nevaluate = ["cost"]\n[[cells]]\nevaluate = ["tokens", "cost"]\n'
+    text = TEXT + '[[cells]]\nevaluations = ["cost"]\n[[cells]]\nevaluations = ["tokens", "cost"]\n'
     cells = make(text).cells
-    assert len(cells) == 8 and all(cell.evaluate == ("cost", "tokens") for cell in cells)
+    assert len(cells) == 8 and all(cell.evaluations == ("cost", "tokens") for cell in cells)
 
 
 def test_without_a_word_on_it_accuracy_is_asked():
-    assert make(TEXT.replace('evaluate = ["accuracy"]', "")).cells[0].evaluate == ("accuracy",)
+    assert make(TEXT.replace('evaluations = ["accuracy"]', "")).cells[0].evaluations == ("accuracy",)
 
 
 def test_every_cell_is_in_some_table_whatever_is_set():
-    for settings in ([], ["data=mnist + subset(limit=300)"], ["model=minimal(patch=14)", "evaluate=accuracy"]):
-        experiment = Experiment.read("mnist-jigsaw", settings)
+    for settings in ([], ["data=mnist + subset(limit=300)"], ["model=minimal(patch=14)", "evaluations=accuracy"]):
+        experiment = Experiment.load("mnist-jigsaw", settings)
         for cell in experiment.cells:
             assert any(table.shows(cell) and table.columns for table in experiment.tables)
 
 
+def pairs(name, *settings):
+    return {(cell.model, cell.encoding) for cell in Experiment.load(name, settings).cells}
+
+
 def test_an_encoding_that_is_set_is_not_forced_on_a_model_without_tokens():
-    cells = Experiment.read("mnist-jigsaw", ["encoding=rope"]).cells
-    assert {(c.model, c.encoding) for c in cells} == {
-        ("cnn", "none"),
-        ("minimal", "rope"),
-        ("minimal(hidden_dim=170)", "rope"),
-    }
+    assert pairs("mnist-jigsaw", "encoding=rope") == {("cnn", "none"), ("minimal", "rope")}
+
+
+def test_an_encoding_that_is_set_is_trained_once_where_a_block_pairs_a_model_with_one_encoding():
+    vit = "vit(dim=64, depth=3, heads=4)"
+    assert pairs("encodings-mnist", "encoding=rope") == {(vit, "rope")}
+    assert ("vit(dim=64, depth=3, heads=4, qk_norm='cosine')", "cpb") in pairs("encodings-mnist")
+    assert pairs("encodings-mnist", "encoding=rope", "model=minimal") == {("minimal", "rope")}
+
+
+def test_an_experiment_of_pairs_only_takes_the_encoding_that_is_set_in_each():
+    text = (
+        'data = "mnist"\n[[cells]]\nmodel = "vit"\nencoding = "none"\n[[cells]]\nmodel = "swin"\nencoding = "learned"\n'
+    )
+    assert {(c.model, c.encoding) for c in make(text, ["encoding=rope"]).cells} == {("vit", "rope"), ("swin", "rope")}
 
 
 def test_seeds_given_apart_replace_those_of_the_file():
@@ -88,7 +101,7 @@ def test_seeds_given_apart_replace_those_of_the_file():
 
 def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
     key = make().cells[0].folder_name
-    assert make(settings=["evaluate=confusion"]).cells[0].folder_name == key
+    assert make(settings=["evaluations=confusion"]).cells[0].folder_name == key
     assert make(settings=["train.batch_size=64"]).cells[0].folder_name != key
     assert make(settings=["train.augment=jigsaw"]).cells[0].folder_name != key
     assert make(settings=["train.lr_start=1e-6"]).cells[0].folder_name != key
@@ -106,13 +119,13 @@ def test_a_key_depends_on_what_changes_the_weights_and_on_nothing_else():
         (["train.lr=-1"], "train.lr is -1"),
         (["encoding=learnt"], "no encoding 'learnt'; did you mean 'learned'?"),
         (["encoding=3"], "encoding takes text such as"),
-        (["evaluate=accuray"], "no evaluation 'accuray'; did you mean 'accuracy'?"),
+        (["evaluations=accuray"], "no evaluation 'accuray'; did you mean 'accuracy'?"),
         (["encoding=[]"], "encoding is an empty list"),
         (["seeds=[]"], "seeds takes whole numbers"),
         (["seeds=3"], "seeds takes a list such as [0, 1, 2], not 3"),
         (["encoding=[none, learned]"], "put its items in quotes"),
         (["encoding=none", "encoding=learned"], "given twice"),
-        (["evaluate=accuracy + cost"], "give one evaluation at a time"),
+        (["evaluations=accuracy + cost"], "give one evaluation at a time"),
         (["model=minimal + cnn"], "give one model at a time"),
         (["seeds=[-1]"], "seeds takes whole numbers from 0 to 2³¹ − 1, not -1"),
     ],
@@ -132,10 +145,10 @@ def test_a_wrong_setting_names_itself_and_the_remedy(settings, message):
         (TEXT + "[[cells]]\ntrain.rate = 1\n", "cells 1: there is no key 'train.rate'"),
         (TEXT + '[[tables]]\ntitel = "x"\n', "there is no key 'titel'; did you mean 'title'?"),
         (TEXT + '[[tables]]\nnote = "x"\n', "title is missing"),
-        (TEXT + '[[references]]\ndata = "mnist"\n', "model is missing"),
+        (TEXT + '[[published]]\ndata = "mnist"\n', "model is missing"),
         ("tables = 3\n" + TEXT, "write [[tables]] above each one"),
         (TEXT + '[tables]\ntitle = "x"\n', "write [[tables]] above each one"),
-        (TEXT + "[references]\nvalue = 3\n", "write [[references]] above each one"),
+        (TEXT + "[published]\nvalue = 3\n", "write [[published]] above each one"),
         ('cells = "x"\n' + TEXT, "write [[cells]] above each one"),
         ("notes = 3\n" + TEXT, "notes takes tuple[str, ...], not 3"),
         ('notes = "abc"\n' + TEXT, "notes takes tuple[str, ...], not 'abc'"),
@@ -159,14 +172,14 @@ def test_a_wrong_file_says_where_and_what(text, message):
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_experiment_reads_and_every_reference_has_its_cell(name):
-    experiment = Experiment.read(name)
+    experiment = Experiment.load(name)
     cells = {(c.data, c.model, c.encoding): c for c in experiment.cells}
-    for reference in experiment.references:
-        assert reference.evaluation in cells[reference.data, reference.model, reference.encoding].evaluate
+    for reference in experiment.published:
+        assert reference.evaluation in cells[reference.data, reference.model, reference.encoding].evaluations
     for table in experiment.tables:
         shown = [cell for cell in experiment.cells if table.shows(cell)]
         for column in table.columns:
-            assert any(column.evaluation in cell.evaluate for cell in shown), (table.title, column.label)
+            assert any(column.evaluation in cell.evaluations for cell in shown), (table.title, column.label)
 
 
 def _covering(experiment):
@@ -174,10 +187,10 @@ def _covering(experiment):
     asked = {}
     for table in experiment.tables:
         for column in table.columns:
-            able = [cell for cell in experiment.cells if table.shows(cell) and column.evaluation in cell.evaluate]
+            able = [cell for cell in experiment.cells if table.shows(cell) and column.evaluation in cell.evaluations]
             cell = next((cell for cell in able if cell in asked), able[0])
             asked.setdefault(cell, []).append(column.evaluation)
-    return [replace(cell, evaluate=tuple(dict.fromkeys(specs))) for cell, specs in asked.items()]
+    return [replace(cell, evaluations=tuple(dict.fromkeys(specs))) for cell, specs in asked.items()]
 
 
 def _noise(spec):
@@ -202,13 +215,13 @@ def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, m
         return _noise(spec.split("(")[0]) if spec.split("(")[0] in fetched else load(spec)
 
     monkeypatch.setattr(trial, "load", load_without_fetching)
-    experiment = Experiment.read(name)
+    experiment = Experiment.load(name)
     trial.dry_run(_covering(experiment), experiment.tables)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(InputError, match="no experiment 'mnist-jigsw'; did you mean 'mnist-jigsaw'"):
-        Experiment.read("mnist-jigsw")
+        Experiment.load("mnist-jigsw")
 
 
 def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
@@ -216,7 +229,7 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     data = "mnist + subset(limit=64)"
     model = "vit(depth=1, dim=8, heads=1)"
     encoding = "none"
-    evaluate = ["translation"]
+    evaluations = ["translation"]
     [[tables]]
     title = "Layers"
     columns = [{ label = "after three", evaluation = "translation", metric = "NAME", x = 3 }]
@@ -231,7 +244,7 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
 def test_the_scorecard_has_the_same_columns_at_every_size():
     """But for the number of pictures that are corrupted."""
     small, large = (
-        [(c.evaluation.split("(")[0], c.metric) for table in Experiment.read(name).tables for c in table.columns]
+        [(c.evaluation.split("(")[0], c.metric) for table in Experiment.load(name).tables for c in table.columns]
         for name in ("scorecard", "scorecard-gpu")
     )
     assert small == large

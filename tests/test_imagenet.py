@@ -32,7 +32,7 @@ def test_the_whole_recipe_runs(images, tmp_path, monkeypatch):
         "train.batch_size=4",
         "train.grad_accum=2",
     ]
-    experiment = Experiment.read("mjp-imagenet", settings)
+    experiment = Experiment.load("mjp-imagenet", settings)
     assert len(experiment.cells) == 6
     masks = []
     sample = BlockMaskSampler.sample_mask

@@ -10,7 +10,7 @@ from vitpos.lab import runner
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.summary import format_estimate, summarize
 from vitpos.report import write_report
-from vitpos.report.advice import advice
+from vitpos.report.comparison import compare_encodings
 
 TEXT = """
 data = "stripes(count=40)"
@@ -20,17 +20,17 @@ seeds = [0, 1, 2]
 train.epochs = 1
 [[tables]]
 title = "Compared"
-against = "none"
-heat = true
+baseline = "none"
+heatmap = true
 columns = [
-  { label = "accuracy", evaluation = "accuracy", better = "more" },
-  { label = "as a multiple", evaluation = "accuracy", percent = false, ratio = true },
+  { label = "accuracy", evaluation = "accuracy", better = "higher" },
+  { label = "as a multiple", evaluation = "accuracy", percent = false, show_ratio = true },
 ]
 """
 
 
 def make(text=TEXT):
-    return Experiment.make({"name": "tiny", "asked": "tiny", "text": text, "settings": [], "seeds": None})
+    return Experiment.from_origin({"name": "tiny", "name_given": "tiny", "text": text, "settings": [], "seeds": None})
 
 
 def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
@@ -45,21 +45,16 @@ def test_a_table_compares_its_rows_with_one_of_them(tmp_path):
     assert row.estimates[0].interval == pytest.approx((0.6852, 0.7348), abs=5e-5)
     assert format_estimate(row.estimates[0], mark=True) == "71.00 ± 1.00 ▲"
     assert [format_estimate(one.estimates[1]) for one in (base, row)] == ["0.51 ± 0.01", "0.71 ± 0.01 (1.39×)"]
-    said = [
-        "accuracy: learned (71.00 ± 1.00 %).",
-        "In total: learned is among the best in 1 of 1 column with a difference.",
-    ]
-    assert list(advice(experiment.tables[0], [base, row])) == [("", said)]
+    (group,) = compare_encodings(experiment.tables[0], [base, row])
+    assert (group.columns[0].best, group.columns[0].num_different, group.leaders) == ("learned", 1, ("learned",))
     noisy = replace(row.estimates[0], by_seed={0: 0.5, 1: 0.53, 2: 0.51})
-    alike = [replace(row, estimates=(noisy, row.estimates[1])), base]
-    assert next(advice(experiment.tables[0], alike))[1] == [
-        "accuracy: no difference found; highest mean: learned (51.33 ± 1.53 %)."
-    ]
+    (group,) = compare_encodings(experiment.tables[0], [replace(row, estimates=(noisy, row.estimates[1])), base])
+    assert (group.columns[0].best, group.columns[0].tied, group.num_different) == ("learned", ("none",), 0)
     page = write_report([tmp_path / "out"], tmp_path / "page.html").read_text()
     assert "At a glance: Compared" in page and "Which should I use?" in page
     assert "Differences from none" in page and "+20.00 [20.00, 20.00] ▲" in page
 
 
 def test_a_table_can_only_compare_with_a_row_that_it_has():
-    with pytest.raises(InputError, match=r"against 'rope', which none of its cells has"):
-        make(TEXT.replace('against = "none"', 'against = "rope"'))
+    with pytest.raises(InputError, match=r"none of its cells has the baseline 'rope'"):
+        make(TEXT.replace('baseline = "none"', 'baseline = "rope"'))

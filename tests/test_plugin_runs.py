@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("forgetting")
 TINY = {
     "data": "mnist + subset(limit=64)",
     "model": "minimal(patch=14, dim=8)",
-    "evaluate": "accuracy",
+    "evaluations": "accuracy",
     "train": {"epochs": 1, "batch_size": 64},
 }
 MINE = '''
@@ -72,7 +72,7 @@ def test_a_run_finds_its_plugins_again_and_says_when_they_are_gone_or_have_chang
     home.mkdir(), elsewhere.mkdir()
     (home / "mine.py").write_text(MINE)
     specs = ["bell(sigma=2)", "mine.py:Bell(sigma=3)"]
-    (home / "tiny.toml").write_text(toml(TINY | {"encoding": specs, "evaluate": ["accuracy", "always"]}))
+    (home / "tiny.toml").write_text(toml(TINY | {"encoding": specs, "evaluations": ["accuracy", "always"]}))
     command = ("run", home / "tiny.toml", "--out", out, "--workers", "2")
     done = vitpos_in(home, *command)
     assert done.returncode == 2 and "no encoding 'bell'" in done.stderr and not out.exists()
@@ -201,12 +201,12 @@ def test_a_class_without_source_runs_and_says_that_it_cannot_be_resumed(tmp_path
 
 
 def test_classes_become_specs_and_instances_are_refused():
-    made = Experiment.of(TINY, {"encoding": [Learned, "rope"], "train": {"epochs": 2}}, seeds=[3])
+    made = Experiment.load(TINY, {"encoding": [Learned, "rope"], "train": {"epochs": 2}}, seeds=[3])
     assert [cell.encoding for cell in made.cells] == ["learned", "rope"]
     assert {(cell.seed, cell.train.epochs) for cell in made.cells} == {(3, 2)}
-    assert Experiment.make(json.loads(json.dumps(made.origin))).cells == made.cells
+    assert Experiment.from_origin(json.loads(json.dumps(made.origin))).cells == made.cells
     assert ENCODINGS.spec_of(Learned) == "learned"
     with pytest.raises(InputError, match="give the class or a spec"):
-        Experiment.of(TINY, {"encoding": Learned(Geometry(8, 1, 1, (2, 2)))})
+        Experiment.load(TINY, {"encoding": Learned(Geometry(8, 1, 1, (2, 2)))})
     with pytest.raises(InputError, match="did you mean 'encoding'"):
-        Experiment.of(TINY, {"encodings": "learned"})
+        Experiment.load(TINY, {"encodings": "learned"})

@@ -97,7 +97,7 @@ def test_what_the_source_says_is_what_the_object_takes(kind):
 def test_listing_and_checking_need_no_torch():
     code = (
         "import sys, vitpos.cli.main, vitpos.cli.list as l, vitpos.lab.experiment as e;"
-        "[l.entries(k) for k in l.KINDS]; e.Experiment.read('mnist-jigsaw');"
+        "[l.entries(k) for k in l.KINDS]; e.Experiment.load('mnist-jigsaw');"
         "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'matplotlib')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -18,10 +18,10 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.lab.summary import Estimate, format_estimate, grouped, measured, summarize
-from vitpos.report import sections, write_report
-from vitpos.report.advice import advice
+from vitpos.report import write_report
+from vitpos.report.comparison import compare_encodings, figure_groups, line_groups, row_colors
 from vitpos.report.curves import curves
-from vitpos.report.groups import colours, lines, panels
+from vitpos.report.figures import figures
 from vitpos.report.page import prose
 
 TEXT = """
@@ -32,9 +32,9 @@ seeds = [0, 1, 2]
 train.epochs = 1
 [[tables]]
 title = "Compared"
-against = "none"
-heat = true
-columns = [{ label = "right", evaluation = "accuracy", better = "more" }]
+baseline = "none"
+heatmap = true
+columns = [{ label = "right", evaluation = "accuracy", better = "higher" }]
 """
 TWO = TEXT.replace('data = "stripes(count=40)"', 'data = ["stripes(count=40)", "stripes(count=60)"]')  # sets of data
 CONFUSION = Result(arrays={"confusion": torch.full((2, 2), 0.5)})
@@ -43,7 +43,9 @@ LOG = [{"epoch": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}]
 
 def stored(path, score, text=TEXT):
     """The results of an experiment whose cells have the scores that ``score(cell)`` gives; None is an untrained cell."""
-    experiment = Experiment.make({"name": "tiny", "asked": "tiny", "text": text, "settings": [], "seeds": None})
+    experiment = Experiment.from_origin(
+        {"name": "tiny", "name_given": "tiny", "text": text, "settings": [], "seeds": None}
+    )
     with ExperimentFolder.create_locked(path, experiment) as folder:
         for cell in experiment.cells:
             found = score(cell)
@@ -77,12 +79,17 @@ def test_a_number_that_is_none_is_missing_and_breaks_nothing(tmp_path, strange):
     assert "60.00 ± 14.14" in page_of(folder)
 
 
+def compared(folder):
+    """The comparisons of its first table, by name of the group."""
+    return {group.name: group for group in compare_encodings(folder.experiment.tables[0], shown(folder))}
+
+
 @pytest.mark.parametrize(
-    ("learned", "alike"),
-    [({0: 0.9}, True), ({0: 0.9, 1: 0.91, 2: 0.92}, False)],
+    ("learned", "untested"),
+    [({0: 0.9}, ("none",)), ({0: 0.9, 1: 0.91, 2: 0.92}, ())],
     ids=["one seed finished", "three seeds finished"],
 )
-def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
+def test_one_seed_beside_several_shows_no_difference(tmp_path, learned, untested):
     values = {"none": {0: 0.5, 1: 0.51, 2: 0.52}, "learned": learned}
 
     def score(cell):
@@ -90,62 +97,58 @@ def test_one_seed_beside_several_tells_nothing_apart(tmp_path, learned, alike):
         return None if found is None else {"accuracy": {"accuracy": found}}
 
     folder = stored(tmp_path / "out", score)
-    ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
-    best = next(line for line in said if ": learned (" in line)
-    assert best.endswith("too few common seeds to compare it with none." if alike else "(91.00 ± 1.00 %).")
-    warned = "One seed cannot separate a difference from noise (only one so far: learned): run more"
-    assert said[0].startswith(warned) is alike
-    assert any(line.startswith("In total") for line in said) is not alike, (
-        "what one seed does not tell apart is no merit"
-    )
+    group = compared(folder)[""]
+    assert (group.columns[0].best, group.columns[0].untested) == ("learned", untested)
+    assert group.single_seed == (["learned"] if untested else [])
+    assert (group.num_tested, group.leaders) == ((0, ()) if untested else (1, ("learned",))), "one seed is no merit"
+    assert ("too few common seeds to compare it with none" in page_of(folder)) is bool(untested)
 
 
-@pytest.mark.parametrize(("learned", "count"), [(0.9, 1), (0.5, 2)])
-def test_where_nobody_has_several_seeds_only_equals_are_alike(tmp_path, learned, count):
+@pytest.mark.parametrize(("learned", "tied"), [(0.9, ()), (0.5, ("learned",))])
+def test_where_every_encoding_has_one_seed_only_equal_values_are_tied(tmp_path, learned, tied):
     values = {"none": 0.5, "learned": learned}
     text = TEXT.replace("[0, 1, 2]", "[0]")
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding]}}, text)
-    ((_, said),) = advice(folder.experiment.tables[0], shown(folder))
-    assert ("no difference found; all means are equal" in said[1]) is (count == 2)
-    assert said[0].startswith("One seed cannot separate a difference from noise: run more")
+    group = compared(folder)[""]
+    assert group.columns[0].tied == tied and group.columns[0].equal is bool(tied)
+    assert group.single_seed == ["none", "learned"] and not group.has_seeds
+    assert "One seed cannot separate" in page_of(folder)
 
 
 THREE = TEXT.replace('"learned"]', '"learned", "sinusoidal"]').replace(
-    "columns = [", 'columns = [{ label = "error", evaluation = "tokens", metric = "blank", better = "less" }, '
+    "columns = [", 'columns = [{ label = "error", evaluation = "tokens", metric = "blank", better = "lower" }, '
 )
 NOISE = (0.0, 0.03, 0.01)  # by seed
 
 
 @pytest.mark.parametrize(
-    ("offsets", "expected"),
+    ("offsets", "best", "counts", "leaders"),
     [
         (
             {"none": 0.0, "learned": 0.001, "sinusoidal": 0.002},
-            [
-                "error: no difference found; lowest mean: none (51.33 ± 1.53 %).",
-                "right: no difference found; highest mean: sinusoidal (51.53 ± 1.53 %).",
-                "In total: no difference found in any of the 2 columns.",
-            ],
+            [("none", ("learned", "sinusoidal")), ("sinusoidal", ("none", "learned"))],
+            (2, 0),
+            (),
         ),
         (
             {"none": 0.0, "learned": 0.3, "sinusoidal": 0.302},
-            [
-                "error: none (51.33 ± 1.53 %).",
-                "right: sinusoidal (81.53 ± 1.53 %); no difference found between it and learned.",
-                "In total: no encoding is ahead; each is among the best in 1 of 2 columns with a difference.",
-            ],
+            [("none", ()), ("sinusoidal", ("learned",))],
+            (2, 2),
+            ("none", "sinusoidal", "learned"),
         ),
     ],
     ids=["no encoding differs", "two differ from the third"],
 )
-def test_advice_reports_that_no_difference_was_found(tmp_path, offsets, expected):
+def test_a_comparison_reports_that_no_difference_was_found(tmp_path, offsets, best, counts, leaders):
     def score(cell):
         value = 0.5 + offsets[cell.encoding] + NOISE[cell.seed - list(offsets).index(cell.encoding)]
         return {"accuracy": {"accuracy": value}, "tokens": {"blank": value}}
 
-    text = THREE.replace("train.epochs = 1", 'train.epochs = 1\nevaluate = ["accuracy", "tokens"]')
+    text = THREE.replace("train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "tokens"]')
     folder = stored(tmp_path / "out", score, text)
-    assert list(advice(folder.experiment.tables[0], shown(folder))) == [("", expected)]
+    group = compared(folder)[""]
+    assert [(one.best, one.tied) for one in group.columns] == best
+    assert (group.num_tested, group.num_different) == counts and group.leaders == leaders
     assert "no difference found" in page_of(folder)
 
 
@@ -155,11 +158,10 @@ def of_two_sets(cell):
     return {"accuracy": {"accuracy": right[cell.encoding] + 0.001 * cell.seed}}
 
 
-def test_advice_says_which_data_it_is_about(tmp_path):
+def test_a_comparison_is_about_one_set_of_data(tmp_path):
     folder = stored(tmp_path / "out", of_two_sets, TWO)
-    found = dict(advice(folder.experiment.tables[0], shown(folder)))
-    assert found["trained on stripes(count=40)"][0] == "right: learned (31.10 ± 0.10 %)."
-    assert found["trained on stripes(count=60)"][0] == "right: none (91.10 ± 0.10 %)."
+    found = {name: group.columns[0].best for name, group in compared(folder).items()}
+    assert found == {"trained on stripes(count=40)": "learned", "trained on stripes(count=60)": "none"}
     assert page_of(folder).count("<h4>trained on stripes") == 2
 
 
@@ -178,7 +180,7 @@ def shades(figure):
 
 def test_a_map_of_colours_tells_encodings_of_one_set_of_data_apart(tmp_path):
     folder = stored(tmp_path / "out", of_two_sets, TWO)
-    maps = {title: figure for title, _, figure in sections.figures(folder) if title.startswith("At a glance")}
+    maps = {title: figure for title, _, figure in figures(folder) if title.startswith("At a glance")}
     assert list(maps) == [f"At a glance: Compared · trained on stripes(count={count})" for count in (40, 60)]
     assert [shades(figure).tolist() for figure in maps.values()] == [[[0], [1]], [[1], [0]]]
 
@@ -187,10 +189,10 @@ MODELS = TWO.replace('"vit(patch=(2, 4), dim=8, depth=1, heads=2)"', '["minimal(
 
 
 def test_rows_share_a_map_with_other_encodings_or_else_with_the_same_data(tmp_path):
-    found = panels(shown(stored(tmp_path / "several", of_two_sets, MODELS)))
+    found = figure_groups(shown(stored(tmp_path / "several", of_two_sets, MODELS)))
     assert len(found) == 4 and all(list(rows) == ["none", "learned"] for rows in found.values())
     text = MODELS.replace('["none", "learned"]', '"none"')
-    found = panels(shown(stored(tmp_path / "single", of_two_sets, text)))
+    found = figure_groups(shown(stored(tmp_path / "single", of_two_sets, text)))
     assert list(found) == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
     names = ["minimal(patch=2, dim=8) · none", "minimal(patch=4) · none"]
     assert all(list(rows) == names for rows in found.values())
@@ -198,9 +200,9 @@ def test_rows_share_a_map_with_other_encodings_or_else_with_the_same_data(tmp_pa
 
 def test_a_few_lines_of_the_same_data_share_a_figure(tmp_path):
     folder = stored(tmp_path / "out", of_two_sets, MODELS)
-    found = lines(shown(folder))
+    found = line_groups(shown(folder))
     assert list(found) == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
-    assert all(len(rows) == 4 and set(rows) < set(colours(folder)) for rows in found.values())
+    assert all(len(rows) == 4 and set(rows) < set(row_colors(folder)) for rows in found.values())
 
 
 SWEPT = {f"shuffle(ratio={ratio})": {"accuracy": 0.9 - ratio, "consistency": 1 - ratio} for ratio in (0.15, 0.5, 1.0)}
@@ -265,11 +267,10 @@ def test_of_many_lines_the_best_have_colours_and_all_have_names(tmp_path):
         return {"accuracy": {"accuracy": names.index(cell.encoding) / 20}} | SWEPT
 
     folder = stored(tmp_path / "out", score, text)
-    shade = colours(folder)
+    shade = row_colors(folder)
     assert list(shade) == [*names[:3:-1], "none"] and len(set(shade.values())) == 7
-    notes = {title: note for title, note, _ in sections.figures(folder)}
-    said = "In color: none, dashed, and the rows most often among the best of a table's columns."
-    assert notes["Accuracy by ratio (shuffle)"].endswith(said) and notes["Training curves"].endswith(said)
+    notes = {title: note for title, note, _ in figures(folder)}
+    assert all("In color: none, dashed" in notes[title] for title in ("Accuracy by ratio (shuffle)", "Training curves"))
     (axes, *_) = drawn(folder)["Accuracy by ratio (shuffle)"]
     places = [text.get_position()[1] for text in axes.texts]
     assert sorted(text.get_text() for text in axes.texts) == sorted(names)
@@ -285,7 +286,7 @@ def test_position_similarities_are_one_section_without_what_is_not_finite(tmp_pa
             model.encoding.table.data.fill_(math.nan)
             (run.path / "position_table.safetensors").unlink()
             runner.finish(run, model, load(cell.data), LOG)
-    (rows,) = (rows for title, _, rows in sections.figures(folder) if title == "Position similarity")
+    (rows,) = (rows for title, _, rows in figures(folder) if title == "Position similarity")
     assert [[figure.axes[0].get_title() for figure in row] for row in rows] == [
         [f"trained on stripes(count={count})\n{name}" for name in ("learned", "sinusoidal")] for count in (40, 60)
     ]
@@ -294,7 +295,7 @@ def test_position_similarities_are_one_section_without_what_is_not_finite(tmp_pa
 def test_every_column_says_what_it_is_and_where_that_is_defined(tmp_path):
     text = TEXT.replace(
         "columns = [", "columns = [{ label = 'sizes', evaluation = 'resolutions', metric = 'area' }, "
-    ).replace("train.epochs = 1", 'train.epochs = 1\nevaluate = ["accuracy", "resolutions"]')
+    ).replace("train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "resolutions"]')
     page = page_of(stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}}, text))  # no sizes yet
     assert '<th class="number" title="resolutions: area">sizes, %</th>' in page
     assert '<li>sizes, % = <a href="#1-resolutions">resolutions</a>: area</li>' in page
@@ -324,7 +325,7 @@ def test_intervals_are_in_the_page_beside_the_numbers(tmp_path):
 
 @pytest.mark.parametrize("notes", ["", 'notes = ["Read me."]'])
 def test_the_source_is_named_with_notes_and_without(tmp_path, notes):
-    text = f'source = "Nobody, 1999"\n{notes}\n{TEXT}'
+    text = f'published_source = "Nobody, 1999"\n{notes}\n{TEXT}'
     assert page_of(stored(tmp_path / "out", of_two_sets, text)).count("Nobody, 1999") == 1
 
 
@@ -377,7 +378,7 @@ def test_a_page_is_made_of_stored_files_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("vitpos.data.DATASETS.build", lambda *about: pytest.fail("data were loaded"))
     monkeypatch.setattr("vitpos.models.MODELS.build", lambda *about: pytest.fail("a model was built"))
     load.cache_clear()
-    titles = [title for title, _, _ in sections.figures(Results.open(folder.path))]
+    titles = [title for title, _, _ in figures(Results.open(folder.path))]
     assert {"Test images", "Position similarity", "Confusion matrices, trained on stripes(count=40)"} <= set(titles)
     assert "Figure not available" not in titles and page_of(folder).count('alt="Position similarity"') == 1
 
@@ -386,7 +387,7 @@ def test_a_damaged_file_leaves_out_its_figure_alone(tmp_path):
     folder = stored(tmp_path / "out", of_two_sets)
     for path in folder.path.rglob("position_table.safetensors"):
         path.write_bytes(b"damaged")
-    titles = [title for title, _, _ in sections.figures(folder)]
+    titles = [title for title, _, _ in figures(folder)]
     assert titles.count("Figure not available") == 1 and "Training curves" in titles
 
 
@@ -397,7 +398,7 @@ def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_a
         "{ label = 'none', evaluation = 'confusion', metric = 'confusion', at = [2, 0] }, "
     )
     text = TEXT.replace("columns = [", f"columns = [{columns}").replace(
-        "train.epochs = 1", 'train.epochs = 1\nevaluate = ["accuracy", "resolutions", "confusion"]'
+        "train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "resolutions", "confusion"]'
     )
     found = {
         "accuracy": {"accuracy": 0.5},

@@ -13,12 +13,13 @@ from vitpos.errors import InputError, RunError
 from vitpos.lab import cell_models, runner, store
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.results import Results
+from vitpos.lab.store import FORMAT_VERSION
 
 TEXT = """
 data = "stripes(count=40)"
 model = "vit(patch=(2, 4), dim=8, depth=1, heads=2)"
 encoding = ["none", "learned"]
-evaluate = ["accuracy", "confusion"]
+evaluations = ["accuracy", "confusion"]
 seeds = [0, 1]
 train.epochs = 1
 """
@@ -69,12 +70,14 @@ def test_the_scores_of_a_cell_are_read_as_often_whatever_the_number_of_cells(sma
     assert len(scores) == 4 * 2, "by the second evaluation, which adds to the first, and when the cell is done"
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(None, "run the experiment again"), (1, "again"), (3, "upgrade")])
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(None, "again"), (2, "run the experiment again"), (FORMAT_VERSION + 1, "upgrade")]
+)
 def test_a_folder_of_another_format_is_refused_in_one_line(small, tmp_path, version, remedy):
     vitpos.run(small, tmp_path / "out", workers=1)
     for path in [tmp_path / "out" / "experiment.json", *tmp_path.rglob("cell.json")]:
         stored = json.loads(path.read_text())
-        assert stored.pop("format_version") == 2
+        assert stored.pop("format_version") == FORMAT_VERSION
         path.write_text(json.dumps(stored if version is None else {"format_version": version, **stored}))
     for use in (Results.open, load_models, lambda path: vitpos.run(small, path)):
         with pytest.raises(InputError, match=rf"has format version {version or 1}, and this vitpos reads.*{remedy}"):

@@ -248,7 +248,7 @@ def run_experiment(
     ``cells``: only these (data, model, encoding), by old specs. ``inspected``: encodings, by old specs.
     """
     torch.set_num_threads(1)
-    experiment = Experiment.read(name, seeds=[0])
+    experiment = Experiment.load(name, seeds=[0])
     if cells:
         wanted = [row_of_today(*cell, 0, "accuracy", "accuracy")[:3] for cell in cells]
         kept = tuple(cell for cell in experiment.cells if (cell.data, cell.model, cell.encoding) in wanted)

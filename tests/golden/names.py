@@ -163,6 +163,7 @@ INSPECT_VALUES: Patterns = [
     (r"^centre-weighted$", "center-weighted"),
 ]  # words in inspect.json
 EXPERIMENT_KEYS: Patterns = [  # keys of an experiment's TOML, "train.batch"; training options too
+    (r"^evaluate$", "evaluations"),
     (r"^train\.batch$", "train.batch_size"),
     (r"^train\.decay$", "train.weight_decay"),
     (r"^train\.smoothing$", "train.label_smoothing"),

@@ -18,7 +18,7 @@ from vitpos.lab.console import Console, describe
 from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.events import AttackProgress
 from vitpos.registry import Term
-from vitpos.report.attack import write_attacks
+from vitpos.report.attack_figures import write_attacks
 
 
 def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence[Path] = ()) -> None:

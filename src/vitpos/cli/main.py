@@ -108,7 +108,7 @@ def run(
 
     _load(plugins)
     recall(out)
-    wanted = Experiment.read(experiment, settings or (), _seeds(seeds), plugins or ())
+    wanted = Experiment.load(experiment, settings or (), _seeds(seeds), plugins or ())
     from vitpos.cli.progress import RunProgress
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab import runner
@@ -131,7 +131,7 @@ def run(
             file=sys.stderr,
         )
     progress.show(range(len(wanted.tables)), results)
-    for spec in () if wanted.tables else dict.fromkeys(spec for cell in wanted.cells for spec in cell.evaluate):
+    for spec in () if wanted.tables else dict.fromkeys(spec for cell in wanted.cells for spec in cell.evaluations):
         show_evaluation(results, spec)
     print(f"results: {out / 'results.csv'}", file=sys.stderr)
     print(f"report:  {write_report([results], out / 'report.html')}", file=sys.stderr)
@@ -337,7 +337,7 @@ def main() -> None:
     except (KeyboardInterrupt, Abort):
         code = STOPPED
     if code == STOPPED:
-        can_continue = sys.argv[1] in ("run", "evaluate", "data")
+        can_continue = sys.argv[1] in ("run", "evaluations", "data")
         print("stopped" + "; run the same command again to continue" * can_continue, file=sys.stderr)
     sys.exit(code)
 

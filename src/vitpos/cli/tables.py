@@ -102,15 +102,15 @@ def show_table(results: Results, table: Table) -> None:
         about.append(whole + (f"; mean ± standard deviation over {seeds} seeds." if seeds > 1 else "; one seed."))
     if note := compared(table, rows):
         about.append(note.strip())
-    if any(estimate.reference is not None for row in rows for estimate in row.estimates):
-        about.append(f"In brackets: {results.experiment.source or 'reference'}.")
+    if any(estimate.published is not None for row in rows for estimate in row.estimates):
+        about.append(f"In brackets: {results.experiment.published_source or 'published numbers'}.")
     output.print(" ".join(about), style="dim")
 
 
 def show_evaluation(results: Results, spec: str) -> None:
     """Prints the numbers of an evaluation: a line per metric, or a column per metric if there are more than 8 rows."""
     table = measured(results, [spec])
-    rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
+    rows = [row for row in summarize(results, table) if row.measured]
     silent: dict[str, list[str]] = {}
     for cell, folder in results.trained:
         result = folder.load_result(spec)
@@ -139,6 +139,6 @@ def show_evaluation(results: Results, spec: str) -> None:
 
 def _cell(estimate: Estimate) -> Text:
     text = Text(format_estimate(estimate, mark=True))
-    if estimate.reference is None:
+    if estimate.published is None:
         return text
-    return text + Text(f"\n({format_number(estimate.reference, percent=estimate.percent)})", "dim")
+    return text + Text(f"\n({format_number(estimate.published, percent=estimate.percent)})", "dim")

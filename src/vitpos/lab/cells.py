@@ -21,16 +21,14 @@ class Cell:
     encoding: str
     seed: int
     train: Recipe
-    evaluate: tuple[str, ...]
-    varied: tuple[
-        tuple[str, Any], ...
-    ] = ()  # the ``train`` values that differ between cells with the same data, model and encoding
+    evaluations: tuple[str, ...]
+    varied: tuple[tuple[str, Any], ...] = ()  # ``train`` values that differ between cells equal in the above
 
     @cached_property
     def folder_name(self) -> str:
         """Name of its folder: readable, with a hash of everything that changes the weights."""
         identity = asdict(self)
-        del identity["evaluate"], identity["varied"]
+        del identity["evaluations"], identity["varied"]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
@@ -39,6 +37,10 @@ class Cell:
     def label(self) -> str:
         """Its encoding, followed by the ``train`` values in ``varied``."""
         return self.encoding + "".join(f", {key}={value if value != '' else 'none'}" for key, value in self.varied)
+
+    def train_value(self, name: str) -> Any:
+        """The value of a training option, such as ``train.lr``."""
+        return getattr(self.train, name.removeprefix("train."))
 
     @property
     def group(self) -> tuple[Any, ...]:
@@ -60,8 +62,8 @@ class Column:
     evaluation: str
     metric: str = "accuracy"
     percent: bool = True
-    better: Literal["", "more", "less"] = ""  # which direction is better, if one is
-    ratio: bool = False  # whether the ratio to the baseline row is shown too
+    better: Literal["", "higher", "lower"] = ""  # which direction is better, if one is
+    show_ratio: bool = False  # whether the ratio to the baseline row is shown too
     x: float | None = None
     at: tuple[int, ...] | None = None
 
@@ -83,10 +85,10 @@ class Table:
     model: tuple[str, ...] = ()
     encoding: tuple[str, ...] = ()
     note: str = ""
-    chart: bool = False  # whether its percentages are drawn in the bar chart
-    heat: bool = False  # whether it is also drawn as a heat map
-    plane: bool = False  # whether its first two columns are also drawn as a scatter plot
-    against: str = ""  # baseline encoding that every row is compared with, by paired differences over seeds
+    bar_chart: bool = False  # whether its percentages are drawn in the bar chart
+    heatmap: bool = False  # whether it is also drawn as a heat map
+    scatter: bool = False  # whether its first two columns are also drawn as a scatter plot
+    baseline: str = ""  # baseline encoding that every row is compared with, by paired differences over seeds
 
     def shows(self, cell: Cell) -> bool:
         """Whether a cell belongs to one of the rows."""
@@ -95,7 +97,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Reference:
+class PublishedNumber:
     """A published number that tables show below the measured one."""
 
     data: str
@@ -105,3 +107,8 @@ class Reference:
     value: float
     metric: str = "accuracy"
     x: float | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Everything but the value: what a measured number must have in common with it."""
+        return self.data, self.model, self.encoding, self.evaluation, self.metric, self.x

@@ -12,7 +12,9 @@ from vitpos.lab.events import Download, Observer
 
 def missing_data(cells: Iterable[Cell]) -> list[str]:
     """Names of the downloadable data sets that cells or their evaluations use and whose files are missing or damaged."""
-    specs = dict.fromkeys(spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluate))))
+    specs = dict.fromkeys(
+        spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluations)))
+    )
     named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
     files = {name: DOWNLOADS.load(name) for name in named if name in DOWNLOADS}
     return [name for name, kept in files.items() if kept.sources and kept.problems()]

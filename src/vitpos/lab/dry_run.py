@@ -41,7 +41,7 @@ def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Obser
 def _configuration(cell: Cell) -> tuple[object, ...]:
     """Key of the values that the dry run of a cell depends on; seed and length of training are not among them."""
     train = cell.train
-    return cell.data, cell.model, cell.encoding, cell.evaluate, train.batch_size, train.augment, train.defense
+    return cell.data, cell.model, cell.encoding, cell.evaluations, train.batch_size, train.augment, train.defense
 
 
 def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
@@ -56,7 +56,7 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
         if len(few.train):
             build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)
         ctx = EvalContext(model, few, cell.train)
-        returned = {spec: evaluate_spec(_shortened_spec(spec), ctx) for spec in cell.evaluate}
+        returned = {spec: evaluate_spec(_shortened_spec(spec), ctx) for spec in cell.evaluations}
     except InputError as error:
         raise InputError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:

@@ -7,32 +7,19 @@ Top-level keys apply to every cell, and each ``[[cells]]`` block overrides some 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.lab.cells import Cell, Column, Reference, Table
-from vitpos.lab.toml import (
-    SPECS,
-    TRAIN,
-    as_list,
-    choices,
-    flatten,
-    parse_setting,
-    read_record,
-    read_table,
-    require_seed,
-    require_text,
-    storable,
-    take_blocks,
-)
+from vitpos.lab import toml
+from vitpos.lab.cells import Cell, Column, PublishedNumber, Table
+from vitpos.lab.toml import SPECS, TRAIN, choices, flatten, read_record
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
 from vitpos.registry.plugins import load as load_plugin
@@ -47,7 +34,7 @@ class About:
     """The descriptive keys of an experiment file."""
 
     question: str = ""
-    source: str = ""  # source of the reference numbers
+    published_source: str = ""  # source of the published numbers
     notes: tuple[str, ...] = ()  # paragraphs printed with the results
 
 
@@ -56,107 +43,80 @@ class Experiment:
     """The question of an experiment, its cells, and the tables of its results."""
 
     name: str
-    question: str
     cells: tuple[Cell, ...]
     tables: tuple[Table, ...]
-    references: tuple[Reference, ...] = ()
-    source: str = ""  # source of the reference numbers
+    published: tuple[PublishedNumber, ...] = ()
+    question: str = ""
+    published_source: str = ""  # source of the published numbers
     notes: tuple[str, ...] = ()  # paragraphs printed with the results
-    origin: Mapping[str, Any] = field(
-        default_factory=dict, compare=False
-    )  # arguments of ``make``: name, text, settings, seeds
+    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)  # argument of ``from_origin``
 
     @classmethod
-    def read(
-        cls,
-        name: str,
-        settings: Iterable[str] = (),
-        seeds: Sequence[int] | None = None,
-        plugins: Sequence[str] = (),
-    ) -> Self:
-        """Reads a shipped experiment or a TOML file.
-
-        Args:
-            settings: texts such as ``"train.lr=0.1"`` that override values of the file.
-            seeds: replace the seeds of the file.
-            plugins: recorded in the experiment; they must be loaded already.
-        """
-        path = SHIPPED / f"{name}.toml"
-        if name not in shipped():
-            path = Path(name)
-            if not path.is_file():
-                raise InputError(
-                    f"no experiment {name!r}; {suggest(name, shipped())} (or give the path of a TOML file)"
-                )
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read experiment {name!r}: {error}") from None
-        origin = {"name": path.stem, "asked": name, "text": text, "settings": list(settings), "seeds": seeds}
-        return cls.make(origin | ({"plugins": list(plugins)} if plugins else {}))
-
-    @classmethod
-    def of(
+    def load(
         cls,
         source: Experiment | str | Mapping[str, Any],
-        settings: Mapping[str, Any],
+        settings: Iterable[str] | Mapping[str, Any] = (),
         seeds: Sequence[int] | None = None,
         plugins: Sequence[str] = (),
     ) -> Experiment:
-        """Reads an experiment from a name, a TOML file or a dictionary; values of ``settings`` may be classes."""
+        """Reads an experiment, with settings that override its values.
+
+        Args:
+            source: Name of a shipped experiment, path of a TOML file, its content as a dictionary, or an experiment.
+            settings: Texts such as ``"train.lr=0.1"``, or values by key, which may be classes.
+            seeds: Replace the seeds of the source.
+            plugins: Python files or modules that are imported first.
+        """
         for name in plugins:
             load_plugin(name)
-        flat = flatten(settings, "run()")
-        texts = [f"{key}={json.dumps(storable(key, value))}" for key, value in flat.items()]
-        if isinstance(source, str):
-            return cls.read(source, texts, seeds, plugins)
+        texts = toml.setting_texts(settings) if isinstance(settings, Mapping) else list(settings)
         if isinstance(source, Experiment):
             if not texts and seeds is None and not plugins:
                 return source
             origin = dict(source.origin)
+        elif isinstance(source, str):
+            path = SHIPPED / f"{source}.toml" if source in shipped() else Path(source)
+            origin = {"name": path.stem, "name_given": source, "text": _read(path, source)}
         else:
-            origin = {"name": source.get("name", "experiment"), "settings": [], "seeds": None}
-            origin["document"] = {key: storable(key, value) for key, value in source.items() if key != "name"}
-        origin["settings"] = [*origin["settings"], *texts]
-        origin["seeds"] = origin["seeds"] if seeds is None else list(seeds)
-        return cls.make(origin | ({"plugins": [*origin.get("plugins", ()), *plugins]} if plugins else {}))
+            document = {key: toml.storable(key, value) for key, value in source.items() if key != "name"}
+            origin = {"name": source.get("name", "experiment"), "document": document}
+        origin["settings"] = [*origin.get("settings", ()), *texts]
+        origin["seeds"] = origin.get("seeds") if seeds is None else list(seeds)
+        if plugins:
+            origin["plugins"] = [*origin.get("plugins", ()), *plugins]
+        return cls.from_origin(origin)
 
     @classmethod
-    def make(cls, origin: Mapping[str, Any]) -> Self:
-        """Builds an experiment from ``origin``: its name, TOML text or dictionary, settings and seeds."""
-        name, where = origin["name"], f"experiment {origin['name']!r}"
+    def from_origin(cls, origin: Mapping[str, Any]) -> Experiment:
+        """Builds an experiment from ``name``, ``text`` (TOML) or ``document`` (a dictionary), ``settings``, ``seeds``."""
+        where = f"experiment {origin['name']!r}"
         try:
             document = tomllib.loads(origin["text"]) if "text" in origin else deepcopy(origin["document"])
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{where} is not valid TOML: {error}") from None
         settings: dict[str, Any] = {}
         for text in origin["settings"]:
-            key, value = parse_setting(text)
+            key, value = toml.parse_setting(text)
             if key in settings:
                 raise InputError(f"--set {key!r} is given twice; keep one, or write a list")
             settings[key] = value
         if origin["seeds"] is not None:
             settings["seeds"] = list(origin["seeds"])
-        blocks, tables, references = (take_blocks(document, key, where) for key in ("cells", "tables", "references"))
-        about = read_record(About, {f.name: document.pop(f.name) for f in fields(About) if f.name in document}, where)
+        blocks, tables, published = (toml.take_blocks(document, k, where) for k in ("cells", "tables", "published"))
+        about = {f.name: document.pop(f.name) for f in fields(About) if f.name in document}
         shared = flatten(document, where)
-        cells = _merge(
-            cell
-            for number, block in enumerate(blocks or [{}], 1)
-            for cell in _expand(shared | flatten(block, f"{where}, cells {number}"), settings)
-        )
-        shown = list(_served([read_table(t, where) for t in tables], cells, strict=not settings))
+        flat = [flatten(block, f"{where}, cells {number}") for number, block in enumerate(blocks or [{}], 1)]
+        cells = _merge(cell for block in _kept(flat, settings) for cell in _expand(shared | block, settings))
+        shown = list(_available([toml.read_table(t, where) for t in tables], cells, strict=not settings))
         if not all(any(table.shows(cell) for table in shown) for cell in cells):
-            shown += _plain_table(cells)
+            shown += _default_table(cells)
         return cls(
-            name=name,
-            question=about.question,
-            source=about.source,
-            notes=tuple(about.notes),
-            cells=_tell_apart(cells),
+            name=origin["name"],
+            cells=_mark_varied(cells),
             tables=tuple(shown),
-            references=tuple(read_record(Reference, r, f"{where}, references") for r in references),
+            published=tuple(read_record(PublishedNumber, number, f"{where}, published") for number in published),
             origin=origin,
+            **vars(read_record(About, about, where)),
         )
 
     @property
@@ -170,18 +130,40 @@ class Experiment:
         found: dict[tuple[str, str], Registry] = {}
         for cell in self.cells:
             found |= {(key, getattr(cell, key)): registry for key, registry in SPECS.items()}
-            found |= {("evaluate", spec): EVALUATIONS for spec in cell.evaluate}
+            found |= {("evaluations", spec): EVALUATIONS for spec in cell.evaluations}
             found |= {("augment", cell.train.augment): AUGMENTS, ("defense", cell.train.defense): DEFENSES}
         return [(registry, spec) for (_, spec), registry in found.items() if spec]
-
-    def value(self, cell: Cell, column: str) -> Any:
-        """The value of a cell in one of these columns."""
-        return getattr(cell.train, column.removeprefix("train."))
 
 
 def shipped() -> list[str]:
     """Names of the experiments shipped with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def _read(path: Path, name: str) -> str:
+    """The text of an experiment file; ``name`` is what the user gave."""
+    if not path.is_file():
+        raise InputError(f"no experiment {name!r}; {suggest(name, shipped())} (or give the path of a TOML file)")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read experiment {name!r}: {error}") from None
+
+
+def _kept(blocks: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    """The blocks that are run. If ``settings`` give the encoding, those that pair a model with one encoding are not.
+
+    Such a block exists for its encoding, as a model with cosine attention for ``cpb``; with another encoding it would
+    train a second, different model. Models without tokens keep their encoding, and so does an experiment of pairs only.
+    """
+    if "encoding" not in settings or "model" in settings:
+        return blocks
+    return [block for block in blocks if not _is_pair(block)] or blocks
+
+
+def _is_pair(block: Mapping[str, Any]) -> bool:
+    model, encoding = block.get("model"), block.get("encoding")
+    return isinstance(model, str) and isinstance(encoding, str) and _takes_positions(model)
 
 
 def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Cell]:
@@ -194,18 +176,18 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
         if key not in values:
             raise InputError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
     options = {key: choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
-    specs = as_list(values.get("evaluate", "accuracy"))
-    evaluate = tuple(EVALUATIONS.canonical(require_text("evaluate", spec)) for spec in specs)
+    specs = toml.as_list(values.get("evaluations", "accuracy"))
+    evaluations = tuple(EVALUATIONS.canonical(toml.require_text("evaluations", spec)) for spec in specs)
     if not isinstance(values.get("seeds", []), list):
         raise InputError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
-    seeds = [require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
+    seeds = [toml.require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         if "encoding" in settings and "model" not in settings and not _takes_positions(chosen["model"]):
             chosen["encoding"] = choices("encoding", written.get("encoding", "none"))[0]
         recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
         for seed in seeds:
-            yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluate)
+            yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluations)
 
 
 def _takes_positions(model: str) -> bool:
@@ -217,12 +199,12 @@ def _merge(cells: Iterable[Cell]) -> list[Cell]:
     """Removes duplicates; a cell has the evaluations of all its duplicates."""
     merged: dict[str, Cell] = {}
     for cell in cells:
-        known = merged[cell.folder_name].evaluate if cell.folder_name in merged else ()
-        merged[cell.folder_name] = replace(cell, evaluate=tuple(dict.fromkeys((*known, *cell.evaluate))))
+        known = merged[cell.folder_name].evaluations if cell.folder_name in merged else ()
+        merged[cell.folder_name] = replace(cell, evaluations=tuple(dict.fromkeys((*known, *cell.evaluations))))
     return list(merged.values())
 
 
-def _tell_apart(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """Sets ``varied`` of each cell: the ``train`` values that differ between cells with its data, model and encoding.
 
     Without it, two trainings of one model would be averaged as if they were two seeds.
@@ -239,33 +221,33 @@ def _tell_apart(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     return tuple(found[cell.folder_name] for cell in cells)
 
 
-def _served(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:
+def _available(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:
     """Yields the tables, each with the columns whose evaluations its cells have.
 
     With ``strict`` a column without such a cell is an error; settings may remove the evaluations of a column.
     """
     for table in tables:
-        evaluated = {spec for cell in cells if table.shows(cell) for spec in cell.evaluate}
-        for column in table.columns:
-            if strict and column.evaluation not in evaluated:
-                raise InputError(
-                    f"table {table.title!r}: none of its cells has the evaluation {column.evaluation}; add it to evaluate"
-                )
-        if strict and table.against and table.against not in {cell.encoding for cell in cells if table.shows(cell)}:
+        rows = [cell for cell in cells if table.shows(cell)]
+        evaluated = {spec for cell in rows for spec in cell.evaluations}
+        missing = [column.evaluation for column in table.columns if column.evaluation not in evaluated]
+        if strict and missing:
             raise InputError(
-                f"table {table.title!r}: it compares against {table.against!r}, which none of its cells has; "
-                "add it to encoding"
+                f"table {table.title!r}: none of its cells has the evaluation {missing[0]}; add it to evaluations"
+            )
+        if strict and table.baseline and table.baseline not in {cell.encoding for cell in rows}:
+            raise InputError(
+                f"table {table.title!r}: none of its cells has the baseline {table.baseline!r}; add it to encoding"
             )
         columns = tuple(column for column in table.columns if column.evaluation in evaluated)
         if columns:
             yield replace(table, columns=columns)
 
 
-def _plain_table(cells: Sequence[Cell]) -> list[Table]:
+def _default_table(cells: Sequence[Cell]) -> list[Table]:
     """Default table of an experiment: a column for each evaluation that returns an accuracy; empty if none does."""
-    specs = dict.fromkeys(spec for cell in cells for spec in cell.evaluate)
+    specs = dict.fromkeys(spec for cell in cells for spec in cell.evaluations)
     shown = [spec for spec in specs if re.search(r"^accuracy:", _definition(spec), re.MULTILINE)]
-    return [Table("Accuracy", tuple(Column(spec, spec) for spec in shown), chart=True)] if shown else []
+    return [Table("Accuracy", tuple(Column(spec, spec) for spec in shown), bar_chart=True)] if shown else []
 
 
 def _definition(spec: str) -> str:

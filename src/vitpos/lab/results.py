@@ -64,7 +64,7 @@ class Results:
 
     def is_done(self, cell: Cell) -> bool:
         """Whether a cell is trained and all its evaluations are finished."""
-        return self.is_trained(cell) and set(cell.evaluate) <= set(self.of(cell))
+        return self.is_trained(cell) and set(cell.evaluations) <= set(self.of(cell))
 
     @property
     def pending(self) -> list[Cell]:
@@ -82,7 +82,7 @@ class Results:
         found = []
         for cell, _ in self.trained:
             fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
-            varied = {name: self.experiment.value(cell, name) for name in self.experiment.columns}
+            varied = {name: cell.train_value(name) for name in self.experiment.columns}
             for evaluation, result in self.of(cell).items():
                 for values in result_rows(result):
                     row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, *values), strict=True))

@@ -76,7 +76,7 @@ def run(
             options: dict[str, Any] = {"seeds": seeds, "plugins": plugins, **settings}
             return run(experiment, out, workers=workers, observer=console, executor=executor, **options)
     recall(Path(out))
-    experiment = Experiment.of(experiment, settings, seeds, plugins)
+    experiment = Experiment.load(experiment, settings, seeds, plugins)
     if not portable(spec for _, spec in experiment.specs):
         workers = 1  # other processes could not import them
     pending = Results(ExperimentFolder.reserve(Path(out), experiment)).pending
@@ -116,7 +116,7 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     if not folder.trained:
         train(cell, folder, observer)
     known = folder.results
-    evaluate(folder, [spec for spec in cell.evaluate if spec not in known], observer)
+    evaluate(folder, [spec for spec in cell.evaluations if spec not in known], observer)
 
 
 def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
@@ -189,7 +189,7 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
         raise InputError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
     known = list(dict.fromkeys(spec for one in cells for spec in one.results))
     wanted = list(dict.fromkeys(EVALUATIONS.spelt(EVALUATIONS.canonical(spec), known) for spec in specs))
-    planned = [replace(one.cell, evaluate=tuple(wanted)) for one in cells]
+    planned = [replace(one.cell, evaluations=tuple(wanted)) for one in cells]
     download(missing_data(planned), observer)
     dry_run(planned, observer=observer)
     results = Results(folder)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from vitpos.models.base import Classifier
 
-FORMAT_VERSION = 2  # of the folder layout; incremented when a file changes its name or its meaning
+FORMAT_VERSION = 3  # of the folder layout; incremented when a file changes its name or its meaning
 Key = TypeVar("Key")
 
 
@@ -226,7 +226,7 @@ class ExperimentFolder:
         stored = read_json(path / "experiment.json")
         _check_version(stored, path)
         recall(path)
-        return cls(path, Experiment.make(stored))
+        return cls(path, Experiment.from_origin(stored))
 
     @classmethod
     def reserve(cls, path: Path, experiment: Experiment) -> Self:
@@ -281,7 +281,7 @@ def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
     _check_version(stored, path)
     values = {f.name: stored[f.name] for f in fields(Cell)}
     varied = tuple((key, value) for key, value in values["varied"])
-    fixed = {"train": Recipe(**values["train"]), "evaluate": tuple(values["evaluate"]), "varied": varied}
+    fixed = {"train": Recipe(**values["train"]), "evaluations": tuple(values["evaluations"]), "varied": varied}
     return Cell(**{**values, **fixed})
 
 

@@ -21,7 +21,7 @@ class Estimate:
     """One number of a table: its values by seed, their statistics, and the published value if there is one."""
 
     by_seed: dict[int, float]
-    reference: float | None
+    published: float | None
     percent: bool  # whether it is shown in percent
     difference: Difference | None = None  # paired difference from the baseline row
     ratio: float | None = None  # mean divided by the mean of the baseline row, if the column shows it
@@ -69,11 +69,16 @@ class Row:
     cell: Cell
     estimates: tuple[Estimate, ...]
 
+    @property
+    def measured(self) -> bool:
+        """Whether any estimate has values."""
+        return any(estimate.values for estimate in self.estimates)
+
     def label(self, name: str) -> str:
         """The text of the row in the column ``name``, one of :func:`labels`."""
         cell = self.cell
         known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding}
-        value = known[name] if name in known else getattr(cell.train, name.removeprefix("train."))
+        value = known[name] if name in known else cell.train_value(name)
         return "none" if value == "" else str(value)
 
 
@@ -109,10 +114,10 @@ def shared(rows: Sequence[Row]) -> str:
 
 def compared(table: Table, rows: Sequence[Row]) -> str:
     """The explanation of the marks ▲ and ▼ of a table; empty if it has none."""
-    if not table.against or seeds_of(rows) < 2:
+    if not table.baseline or seeds_of(rows) < 2:
         return ""
     return (
-        f" ▲ ▼: significantly higher or lower than with {table.against}: the 95 % interval of the paired difference over "
+        f" ▲ ▼: significantly higher or lower than with {table.baseline}: the 95 % interval of the paired difference over "
         "seeds excludes 0. About one in twenty comparisons without a true difference is marked by chance."
     )
 
@@ -127,7 +132,7 @@ def summarize(results: Results, table: Table) -> list[Row]:
     for cells in groups.values():
         estimates = (_estimate(results, cells, column) for column in table.columns)
         rows.append(Row(cells[0], tuple(estimates)))
-    return [_compared(row, rows, table) for row in rows] if table.against else rows
+    return [_compared(row, rows, table) for row in rows] if table.baseline else rows
 
 
 def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
@@ -136,12 +141,12 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
     def rest(cell: Cell) -> tuple[object, ...]:
         return cell.data, cell.model, cell.varied
 
-    base = next((r for r in rows if r.cell.encoding == table.against and rest(r.cell) == rest(row.cell)), row)
+    base = next((r for r in rows if r.cell.encoding == table.baseline and rest(r.cell) == rest(row.cell)), row)
     if base is row:
         return row
     estimates = []
     for column, ours, theirs in zip(table.columns, row.estimates, base.estimates, strict=True):
-        ratio = ours.mean / theirs.mean if column.ratio and ours.values and theirs.values and theirs.mean else None
+        ratio = ours.mean / theirs.mean if column.show_ratio and ours.values and theirs.values and theirs.mean else None
         estimates.append(replace(ours, difference=paired_difference(ours.by_seed, theirs.by_seed), ratio=ratio))
     return replace(row, estimates=tuple(estimates))
 
@@ -177,13 +182,9 @@ def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estima
         if results.is_trained(cell)
     }
     wanted = (first.data, first.model, first.encoding, column.evaluation, column.metric, column.x)
-    references = (
-        r.value
-        for r in results.experiment.references
-        if (r.data, r.model, r.encoding, r.evaluation, r.metric, r.x) == wanted
-    )
+    published = (n for n in results.experiment.published if n.key == wanted)
     values = {seed: value for seed, value in found.items() if math.isfinite(value)}
-    return Estimate(values, next(references, None), column.percent)
+    return Estimate(values, next((number.value for number in published), None), column.percent)
 
 
 def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -19,9 +20,9 @@ from vitpos.training import AUGMENTS, DEFENSES
 from vitpos.training.recipe import Recipe
 
 SPECS: dict[str, Registry] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
-OTHERS: dict[str, Registry] = {"evaluate": EVALUATIONS, "train.augment": AUGMENTS, "train.defense": DEFENSES}
+OTHERS: dict[str, Registry] = {"evaluations": EVALUATIONS, "train.augment": AUGMENTS, "train.defense": DEFENSES}
 TRAIN = {f"train.{name}": kind for name, kind in get_type_hints(Recipe).items()}
-KEYS = (*SPECS, "evaluate", "seeds", *TRAIN)  # keys allowed in --set and in [[cells]]
+KEYS = (*SPECS, "evaluations", "seeds", *TRAIN)  # keys allowed in --set and in [[cells]]
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -38,6 +39,12 @@ def parse_setting(text: str) -> tuple[str, Any]:
             example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
             raise InputError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None
         return key, value
+
+
+def setting_texts(settings: Mapping[str, Any]) -> list[str]:
+    """Settings given in Python as texts such as ``"train.lr=0.1"``."""
+    flat = flatten(settings, "run()")
+    return [f"{key}={json.dumps(storable(key, value))}" for key, value in flat.items()]
 
 
 def storable(key: str, value: Any) -> Any:
@@ -110,13 +117,13 @@ def read_table(document: Mapping[str, Any], where: str) -> Table:
         )
     rows: dict[str, Any] = {key: tuple(choices(key, document[key])) for key in SPECS if key in document}
     made = tuple(read_record(Column, column, where) for column in columns)
-    if "against" in document:
-        rows["against"] = ENCODINGS.canonical(require_text("encoding", document["against"]))
+    if "baseline" in document:
+        rows["baseline"] = ENCODINGS.canonical(require_text("encoding", document["baseline"]))
     return read_record(Table, {**document, "columns": made, **rows}, where)
 
 
 def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    """Builds a Column, Table, Reference or About from a TOML table, with specs in canonical form."""
+    """Builds a Column, Table, PublishedNumber or About from a TOML table, with specs in canonical form."""
     types = get_type_hints(kind)
     values_read = {}
     for key, value in values.items():

@@ -13,7 +13,7 @@ from vitpos.lab.cells import Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Row, summarize
 from vitpos.registry import Term
-from vitpos.report.groups import arranged, base, colours, legend, lines
+from vitpos.report.comparison import as_rows, baseline_encoding, color_note, line_groups, row_colors
 
 SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics shown in percent
 SWEPT = ("accuracy", "consistency", "agreement")  # metrics drawn against an option
@@ -35,28 +35,28 @@ def curves(results: Results) -> Iterator[tuple[str, str, list[list[Figure]]]]:
 
     There is a row of figures for each group of table rows, and in it a figure for each variant of the evaluation.
     """
-    shade, compared = colours(results), base(results)
+    colors, baseline = row_colors(results), baseline_encoding(results)
     for (name, metric, (label, log)), variants in _found(results).items():
         ways = {spec: numbers for spec, numbers in variants.items() if len(numbers) >= FEWEST}
         if ways:
             unit = f"{metric}, %" if metric.startswith(SHARES) else metric
             groups = _drawn(results, ways)
-            rows = [draw.lines(group, x=label, y=unit, colors=shade, dashed=compared, log=log) for group in groups]
-            gray = any(key not in shade for group in groups for points in group.values() for key in points)
+            rows = [draw.lines(group, x=label, y=unit, colors=colors, dashed=baseline, log=log) for group in groups]
+            gray = any(key not in colors for group in groups for points in group.values() for key in points)
             yield (
                 f"{metric.replace('_', ' ').capitalize()} by {label.partition(',')[0]} ({name})",
-                f"{_shared(ways)}: {LINES}{legend(results) if gray else ''}",
-                arranged(rows),
+                f"{_shared(ways)}: {LINES}{color_note(results) if gray else ''}",
+                as_rows(rows),
             )
 
 
 def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points]]]:
     """For each group of table rows: title of a figure → name of a line → its points."""
     groups: dict[str, dict[str, dict[str, draw.Points]]] = {}
-    for spec, way in _told_apart(ways).items():
+    for spec, way in _distinguishing_options(ways).items():
         numbers = sorted(ways[spec])
         table = Table("", tuple(ways[spec][number] for number in numbers))
-        for group, rows in lines(summarize(results, table)).items():
+        for group, rows in line_groups(summarize(results, table)).items():
             title = "\n".join(filter(None, (group, way)))
             groups.setdefault(group, {})[title] = {name: _points(row, numbers) for name, row in rows.items()}
     return list(groups.values())
@@ -101,7 +101,7 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
     return [(number, scale * one.mean, scale * one.std) for number, scale, one in scaled if one.values]
 
 
-def _told_apart(specs: Mapping[str, object]) -> dict[str, str]:
+def _distinguishing_options(specs: Mapping[str, object]) -> dict[str, str]:
     """Spec → the options in which it differs from the other specs of the evaluation, without those that are None."""
     filled = {spec: EVALUATIONS.filled(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(filled.values()), {}) if len({str(o[key]) for o in filled.values()}) > 1]

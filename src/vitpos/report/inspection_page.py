@@ -82,7 +82,7 @@ def write_page(path: Path, drawn: Drawn) -> Path:
         (name, _captions(name, caption, inspections), [_data_url(images.get(name)) for _, images in drawn])
         for name, caption in captions.items()
     ]
-    page = template("templates/inspection.html").render(
+    page = template("inspection.html").render(
         names=[one.target.name for one in inspections],
         rows=comparison_table(inspections),
         shared=[(caption, _data_url(plotting.png(figure))) for caption, figure in shared_figures(inspections)],

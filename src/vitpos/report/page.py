@@ -1,4 +1,4 @@
-"""Writes the report page: collects its content from stored runs and fills the template ``page.html``."""
+"""Writes the report page: collects its content from stored runs and fills the template ``experiment.html``."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from vitpos.models import MODELS
 from vitpos.plotting import svg
 from vitpos.registry import Registry
 from vitpos.registry.descriptions import Entry
-from vitpos.report import sections
-from vitpos.report.advice import advice
+from vitpos.report.comparison import compare_encodings
+from vitpos.report.figures import figures
 
 CODE = re.compile(r"``(.+?)``")
 METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:, \w+)*(?: by \w+| and so on)?):(?= )")  # "area: the …"
@@ -56,13 +56,15 @@ def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
         if not results.trained:
             raise InputError(f"{results.path} has no finished cell to report; finish it with 'vitpos run'")
     experiments = [_experiment(results, number) for number, results in enumerate(opened, 1)]
-    return write_text(Path(out), template("page.html").render(experiments=experiments))
+    return write_text(Path(out), template("experiment.html").render(experiments=experiments))
 
 
 def template(name: str) -> jinja2.Template:
-    """Loads a Jinja template from the folder of this file."""
+    """Loads a Jinja template from the folder ``templates``."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
     )
     environment.globals |= {"format_number": format_number, "format_estimate": format_estimate}
     return environment.get_template(name)
@@ -70,18 +72,17 @@ def template(name: str) -> jinja2.Template:
 
 def _experiment(results: Results, number: int) -> dict[str, Any]:
     experiment = results.experiment
-    figures = [(title, note, _pictures(figure)) for title, note, figure in sections.figures(results)]
     return {
         "number": number,
         "name": experiment.name,
         "question": experiment.question or experiment.name,
-        "source": experiment.source,
+        "published_source": experiment.published_source,
         "notes": experiment.notes,
         "seeds": sorted({cell.seed for cell, _ in results.trained}),
         "missing": len(results.pending),
         "tables": [_table(results, table) for table in experiment.tables],
         "others": _others(results),
-        "figures": figures,
+        "figures": [(title, note, _data_urls(figure)) for title, note, figure in figures(results)],
         "definitions": _definitions(results),
         "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in results.trained}),
         "machines": [
@@ -101,7 +102,7 @@ def _table(results: Results, table: Table) -> dict[str, Any]:
         "shared": shared(rows),
         "seeds": seeds_of(rows),
         "compared": compared(table, rows),
-        "advice": list(advice(table, rows)),
+        "comparisons": list(compare_encodings(table, rows)),
     }
 
 
@@ -114,8 +115,7 @@ def _others(results: Results) -> list[dict[str, Any]]:
     table = measured(results)
     for evaluation in dict.fromkeys(column.evaluation for column in table.columns):
         columns = tuple(column for column in table.columns if column.evaluation == evaluation)
-        rows = summarize(results, replace(table, columns=columns))
-        rows = [row for row in rows if any(estimate.values for estimate in row.estimates)]
+        rows = [row for row in summarize(results, replace(table, columns=columns)) if row.measured]
         if rows:
             metrics = [column.name for column in columns]
             names = [" · ".join(map(row.label, labels(rows))) for row in rows]
@@ -150,10 +150,10 @@ def _column(column: Column) -> dict[str, str]:
 def command(experiment: Experiment) -> str:
     """The command, or the Python call, that repeats the run."""
     origin = experiment.origin
-    if "asked" not in origin:  # it was made in Python
+    if "name_given" not in origin:  # it was made in Python
         settings = {key: json.loads(value) for key, _, value in (text.partition("=") for text in origin["settings"])}
         return f"vitpos.run({origin['document']!r}, 'DIR', seeds={origin['seeds']!r}, **{settings!r})"
-    words = ["vitpos", "run", origin["asked"], "--out", "DIR"]
+    words = ["vitpos", "run", origin["name_given"], "--out", "DIR"]
     for name in origin.get("plugins", ()):
         words += ["--plugin", name]
     for setting in origin["settings"]:
@@ -208,7 +208,7 @@ def _marked(text: str) -> str:
     return CODE.sub(r"<code>\1</code>", html.escape(" ".join(text.split()), quote=False))
 
 
-def _pictures(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
+def _data_urls(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
     """Converts a figure, or rows of figures, to data URLs of SVG images."""
     rows = figure if isinstance(figure, list) else [[figure]] if figure else []
     return [[f"data:image/svg+xml;base64,{base64.b64encode(svg(one)).decode()}" for one in row] for row in rows]

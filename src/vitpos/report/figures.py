@@ -10,32 +10,40 @@ from matplotlib.figure import Figure
 from vitpos import plotting as draw
 from vitpos.errors import InputError, RunError
 from vitpos.inspection.table_stats import cosine_similarity
-from vitpos.lab.cells import Cell, Column, Table
+from vitpos.lab.cells import Cell, Column
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Estimate, Row, format_number, labels, summarize
-from vitpos.report.advice import among_best
+from vitpos.report.attack_figures import attacks, trajectories
+from vitpos.report.comparison import (
+    all_rows,
+    as_rows,
+    baseline_encoding,
+    color_note,
+    compare_column,
+    figure_groups,
+    first_seed_folders,
+    row_colors,
+)
 from vitpos.report.curves import curves
-from vitpos.report.groups import arranged, base, colours, first_runs, legend, panels
-from vitpos.report.recovered import attacks, films
 
 Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, caption, figure or rows of figures
 
 
 def figures(results: Results) -> Iterator[Section]:
     """Yields all figures in the order of the page; an error message in place of a figure whose files are damaged."""
-    for section in (_heat, _planes, _protocols, curves, attacks, films, _pictures, _confusions, _similarities, _curves):
+    for section in SECTIONS:
         try:
             yield from section(results)
         except (InputError, RunError) as error:
             yield "Figure not available", f"{error}.", None
 
 
-def _protocols(results: Results) -> Iterator[Section]:
-    """Bar chart of the percentages of tables with ``chart``: a group for each column and training set."""
+def _bar_chart(results: Results) -> Iterator[Section]:
+    """Bar chart of the percentages of tables with ``bar_chart``: a group for each column and training set."""
     groups: dict[str, dict[str, Estimate]] = {}
-    names = [name for name in labels(summarize(results, Table("", ()))) if name != "trained on"]
+    names = [name for name in labels(all_rows(results)) if name != "trained on"]
     for table in results.experiment.tables:
-        rows = summarize(results, table) if table.chart else []
+        rows = summarize(results, table) if table.bar_chart else []
         several = len({row.cell.data for row in rows}) > 1
         for row in rows:
             for column, estimate in zip(table.columns, row.estimates, strict=True):
@@ -51,11 +59,11 @@ def _protocols(results: Results) -> Iterator[Section]:
         )
 
 
-def _heat(results: Results) -> Iterator[Section]:
-    """Heat maps of tables with ``heat``: one for each group of comparable rows, each column on its own scale."""
+def _heatmaps(results: Results) -> Iterator[Section]:
+    """Heat maps of tables with ``heatmap``: one for each group of comparable rows, each column on its own scale."""
     for table in results.experiment.tables if results.trained else ():
-        rows = [row for row in summarize(results, table) if any(estimate.values for estimate in row.estimates)]
-        for group, named in panels(rows).items() if table.heat else ():
+        rows = [row for row in summarize(results, table) if row.measured]
+        for group, named in figure_groups(rows).items() if table.heatmap else ():
             values = [[e.mean if e.values else np.nan for e in row.estimates] for row in named.values()]
             texts = [[_short(e) for e in row.estimates] for row in named.values()]
             signs = [_sign(column, named.values(), number) for number, column in enumerate(table.columns)]
@@ -73,16 +81,17 @@ def _short(estimate: Estimate) -> str:
 
 
 def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
-    """1 if more is better in a column, −1 if less is; 0 if neither, or if no row differs significantly from the best."""
-    estimates = dict(enumerate(row.estimates[number] for row in rows if row.estimates[number].values))
-    differ = bool(column.better) and len(among_best(column, estimates)) < len(estimates)
-    return {"more": 1, "less": -1, "": 0}[column.better] if differ else 0
+    """1 if higher is better in a column, −1 if lower is; 0 if neither, or if no row differs significantly from the best."""
+    estimates = {str(n): row.estimates[number] for n, row in enumerate(rows) if row.estimates[number].values}
+    if not column.better or not estimates or not compare_column(column, estimates).num_different:
+        return 0
+    return 1 if column.better == "higher" else -1
 
 
-def _planes(results: Results) -> Iterator[Section]:
-    """Scatter plots of the first two columns of tables with ``plane``."""
+def _scatter_plots(results: Results) -> Iterator[Section]:
+    """Scatter plots of the first two columns of tables with ``scatter``."""
     for table in results.experiment.tables:
-        rows = summarize(results, table) if table.plane else []
+        rows = summarize(results, table) if table.scatter else []
         points = {}
         for row in rows:
             if all(estimate.values for estimate in row.estimates[:2]):
@@ -99,14 +108,14 @@ def _planes(results: Results) -> Iterator[Section]:
 
 
 def _percentages(group: dict[str, Estimate]) -> dict[str, tuple[float, float, float | None]]:
-    """Mean, standard deviation and reference of each number of a group, in percent."""
+    """Mean, standard deviation and published value of each number of a group, in percent."""
     return {
-        name: (100 * n.mean, 100 * n.std, None if n.reference is None else 100 * n.reference)
+        name: (100 * n.mean, 100 * n.std, None if n.published is None else 100 * n.published)
         for name, n in group.items()
     }
 
 
-def _pictures(results: Results) -> Iterator[Section]:
+def _samples(results: Results) -> Iterator[Section]:
     """The first test images of each data set."""
     strips: dict[str, np.ndarray] = {}
     for cell, folder in results.trained:
@@ -137,7 +146,7 @@ def _confusions(results: Results) -> Iterator[Section]:
 def _similarities(results: Results) -> Iterator[Section]:
     """Cosine similarity of position vectors, for every stored table of the first seed."""
     drawn: list[list[Figure]] = []
-    for group, folders in first_runs(results).items():
+    for group, folders in first_seed_folders(results).items():
         drawn.append([])
         for name, folder in folders.items():
             table = folder.load_position_table()
@@ -150,13 +159,15 @@ def _similarities(results: Results) -> Iterator[Section]:
         note = (
             "One small map per position (white dot): cosine similarity of its vector and that of each other position."
         )
-        yield "Position similarity", f"{note} First seed.", arranged(drawn)
+        yield "Position similarity", f"{note} First seed.", as_rows(drawn)
 
 
-def _curves(results: Results) -> Iterator[Section]:
+def _training_curves(results: Results) -> Iterator[Section]:
     """Training loss and accuracy by epoch, first seed."""
-    drawn, shade = [], colours(results)
-    found = {group: {name: run.log for name, run in runs.items()} for group, runs in first_runs(results).items()}
+    drawn, colors = [], row_colors(results)
+    found = {
+        group: {name: run.log for name, run in runs.items()} for group, runs in first_seed_folders(results).items()
+    }
     logs = {
         group: trained for group, named in found.items() if (trained := {n: log for n, log in named.items() if log})
     }
@@ -164,13 +175,27 @@ def _curves(results: Results) -> Iterator[Section]:
         pair = []
         for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
             points = {name: [(at["epoch"], scale * at[key], 0.0) for at in log] for name, log in named.items()}
-            pair += draw.lines({group: points}, x="epoch", y=label, colors=shade, dashed=base(results))
+            pair += draw.lines({group: points}, x="epoch", y=label, colors=colors, dashed=baseline_encoding(results))
         drawn.append(pair)
-    gray = any(name not in shade for named in logs.values() for name in named)
-    note = f"Mean over the training images of each epoch, first seed.{legend(results) if gray else ''}"
+    gray = any(name not in colors for named in logs.values() for name in named)
+    note = f"Mean over the training images of each epoch, first seed.{color_note(results) if gray else ''}"
     if drawn:
         yield "Training curves", note, drawn
 
 
 def _model(cell: Cell) -> str:
     return f"{cell.model} · {cell.label}"
+
+
+SECTIONS = (
+    _heatmaps,
+    _scatter_plots,
+    _bar_chart,
+    curves,
+    attacks,
+    trajectories,
+    _samples,
+    _confusions,
+    _similarities,
+    _training_curves,
+)

@@ -1,0 +1,116 @@
+"""Strips of the images that attacks reconstruct: sections of the report, and the output of ``vitpos attack``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from vitpos import plotting as draw
+from vitpos.evaluations import ATTACKS, EVALUATIONS
+from vitpos.evaluations.result import Result
+from vitpos.files import write_bytes
+from vitpos.lab.cells import Cell
+from vitpos.lab.results import Results, result_rows, write_rows
+from vitpos.report.comparison import first_seed_folders
+
+Attacked = tuple[Cell, str, Result]  # cell, spec of the attack, result
+SHOWN = 8  # images in a strip
+SHOWN_ON_PAGE = 3  # few, because a page has many attacks
+
+
+def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = ()) -> Path:
+    """Writes ``results.csv`` with all results so far, and a PNG of the last one if it has images.
+
+    Args:
+        own: image files that replaced the test images; their names are written in the column ``experiment``.
+    """
+    name = " ".join(["attack", *(file.name for file in own)])
+    varied = list(dict.fromkeys(key for cell, _, _ in results for key, _ in cell.varied))
+    rows: list[tuple[Any, ...]] = []
+    for cell, spec, result in results:
+        fixed = name, cell.data, cell.model, cell.encoding, cell.seed, spec
+        values = [dict(cell.varied).get(key, "") for key in varied]
+        rows += [(*fixed, *row, *values) for row in result_rows(result)]
+    cell, spec, result = results[-1]
+    if result.images:
+        found, goal = (to_arrays(result.images[which][:SHOWN]) for which in ("reconstruction", "target"))
+        strips = {
+            f"target, {cell.label}": goal,
+            f"reconstruction by {spec}, {similarity_text(result.numbers, len(result.images['reconstruction']))}": found,
+            "absolute difference": difference(found, goal),
+        }
+        if "trajectory" in result.images:
+            strips["first image during the descent"] = to_arrays(result.images["trajectory"][0])
+        words = f"{len(results) - 1:02} {cell.label} seed{cell.seed} {spec}"
+        file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
+        write_bytes(out / f"{file}.png", draw.png(draw.image_strips(strips)))
+    return write_rows(out / "results.csv", rows, varied)
+
+
+def similarity_text(numbers: Mapping[str, float], images: int) -> str:
+    """Mean PSNR and SSIM of the reconstructions of a number of ``images``, as text for a caption."""
+    if not {"psnr", "psnr_grey"} <= set(numbers):
+        return "PSNR not measured yet"
+    ssim = f", SSIM {numbers['ssim']:.2f}" if "ssim" in numbers else ""
+    return f"mean of {images}: PSNR {numbers['psnr']:.1f} dB (gray image {numbers['psnr_grey']:.1f}){ssim}"
+
+
+def to_arrays(images: Tensor) -> np.ndarray:
+    """Converts images (n, C, height, width), uint8 or floats from 0 to 1, to uint8 arrays (n, height, width, C)."""
+    pixels = images if images.dtype == torch.uint8 else images.mul(255).round().byte()
+    return pixels.permute(0, 2, 3, 1).numpy()
+
+
+def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Absolute difference of two uint8 arrays of images, as uint8."""
+    return np.abs(one.astype(int) - other).astype(np.uint8)
+
+
+def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
+    """Yields title, caption and figure of each attack, for the first seed of every row.
+
+    The figure shows the same images for all rows; the caption gives the reason where an attack does not apply.
+    """
+    for spec in _attack_specs(results):
+        for group, folders in first_seed_folders(results).items():
+            strips: dict[str, np.ndarray] = {}
+            reasons: dict[str, list[str]] = {}
+            for name, folder in folders.items():
+                result = folder.load_result(spec)
+                if result.reason:
+                    reasons.setdefault(result.reason, []).append(name)
+                if result.images:
+                    found, goal = (
+                        to_arrays(result.images[which][:SHOWN_ON_PAGE]) for which in ("reconstruction", "target")
+                    )
+                    strips.setdefault("target", goal)
+                    near = similarity_text(result.numbers, len(result.images["reconstruction"]))
+                    strips[f"{name}, {near}"] = np.concatenate([found, difference(found, goal)])
+            note = "Each row: reconstructions, then their absolute difference from the targets." if strips else ""
+            skipped = [f"Not applicable to {', '.join(names)}: {why}." for why, names in reasons.items()]
+            if strips or skipped:
+                title = " · ".join(filter(None, (f"Attack {spec}", group)))
+                yield title, " ".join(filter(None, [note, *skipped])), draw.image_strips(strips) if strips else None
+
+
+def trajectories(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
+    """Yields title, caption and figure of the intermediate images of each attack by descent."""
+    for spec in _attack_specs(results):
+        for group, folders in first_seed_folders(results).items():
+            frames = {name: folder.load_result(spec).images.get("trajectory") for name, folder in folders.items()}
+            strips = {name: to_arrays(images[0]) for name, images in frames.items() if images is not None}
+            if strips:
+                title = " · ".join(filter(None, (f"Intermediate images: {spec}", group)))
+                yield title, "The first image, from the start of the descent to its end.", draw.image_strips(strips)
+
+
+def _attack_specs(results: Results) -> list[str]:
+    """The specs of the attacks that were evaluated."""
+    return [spec for spec in results.evaluations if EVALUATIONS.parse(spec)[0].name in ATTACKS]
