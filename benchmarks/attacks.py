@@ -1,4 +1,4 @@
-"""Time of attacks: closed forms against the solver of the public APRIL implementation, and one step of matching.
+"""Time of attacks: closed forms against the solver of the public APRIL implementation, and one step of gradient matching.
 
     python benchmarks/attacks.py closed [--rounds 20]
     python benchmarks/attacks.py step [--rounds 200] [--encodings learned,rope,none]
@@ -7,8 +7,9 @@ closed: process time in milliseconds for one gradient of a ViT (dim 384, patch 1
 public solver is only two calls of least squares (`gelsd`), for the tokens and for the patches; ours is the whole attack
 after the gradient is computed.
 
-step: ratio of the process time of one step of `matching` to that of its minimal operations in plain PyTorch on the same
-model: a forward pass, a backward pass with graph, and a backward pass through the distance. The two are measured in pairs.
+step: ratio of the process time of one step of `gradient_matching` to that of its minimal operations in plain PyTorch on the
+same model: a forward pass, a backward pass with graph, and a backward pass through the distance. The two are measured in
+pairs.
 """
 
 import argparse
@@ -19,11 +20,11 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from vitpos.attacks import april, projection
-from vitpos.attacks.matching import Descent
-from vitpos.attacks.victim import Case, exact, share
 from vitpos.models import MODELS
 from vitpos.models.attention import double_backward_attention
+from vitpos.privacy import april, closed_form
+from vitpos.privacy.client import SharedGradient, client_gradient, to_precision
+from vitpos.privacy.gradient_matching import GradientMatcher
 
 SMALL = "vit(patch=4, dim=96, depth=2, heads=4)"
 
@@ -36,15 +37,15 @@ def process_time(work: Callable[[], object]) -> float:
 
 def closed(rounds: int) -> None:
     torch.manual_seed(0)
-    model = exact(
+    model = to_precision(
         MODELS.build("vit(patch=16, dim=384, depth=2, heads=6, april_block=True)", (3, 224, 224), 10, "learned")
     )
     inputs, label = torch.randn(1, 3, 224, 224, dtype=torch.float64), torch.tensor([1])
-    gradients = share(model, inputs, label)
-    case = Case(inputs, inputs, label, None, gradients)
+    gradients = client_gradient(model, inputs, label)
+    shared = SharedGradient(inputs, inputs, label, None, gradients)
 
     def public() -> None:
-        at_tokens = torch.cat([gradients["prefix"], gradients["encoding.table"][0].flatten(0, 1)])
+        at_tokens = torch.cat([gradients["prefix_tokens"], gradients["encoding.table"][0].flatten(0, 1)])
         weight = model.blocks[0].attention.qkv.weight.detach()
         product = weight.mT @ gradients["blocks.0.attention.qkv.weight"]
         tokens = torch.linalg.lstsq(at_tokens.mT, product, driver="gelsd").solution
@@ -52,13 +53,13 @@ def closed(rounds: int) -> None:
 
     rivals = {
         "public": public,
-        "projection": lambda: projection.invert(model, case),
-        "april": lambda: april.invert(model, case),
+        "closed_form": lambda: closed_form.invert_gradient(model, shared),
+        "april": lambda: april.invert_gradient(model, shared),
     }
     rows = [[process_time(work) for work in rivals.values()] for _ in range(rounds + 2)][2:]
     for name, own in zip(rivals, zip(*rows, strict=True), strict=True):
         ratio = statistics.median(row[0] / mine for row, mine in zip(rows, own, strict=True))
-        print(f"  {name:10} {1e3 * statistics.median(own):6.1f} ms  {ratio:4.2f} times as fast as the public solver")
+        print(f"  {name:11} {1e3 * statistics.median(own):6.1f} ms  {ratio:4.2f} times as fast as the public solver")
 
 
 def step(rounds: int, encodings: list[str]) -> None:
@@ -67,12 +68,12 @@ def step(rounds: int, encodings: list[str]) -> None:
         torch.manual_seed(0)
         model = MODELS.build(SMALL, (3, 32, 32), 10, encoding).eval()
         label = torch.tensor([1])
-        goal = share(model, torch.randn(1, 3, 32, 32), label)
-        descent = Descent(model, goal, label, None, "cosine", 1.0, 0.01, 0.0)
-        ends = torch.full((3, 1, 1), -2.0), torch.full((3, 1, 1), 2.0)
+        target = client_gradient(model, torch.randn(1, 3, 32, 32), label)
+        matcher = GradientMatcher(model, target, label, None, "cosine", 1.0, 0.01, 0.0)
+        bounds = torch.full((3, 1, 1), -2.0), torch.full((3, 1, 1), 2.0)
         start = torch.randn(1, 3, 32, 32)
-        used = [name for name, g in goal.items() if g.any()]
-        wanted = torch.cat([goal[name].flatten() for name in used])
+        used = [name for name, g in target.items() if g.any()]
+        wanted = torch.cat([target[name].flatten() for name in used])
         weights = [model.get_parameter(name) for name in used]
 
         def bare(model=model, label=label, wanted=wanted, weights=weights, start=start) -> None:
@@ -83,8 +84,8 @@ def step(rounds: int, encodings: list[str]) -> None:
                 here = torch.cat([g.flatten() for g in found])
                 torch.autograd.grad((here - wanted).square().sum(), x)
 
-        def ours(descent=descent, start=start, ends=ends) -> None:
-            descent.run(start, ends, 10, 0.1, 100)
+        def ours(matcher=matcher, start=start, bounds=bounds) -> None:
+            matcher.optimize(start, bounds, 10, 0.1, 100)
 
         with double_backward_attention():
             pairs = [(process_time(ours), process_time(bare)) for _ in range(rounds // 10 + 2)][2:]

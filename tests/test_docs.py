@@ -41,16 +41,16 @@ EXTRAPOLATED = "coordinates='beyond'"
 SIZES = "resolutions(factors=(0.5, 1.0, 2.0), {}limit=500)"
 HIDDEN = {  # options of attacks, by the words of the tables
     "plain": "",
-    "shuffled": "setting='b'",
-    "original": "setting='c'",
-    "not hidden": "told=False",
+    "shuffled": "scenario='find_shuffled'",
+    "original": "scenario='find_original'",
+    "not hidden": "mask_known=False",
     "0.27 hidden": "",
-    "0.9 hidden": "ratio=0.9",
+    "0.9 hidden": "mask_ratio=0.9",
     "naive": "",
-    "mask known": "attacker='mask'",
-    "null space": "attacker='residual'",
+    "mask known": "attacker='knows_mask'",
+    "null space": "attacker='null_space'",
 }
-GRAY, WORST, BEST, DETERMINED = "psnr_grey", "psnr_worst", "psnr_best", "equations"
+GRAY, LOWEST, HIGHEST, DETERMINED = "psnr_mean_image", "psnr_min", "psnr_max", "rank_positions"
 SMALL = "vit(patch=4, dim=192, depth=2, heads=3)"
 WIDE, LARGE = "vit(patch=4, dim=384, depth=4, heads=6)", "vit(patch=16, dim=384, depth=12, heads=6)"
 
@@ -298,8 +298,8 @@ def test_gray_baselines_are_stored():
     images = digits.test.head(64).images[:] / 255
     best = psnr(torch.full_like(images, digits.mean[0]), images).max().item()
     expected = {
-        "8 CIFAR-10 images, mean": matching["learned", "projection", GRAY],
-        "64 MNIST digits, mean": defended["", "learned", "projection(images=64)", GRAY],
+        "8 CIFAR-10 images, mean": matching["learned", "closed_form", GRAY],
+        "64 MNIST digits, mean": defended["", "learned", "closed_form(images=64)", GRAY],
         "64 MNIST digits, best": best,
         "8 MNIST digits, mean": defended["", "learned", _descent("plain"), GRAY],
     }
@@ -309,7 +309,7 @@ def test_gray_baselines_are_stored():
     assert shown.keys() == expected.keys()
     for name, cell in shown.items():
         check(cell, expected[name])
-    check(shown["8 CIFAR-10 images, mean"], closed[SMALL, "1", "learned", "projection", GRAY])
+    check(shown["8 CIFAR-10 images, mean"], closed[SMALL, "1", "learned", "closed_form", GRAY])
 
 
 def test_precision_of_closed_forms_is_stored():
@@ -322,22 +322,22 @@ def test_precision_of_closed_forms_is_stored():
         model = (WIDE if size == "width 384" else LARGE).replace(")", ", april_block=True)" if name == "april" else ")")
         key = (model, "0" if training == "untrained" else "1", "learned")
         images = {"images": 100} if size == "width 384" else {}
-        check(row["float64"], double := figures[*key, attack(name, "plain", **images), WORST])
+        check(row["float64"], double := figures[*key, attack(name, "plain", **images), LOWEST])
         check(row["condition number"], figures[*key, attack(name, "plain", **images), "condition"])
-        single = figures.get((*key, attack(name, "plain", **images, precision="float32"), WORST))
+        single = figures.get((*key, attack(name, "plain", **images, precision="float32"), LOWEST))
         check(row["float32"], single)
-        if name == "projection":
+        if name == "closed_form":
             assert double >= 200 and single >= 60
-    assert figures[WIDE.replace(")", ", april_block=True)"), "0", "learned", "april(images=100)", WORST] >= 120
+    assert figures[WIDE.replace(")", ", april_block=True)"), "0", "learned", "april(images=100)", LOWEST] >= 120
 
 
 def test_table_of_leaks_is_stored():
     figures = one_seed("privacy-matching")
     columns = {
-        "closed form": "projection",
-        "closed form, null space": attack("projection", "null space"),
-        "gradient matching": "matching",
-        "gradient matching without the encoding's gradient": "matching(alpha=0.0)",
+        "closed form": "closed_form",
+        "closed form, null space": attack("closed_form", "null space"),
+        "gradient matching": "gradient_matching",
+        "gradient matching without the encoding's gradient": "gradient_matching(encoding_weight=0.0)",
     }
     rows = table(RESULTS, "encoding", "closed form", "closed form, null space")
     encodings = [named(row.pop("encoding"))[0] for row in rows]
@@ -353,7 +353,7 @@ def test_table_of_coordinate_networks_is_stored():
     rows = table(RESULTS, "encoding", "closed form", "distinguished positions")
     assert len(rows) == 4
     for row in rows:
-        key = (SMALL, "0", *named(row["encoding"]), "projection")
+        key = (SMALL, "0", *named(row["encoding"]), "closed_form")
         check(row["closed form"], figures[*key, "psnr"])
         check(row["distinguished positions"], figures[*key, DETERMINED])
 
@@ -365,17 +365,20 @@ def test_tables_of_mjp_under_attack_are_stored():
     for row in rows:
         (encoding,) = named(row.pop("trained encoding"))
         for label, cell in row.items():
-            check(cell, figures[SMALL, "1", encoding, attack("projection", label), "psnr"])
+            check(cell, figures[SMALL, "1", encoding, attack("closed_form", label), "psnr"])
     digits, photographs = table(RESULTS, "`learned + mjp`", "plain")
     defended = one_seed("privacy-defenses", "train.defense")
     model = SMALL.replace(")", ", april_block=True)")
     for label in list(digits)[1:]:
-        check(digits[label], defended.get(("", "learned + mjp", attack("projection", label, images=64), "psnr")))
+        check(digits[label], defended.get(("", "learned + mjp", attack("closed_form", label, images=64), "psnr")))
         check(photographs[label], figures[model, "1", "learned + mjp", attack("april", label), "psnr"])
 
 
 def _descent(label: str) -> str:
-    return attack("matching", label, images=8).removesuffix(")") + ", steps=500, tv=0.1, start='projection')"
+    return (
+        attack("gradient_matching", label, images=8).removesuffix(")")
+        + ", steps=500, tv_weight=0.1, init='closed_form')"
+    )
 
 
 def test_table_of_defenses_is_stored():
@@ -387,13 +390,13 @@ def test_table_of_defenses_is_stored():
         encoding, defense = [*named(client), ""][:2]
         hides = re.search(r"hides ([\d.]+)", client)
         label = f"original, {hides[1]} hidden, null space" if hides else "plain"
-        closed, matching = attack("projection", label, images=64), _descent(label)
+        closed, matching = attack("closed_form", label, images=64), _descent(label)
         for column, evaluation, metric, scale in (
             ("accuracy", "accuracy", "accuracy", 100),
             ("closed form, mean PSNR", closed, "psnr", 1),
-            ("closed form, best PSNR", closed, BEST, 1),
-            ("matching, mean PSNR", matching, "psnr", 1),
-            ("matching, mean SSIM", matching, "ssim", 1),
+            ("closed form, highest PSNR", closed, HIGHEST, 1),
+            ("gradient matching, mean PSNR", matching, "psnr", 1),
+            ("gradient matching, mean SSIM", matching, "ssim", 1),
         ):
             value = figures.get((defense, encoding, evaluation, metric))
             check(row[column], None if value is None else scale * value)

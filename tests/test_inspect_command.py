@@ -4,8 +4,6 @@ import json
 import pickle
 from pathlib import Path
 
-import numpy as np
-import pytest
 import torch
 from PIL import Image
 from rich.console import Console
@@ -13,12 +11,8 @@ from safetensors.torch import save_file
 
 from tests.inspection.tables import plane
 from tests.test_cli import vitpos
-from vitpos.attacks.pictures import own
 from vitpos.cli import tables
 from vitpos.cli.inspect import find_targets
-from vitpos.data.dataset import load
-from vitpos.errors import InputError
-from vitpos.models import MODELS
 
 
 def checkpoint(path, dim=16, depth=2):
@@ -117,18 +111,6 @@ def test_a_model_that_cannot_be_inspected_does_not_stop_the_others(tmp_path):
     cnn = next(path for path in (run / "cells").iterdir() if "cnn" in path.name)
     rejected = vitpos("inspect", cnn, "--out", tmp_path / "none")
     assert rejected.returncode == 2 and "without patches" in rejected.stderr and not (tmp_path / "none").exists()
-
-
-def test_image_files_of_another_size_are_cropped_for_inspection_but_rejected_for_attacks(tmp_path):
-    data = load("mnist")
-    model = MODELS.build("vit(patch=(7, 4), dim=16, depth=1, heads=2)", data.shape, 10, "learned")
-    wide = np.zeros((56, 112), np.uint8)
-    wide[:, 28:56] = 200  # the left half of its center
-    Image.fromarray(wide).save(tmp_path / "wide.png")
-    (image,) = own(model, data, [tmp_path / "wide.png"], fit=True).test.images
-    assert image.shape == (1, 28, 28) and (image[0, :, 3:11] == 200).all() and (image[0, :, 17:25] == 0).all()
-    with pytest.raises(InputError, match="56x112 pixels, and the model takes 28x28"):
-        own(model, data, [tmp_path / "wide.png"])
 
 
 def test_many_models_are_printed_in_blocks_that_fit_the_terminal(capsys, monkeypatch):

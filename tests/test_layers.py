@@ -21,7 +21,7 @@ LAYERS = [  # each may import from itself and from those before it
     {"data", "encodings"},
     {"models"},
     {"training", "interop"},
-    {"evaluations", "attacks", "inspection", "testing"},
+    {"evaluations", "privacy", "inspection", "testing"},
     {"lab"},
     {"leaderboard", "claims"},
     {"report", "explorer", "cli"},

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import InputError
@@ -95,14 +94,6 @@ class Positions:
         if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
             return _full_grid(grid, train_grid, torch.device(device or "cpu"))
         return _cached_full_grid(grid, train_grid, torch.device(device or "cpu"))
-
-    def known_pixels(self, size: Sequence[int]) -> Tensor:
-        """Returns a mask (B|1, 1, height, width) of pixels in patches with known positions, tokens in row-major order.
-
-        ``size`` is the height and width of the images.
-        """
-        cells = self.known.unflatten(1, self.grid)[:, None]
-        return F.interpolate(cells.float(), tuple(size), mode="nearest").bool()
 
     def hide(self, mask: Tensor) -> Positions:
         """Returns these positions, hidden where ``mask`` (B|1, N) is True."""

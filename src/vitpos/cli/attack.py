@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitpos.attacks.pictures import own
 from vitpos.cli.progress import AttackBar, progress_bar
 from vitpos.cli.tables import show_attacks
 from vitpos.data.dataset import load
+from vitpos.data.image_files import read_images
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.files import require_folder
@@ -40,7 +40,7 @@ def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence
         observer = AttackBar(bar, task)
         for cell, make in models:
             model, data = make(), load(cell.data)
-            data = own(model, data, files) if files else data
+            data = data.with_test_images(read_images(files, data.shape), model) if files else data
             for spec in wanted:
                 bar.update(task, description=f"{describe(cell)}: {spec}")
                 ctx = EvalContext(model, data, cell.train, lambda fraction: observer.on_event(AttackProgress(fraction)))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from vitpos.attacks.pictures import own
 from vitpos.cli.progress import progress_bar
 from vitpos.cli.tables import show_columns
 from vitpos.data.dataset import load
+from vitpos.data.image_files import read_images
 from vitpos.errors import InputError, RunError
 from vitpos.files import require_folder
 from vitpos.inspection.inspect import Inspection, Target, inspect, target_from_checkpoint, target_from_model
@@ -94,7 +94,9 @@ def _inspect_one(
         target = load_target()
         if files and (target.model is None or target.data is None):
             raise InputError(f"{target.name} cannot be run on images such as {files[0]}; leave out --image")
-        shown = own(target.model, target.data, files, fit=True) if files and target.model and target.data else None
+        shown = None
+        if files and target.model and target.data:
+            shown = target.data.with_test_images(read_images(files, target.data.shape, crop=True), target.model)
         return Inspection(target, inspect(target, images=images, shown=shown, extra=extra))
     except (InputError, RunError) as error:
         if not may_fail:

@@ -173,7 +173,8 @@ def attack(
         Argument(metavar="RUN_OR_CHECKPOINT", help="folder of an experiment or a cell, or a weights.safetensors file"),
     ],
     specs: Annotated[
-        list[str], Option("--with", metavar="SPEC", help="an attack, such as projection or matching(steps=500)")
+        list[str],
+        Option("--with", metavar="SPEC", help="an attack, such as closed_form or gradient_matching(steps=500)"),
     ],
     out: Annotated[Path, Option(help="output folder for numbers and images")],
     image_files: Annotated[

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitpos.data import DATASETS
 from vitpos.data.image_files import ImageFiles
@@ -72,6 +72,12 @@ class Dataset:
             return self
         index = seeded_permutation(len(self.test), seed=seed)[:limit].sort().values
         return replace(self, test=self.test.subset(index))
+
+    def with_test_images(self, images: Tensor, model: nn.Module) -> Dataset:
+        """Returns the data set with test images (n, C, height, width) that are labeled with the model's predictions."""
+        with torch.inference_mode():
+            logits = model(self.normalize(images.to(next(model.parameters()).device)))
+        return replace(self, test=Split(images, logits.argmax(1).cpu().clone()))
 
     def __add__(self, view: View) -> Dataset:
         if not isinstance(view, View):

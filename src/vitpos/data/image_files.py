@@ -13,10 +13,10 @@ from typing import Self
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from vitpos.errors import RunError
+from vitpos.errors import InputError, RunError
 
 Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
 PREFETCH = 2  # batches that are decoded while another is trained on
@@ -96,6 +96,30 @@ def read_image(file: Path, mode: str | None = "RGB") -> Image.Image:
             return opened.convert(mode)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise RunError(f"the image {file} cannot be read ({error}); replace or delete it") from None
+
+
+def read_images(files: Sequence[Path], shape: tuple[int, int, int], *, crop: bool = False) -> Tensor:
+    """Reads image files of one shape (C, height, width) into a uint8 tensor (n, C, height, width).
+
+    Args:
+        crop: Resizes images of another size, cropping the center if their aspect ratio differs. By default they are
+            rejected.
+    """
+    channels, height, width = shape
+    loaded = []
+    for file in files:
+        try:
+            image = read_image(file, "L" if channels == 1 else "RGB")
+        except RunError as error:
+            raise InputError(f"{error}, or give another") from None
+        image = ImageOps.fit(image, (width, height)) if crop else image
+        if image.size != (width, height):
+            raise InputError(
+                f"image {file} has {image.height}x{image.width} pixels, and the model takes {height}x{width}; "
+                "resize it to that size"
+            )
+        loaded.append(torch.from_numpy(np.array(image).reshape(height, width, -1)).permute(2, 0, 1))
+    return torch.stack(loaded)
 
 
 def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:

@@ -8,9 +8,9 @@ from vitpos.registry import Registry
 ATTACKS = Registry(
     "attack",
     {
-        "projection": "vitpos.attacks.projection:projection",
-        "april": "vitpos.attacks.april:april",
-        "matching": "vitpos.attacks.matching:matching",
+        "closed_form": "vitpos.privacy.closed_form:closed_form",
+        "april": "vitpos.privacy.april:april",
+        "gradient_matching": "vitpos.privacy.gradient_matching:gradient_matching",
     },
     positional=1,
     base="vitpos.evaluations.result:Result",

@@ -56,10 +56,10 @@ def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = 
 
 def similarity_text(numbers: Mapping[str, float], images: int) -> str:
     """Mean PSNR and SSIM of the reconstructions of a number of ``images``, as text for a caption."""
-    if not {"psnr", "psnr_grey"} <= set(numbers):
+    if not {"psnr", "psnr_mean_image"} <= set(numbers):
         return "PSNR not measured yet"
     ssim = f", SSIM {numbers['ssim']:.2f}" if "ssim" in numbers else ""
-    return f"mean of {images}: PSNR {numbers['psnr']:.1f} dB (gray image {numbers['psnr_grey']:.1f}){ssim}"
+    return f"mean of {images}: PSNR {numbers['psnr']:.1f} dB (mean color {numbers['psnr_mean_image']:.1f}){ssim}"
 
 
 def to_arrays(images: Tensor) -> np.ndarray:

@@ -1,0 +1,106 @@
+"""APRIL's closed-form attack (Lu et al., CVPR 2022): tokens from the gradient of the first attention, then pixels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitpos.evaluations.context import EvalContext
+from vitpos.evaluations.result import Result
+from vitpos.models.attention import input_vectors
+from vitpos.models.base import Classifier
+from vitpos.models.vit import AprilBlock, ViT
+from vitpos.patches import patchify, unpatchify
+from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient
+from vitpos.privacy.closed_form import Attacker, attacker_view, error_std, separable_system, truncated_svd_solve
+from vitpos.privacy.reconstruction import NotApplicable, Progress, Reconstruction, run_attack
+
+
+def april(
+    ctx: EvalContext,
+    *,
+    images: int = 8,
+    scenario: Scenario = "plain",
+    mask_ratio: float = 0.27,
+    mask_known: bool = True,
+    attacker: Literal["naive", "detects_hidden", "knows_mask"] = "naive",
+    precision: Precision = "float64",
+    defense: str | None = None,
+    seed: int = 0,
+) -> Result:
+    """Reconstructs images in closed form from the gradient of the first attention (APRIL; Lu et al., CVPR 2022).
+
+    If the tokens z (T, D) enter the first block only through queries, keys and values, with the stacked weight W, then
+    aᵀ z = Wᵀ ∂l/∂W. The token gradients a = ∂l/∂z follow from the gradients of the position table and of the prefix tokens,
+    and z determines the patches: exactly if a patch has at most D pixel values, otherwise as the least-norm solution. The
+    attack needs a first block without norm and residual connection, ``vit(april_block=True)``.
+    The metrics are those of ``closed_form`` without ``exact_fraction``, and two more. token_error: ‖P x' − P x‖ / ‖P x‖,
+    where P is the patch projection, x the patches of the image and x' those of the reconstruction. lost_by_projection:
+    fraction of the squared norm of the pixels that lies in the null space of P and cannot be reconstructed even from the
+    true tokens.
+
+    Args:
+        images: Number of test images, each of which is attacked separately.
+        scenario: Image that the client uses, and the target, as in MJP's Table 5. ``"plain"``: the original image.
+            ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
+            ``"find_original"``: the client shuffles them, and the target is the original image.
+        mask_ratio: Maximum fraction of patches that are shuffled.
+        mask_known: Whether the client's model gets the mask, so that the positions of shuffled patches are hidden. Has no
+            effect on encodings without an unknown vector.
+        attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
+            ``"detects_hidden"`` detects them as positions without gradient; ``"knows_mask"`` is given the mask.
+        precision: Floating-point type of the client's computation.
+        defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
+        seed: Seed of masks, permutations and noise.
+    """
+    client = Client(ctx, images, scenario, mask_ratio, mask_known, precision, defense, seed)
+
+    def attack(model: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
+        return with_token_metrics(model, shared, invert_gradient(model, shared, attacker))
+
+    return run_attack(client, attack)
+
+
+def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:
+    """Reconstructs the image of one gradient; ``model`` is in double precision."""
+    if not isinstance(model, ViT) or not isinstance(model.blocks[0], AprilBlock):
+        raise NotApplicable(
+            "its first attention has a norm or residual connection, or the model is no vit; build vit(april_block=True)"
+        )
+    gradients, pos = attacker_view(model, shared, attacker)
+    added, additive = input_vectors(model.encoding, pos, model.project.bias)
+    if not additive:
+        raise NotApplicable("its encoding adds something before the first block that depends on the tokens")
+    system = separable_system(model, gradients, pos)
+    token_gradients = system.solve()
+    if model.prefix_tokens is not None:
+        token_gradients = torch.cat([gradients["prefix_tokens"], token_gradients])
+    name = "blocks.0.attention.qkv.weight"
+    rhs = model.get_parameter(name).mT @ gradients[name]
+    tokens, rank, condition = truncated_svd_solve(token_gradients, rhs, shared, error_std(model, shared, pos))
+    with torch.no_grad():
+        patches = tokens[model.geometry.num_prefix :] - added[0] - model.project.bias
+        pixels = _least_norm_pixels(model, patches)
+    diagnostics = system.diagnostics(rank, condition, num_prefix=model.geometry.num_prefix)
+    return Reconstruction(unpatchify(pixels[None], pos.grid, model.patch), diagnostics)
+
+
+def with_token_metrics(model: Classifier, shared: SharedGradient, found: Reconstruction) -> Reconstruction:
+    """Adds the metrics ``token_error`` and ``lost_by_projection``, which need the client's image, to a reconstruction."""
+    assert isinstance(model, ViT)
+    with torch.no_grad():
+        pixels, found_pixels = (patchify(x.double(), model.patch)[0] for x in (shared.image, found.image))
+        tokens, found_tokens = model.project(pixels), model.project(found_pixels)
+        kept = _least_norm_pixels(model, tokens - model.project.bias)
+        error = (found_tokens - tokens).norm() / (tokens - model.project.bias).norm()
+        lost = (pixels - kept).square().sum() / pixels.square().sum()
+    diagnostics = {**found.diagnostics, "token_error": float(error), "lost_by_projection": float(lost)}
+    return replace(found, diagnostics=diagnostics)
+
+
+def _least_norm_pixels(model: ViT, patches: Tensor) -> Tensor:
+    """Returns the least-norm pixels (N, P) that the projection, without its bias, maps to ``patches`` (N, D)."""
+    return torch.linalg.lstsq(model.project.weight, patches.mT, driver="gels").solution.mT

@@ -1,0 +1,203 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.evaluate import evaluate
+from tests.privacy.models import (
+    ADDS_NONE,
+    ADDS_TRAINED_VECTORS,
+    APRIL,
+    GRID,
+    IMAGE,
+    PATCH,
+    PLAIN,
+    build_model,
+    closed_form_numbers,
+    random_data,
+    shared_gradients,
+)
+from vitpos.data.dataset import Split
+from vitpos.errors import InputError
+from vitpos.patches import patchify
+from vitpos.positions import Positions
+from vitpos.privacy.client import SharedGradient, client_gradient, to_precision
+from vitpos.privacy.closed_form import (
+    assumed_positions,
+    attacker_view,
+    invert_gradient,
+    null_space_basis,
+    separable_system,
+    smooth_in_null_space,
+    truncated_svd_solve,
+)
+
+
+def without_gradient(dtype=torch.float64):
+    """Returns what a solver needs of a shared gradient: the type of its image, and no defense."""
+    return SharedGradient(torch.zeros(1, dtype=dtype), *[None] * 4)
+
+
+@pytest.mark.parametrize("spec", [PLAIN, "vit(patch=(4, 5), dim=32, depth=3, heads=2, pool='mean', registers=1)"])
+@pytest.mark.parametrize("encoding", ADDS_TRAINED_VECTORS)
+def test_trained_vectors_per_position_reveal_all_pixels_of_an_unmodified_model(spec, encoding):
+    numbers = evaluate("closed_form(images=3)", build_model(encoding, spec), random_data()).numbers
+    assert numbers["psnr_min"] > 200 and numbers["rank_positions"] == numbers["rank"] == 12
+    single = evaluate("closed_form(images=3, precision='float32')", build_model(encoding, spec), random_data()).numbers
+    assert single["psnr_min"] > 50
+
+
+@pytest.mark.parametrize("encoding", ADDS_NONE)
+def test_encodings_without_trained_added_vectors_have_no_closed_form(encoding):
+    for attack, spec in (("closed_form", PLAIN), ("april", APRIL)):
+        result = evaluate(f"{attack}(images=1)", build_model(encoding, spec), random_data())
+        assert result.numbers == {} and not result.images and "added to tokens" in result.reason
+
+
+def test_the_reason_is_given_where_the_attack_does_not_apply():
+    swin = build_model("learned", "swin(patch=4, dim=32, depths=(2,), heads=(2,), window=2, drop_path=0.0)", (3, 8, 16))
+    assert "norm" in evaluate("closed_form(images=2)", swin, random_data(2, (3, 8, 16))).reason
+    assert (
+        "projection of patches" in evaluate("closed_form(images=1)", build_model("none", "cnn"), random_data()).reason
+    )
+    convolution = evaluate("closed_form(images=1)", build_model("cpe(layers=(0,))"), random_data())
+    assert "depends on the tokens" in convolution.reason and not convolution.numbers
+
+
+def test_the_sum_over_hidden_positions_is_no_closed_form():
+    spec = "closed_form(images=1, scenario='find_shuffled', attacker='knows_mask')"
+    result = evaluate(spec, build_model("rope + mjp"), random_data())
+    assert "added to tokens" in result.reason and not result.numbers
+
+
+def test_if_all_positions_are_hidden_there_is_no_closed_form():
+    model = build_model("learned + mjp")
+    for attacker in ("naive", "detects_hidden", "knows_mask", "null_space"):
+        spec = f"closed_form(images=1, scenario='find_shuffled', mask_ratio=1.0, attacker='{attacker}')"
+        result = evaluate(spec, model, random_data())
+        assert result.reason and not result.numbers, attacker
+
+
+def test_hiding_positions_protects_and_training_with_an_unknown_vector_does_not():
+    naive, adaptive = (closed_form_numbers(attacker, mask_ratio=0.5) for attacker in ("naive", "detects_hidden"))
+    assert naive["psnr"] < 30 and adaptive["psnr"] < 30
+    assert adaptive["rank_positions"] < 12
+    assert closed_form_numbers("naive", mask_ratio=0.5, mask_known=False)["psnr_min"] > 200
+    assert closed_form_numbers("naive", "plain")["psnr_min"] > 200
+
+
+def test_one_hidden_patch_and_slot_indices_are_not_protected():
+    assert closed_form_numbers("detects_hidden", mask_ratio=0.1)["psnr_min"] > 200
+    indexed = closed_form_numbers("knows_mask", mask_ratio=0.5, encoding="learned + mjp(slot_index=True)")
+    assert indexed["psnr_min"] > 200
+
+
+def test_hidden_positions_are_detected_in_the_gradient():
+    for encoding in ("learned + mjp", "fourier(hidden_dim=128) + mjp"):
+        model = build_model(encoding)
+        for precision in ("float64", "float32"):
+            for shared in shared_gradients(model, random_data(), 3, "find_shuffled", 0.5, precision=precision):
+                found = assumed_positions(to_precision(model), shared, "detects_hidden")
+                assert torch.equal(found.known, shared.positions.known) and not found.known.all()
+
+
+def test_outside_the_null_space_the_reconstruction_is_exact():
+    model = to_precision(build_model("learned + mjp"))
+    for shared in shared_gradients(model, random_data(), 3, "find_shuffled", 0.5):
+        gradients, pos = attacker_view(model, shared, "null_space")
+        basis = null_space_basis(separable_system(model, gradients, pos), gradients["project.weight"], 1e-16)
+        assert len(basis) == (~pos.known).sum().item() - 1 > 1
+        found = invert_gradient(model, shared, "null_space").image
+        pixels, found_pixels = (patchify(x, PATCH)[0] for x in (shared.image, found))
+        differences = pixels[~pos.known[0]] - pixels[~pos.known[0]].mean(0)  # between hidden patches
+        assert torch.allclose(differences @ basis.mT @ basis, differences, atol=1e-7)
+        error = found_pixels - pixels
+        assert (error - error @ basis.mT @ basis).abs().max() < 1e-7 < 0.1 < error.abs().max()
+
+
+def test_the_null_space_attacker_gains_over_one_that_knows_the_mask():
+    ours, theirs = (closed_form_numbers(attacker, mask_ratio=0.5) for attacker in ("null_space", "knows_mask"))
+    assert 0.9 < ours["exact_fraction"] < 1 and ours["psnr"] > theirs["psnr"] + 1
+    assert ours["psnr_visible"] > theirs["psnr_visible"] + 5
+
+
+def test_smoothing_changes_the_null_space_alone_and_improves_a_smooth_image():
+    rows, columns = torch.meshgrid(torch.linspace(0, 1, 12), torch.linspace(0, 1, 20), indexing="ij")
+    smooth = (rows + columns).expand(1, 3, -1, -1).double()
+    patches = patchify(smooth, PATCH)[0]
+    basis = torch.linalg.qr(torch.randn(60, 20, generator=torch.Generator().manual_seed(0)).double())[0].mT
+    known = patches - patches @ basis.mT @ basis
+    found = smooth_in_null_space(known, basis, Positions.from_grid(GRID), PATCH)
+    assert torch.allclose(found - found @ basis.mT @ basis, known, atol=1e-9)
+    assert (found - patches).norm() < 0.5 * (known - patches).norm()
+
+
+def test_the_original_image_is_smooth_across_the_borders_of_hidden_patches():
+    data = random_data()
+    wave = torch.linspace(0, 3, data.shape[1])[:, None] + torch.linspace(0, 2, data.shape[2])
+    smooth = (127 + 120 * wave.sin())[None, None].expand(3, data.shape[0], -1, -1).to(torch.uint8)
+    data = replace(data, test=Split(smooth, data.test.labels))
+    spec = "closed_form(images=3, scenario='{}', mask_ratio=0.5, attacker='null_space')"
+    shuffled, original = (
+        evaluate(spec.format(scenario), build_model("learned + mjp"), data).numbers["psnr"]
+        for scenario in ("find_shuffled", "find_original")
+    )
+    assert original > shuffled + 1
+
+
+def test_singular_values_below_the_noise_are_not_inverted():
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    token_gradients = random(12, 12) @ torch.diag(10.0 ** -torch.arange(12.0).double()) @ random(12, 32)
+    x = random(12, 5)
+    noisy = token_gradients + 1e-4 * random(12, 32), token_gradients.mT @ x + 1e-4 * random(32, 5)
+    aware, unaware = ((truncated_svd_solve(*noisy, without_gradient(), std)[0] - x).norm() for std in (1e-4, 0.0))
+    assert aware < 1.1 * x.norm() and aware < 0.8 * unaware
+
+
+def test_singular_values_below_the_precision_of_the_client_are_not_inverted():
+    matrix = torch.diag(torch.tensor([1.0, 1e-3, 1e-9], dtype=torch.float64))
+    assert truncated_svd_solve(matrix, matrix, without_gradient(torch.float32))[1] == 2
+    assert truncated_svd_solve(matrix, matrix, without_gradient())[1] == 3
+
+
+def test_singular_values_that_are_rounding_errors_are_not_inverted():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        low_rank = torch.randn(64, 15, generator=generator).double() @ torch.randn(15, 96, generator=generator).double()
+        assert truncated_svd_solve(low_rank, low_rank.mT, without_gradient())[1] == 15
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.9])
+@pytest.mark.parametrize(
+    ("encoding", "scenario", "attacker"),
+    [("learned", "plain", "naive"), ("learned + mjp", "find_shuffled", "knows_mask")],
+)
+def test_an_attacker_that_knows_of_the_pruning_gains_by_it(encoding, scenario, attacker, fraction):
+    model = to_precision(build_model(encoding))
+    (shared,) = shared_gradients(model, random_data(), 1, scenario, 0.5, defense=f"prune(fraction={fraction})")
+    aware, unaware = (
+        (invert_gradient(model, one, attacker).image - shared.image).norm()
+        for one in (shared, replace(shared, pruned=False))
+    )
+    assert aware < 1.5 * shared.image.norm() and aware < 0.8 * unaware
+
+
+def test_pruning_is_taken_into_account_under_noise_too():
+    def rank(defense):
+        spec = f"closed_form(images=3, defense='{defense}')"
+        return evaluate(spec, build_model("learned"), random_data()).numbers["rank"]
+
+    pruned, with_noise = rank("prune(fraction=0.7)"), rank("prune(fraction=0.7) + noise(std=1e-09)")
+    assert with_noise == pytest.approx(pruned, abs=0.5) and pruned < rank("noise(std=1e-09)")
+
+
+def test_a_gradient_of_several_images_is_rejected():
+    model = to_precision(build_model("learned"))
+    images, labels = torch.randn(2, *IMAGE, dtype=torch.float64), torch.tensor([1, 2])
+    shared = SharedGradient(images, images, labels, None, client_gradient(model, images, labels))
+    with pytest.raises(InputError, match="2 images"):
+        invert_gradient(model, shared)

@@ -1,0 +1,34 @@
+import math
+
+import pytest
+import torch
+
+from tests.evaluate import evaluate
+from tests.privacy.models import IMAGE, build_model, closed_form_numbers, random_data, small
+from vitpos.data.dataset import Dataset, Split
+
+
+def test_diagnostics_are_means_over_the_images():
+    spec = "gradient_matching(images=5, steps=1, defense='noise(std=1.0)', seed=3)"
+    accuracy = evaluate(spec, build_model("learned"), random_data(5)).numbers["label_accuracy"]
+    assert 0 < accuracy < 1 and (5 * accuracy) % 1 == pytest.approx(0)
+
+
+def test_the_psnr_of_a_perfect_reconstruction_is_finite():
+    black, data = Split(torch.zeros(1, *IMAGE, dtype=torch.uint8), torch.tensor([0])), random_data()
+    result = evaluate(
+        "closed_form(images=1)", build_model("learned"), Dataset(black, black, data.classes, data.mean, data.std)
+    )
+    assert 200 < result.numbers["psnr"] <= 320
+
+
+def test_without_hidden_positions_all_patches_are_visible():
+    numbers = closed_form_numbers("null_space", "plain")
+    assert numbers["psnr_visible"] == pytest.approx(numbers["psnr"])
+
+
+def test_if_all_positions_are_hidden_no_patch_is_visible():
+    model, data = small("learned + mjp")
+    spec = "gradient_matching(images=1, steps=1, scenario='find_shuffled', mask_ratio=1.0)"
+    numbers = evaluate(spec, model, data).numbers
+    assert "psnr_visible" not in numbers and all(map(math.isfinite, numbers.values()))
