@@ -133,15 +133,15 @@ def test_more_seeds_go_on_from_those_there(finished, tiny, tmp_path):
 
 def test_a_question_asked_again_with_its_defaults_written_out_is_the_same_question(finished):
     out, _ = finished
-    assert vitpos("evaluate", out, "--with", "shuffle(ratio=0.15)").returncode == 0
+    assert vitpos("evaluate", out, "--with", "shuffle(mask_ratio=0.15)").returncode == 0
     assert vitpos("evaluate", out, "--with", "shuffle", "shuffle(positions='stay')").returncode == 0
     asked = {row["evaluation"] for row in rows(out) if row["evaluation"].startswith("shuffle")}
-    assert asked == {"shuffle(ratio=0.15)"}
+    assert asked == {"shuffle(mask_ratio=0.15)"}
 
 
 def test_list_says_all_of_one_thing():
     said = vitpos("list", "evaluations", "shuffle")
-    assert said.returncode == 0 and "consistent_and_right:" in said.stdout
+    assert said.returncode == 0 and "consistent_correct:" in said.stdout
     assert "vitpos run mjp-ratio" in vitpos("list", "experiments", "mjp-ratio").stdout
     assert [entry["name"] for entry in json.loads(vitpos("list", "encodings", "rope", "--json").stdout)] == ["rope"]
     for wrong in (["evaluations", "shufle"], ["all", "shuffle"], ["experiments", "nothing"]):
@@ -150,19 +150,19 @@ def test_list_says_all_of_one_thing():
 
 def test_evaluate_adds_to_the_scores_of_a_run_and_of_one_cell(finished):
     out, _ = finished
-    done = vitpos("evaluate", out, "--with", "pairs(classes=(4,7))", "cost(steps=1)")
-    assert done.returncode == 0 and "two_logits" in done.stdout and "±" in done.stdout
+    done = vitpos("evaluate", out, "--with", "two_class(classes=(4,7))", "cost(steps=1)")
+    assert done.returncode == 0 and "accuracy_pair" in done.stdout and "±" in done.stdout
     page = (out / "report.html").read_text()
     assert (
         "Also measured" in page
-        and "pairs(classes=(4, 7))</code> all_classes, two_logits" in page
-        and ">pairs</dt>" in page
+        and "two_class(classes=(4, 7))</code> accuracy_all, accuracy_pair" in page
+        and ">two_class</dt>" in page
     )
-    added = [row for row in rows(out) if row["evaluation"] == "pairs(classes=(4, 7))"]
+    added = [row for row in rows(out) if row["evaluation"] == "two_class(classes=(4, 7))"]
     assert len(added) == 2 * 2 * 2
     cell = next((out / "cells").iterdir())
-    assert vitpos("evaluate", cell, "--with", "tokens").returncode == 0
-    assert len([row for row in rows(out) if row["evaluation"] == "tokens"]) == 4
+    assert vitpos("evaluate", cell, "--with", "token_diversity").returncode == 0
+    assert len([row for row in rows(out) if row["evaluation"] == "token_diversity"]) == 4
     assert len([row for row in rows(out) if row["evaluation"] == "accuracy"]) == 4
 
 
@@ -224,8 +224,8 @@ def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
 
 
 def test_an_evaluation_without_numbers_says_so(finished):
-    done = vitpos("evaluate", finished[0], "--with", "shuffle(positions='told')")
-    assert done.returncode == 0 and "no numbers for none, learned: the evaluation does not apply" in done.stdout
+    done = vitpos("evaluate", finished[0], "--with", "shuffle(mask_known=True)")
+    assert done.returncode == 0 and "no numbers for none, learned: mask_known=True needs an encoding" in done.stdout
 
 
 def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):

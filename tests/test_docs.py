@@ -32,13 +32,16 @@ FOLLOW, STAY = (f"jigsaw(grid=(7, 7), positions='{positions}')" for positions in
 STAY_PER_IMAGE = "jigsaw(positions='stay', per='image')"
 FIXED, PER_IMAGE = "mnist + permute_patches(grid=(7, 7))", "mnist + permute_patches(grid=(7, 7), per='image')"
 SHIFTED = "translation(by=(0, 1))"
-BLIND, AWARE = "shuffle(ratio=0.15)", "shuffle(ratio=0.15, positions='told')"
-BLIND_14, AWARE_14 = "shuffle(ratio=0.15, grid=(14, 14))", "shuffle(ratio=0.15, grid=(14, 14), positions='told')"
-AWARE_HALF = "shuffle(ratio=0.5, positions='told')"
-ALL_SHUFFLED = "shuffle(ratio=1.0, pixels=True)"
-DISTANCE, CONSISTENCY, SAME, SAME_AND_RIGHT = "difference", "consistency", "agreement", "consistent_and_right"
-EXTRAPOLATED = "coordinates='beyond'"
-SIZES = "resolutions(factors=(0.5, 1.0, 2.0), {}limit=500)"
+BLIND, AWARE = "shuffle(mask_ratio=0.15)", "shuffle(mask_ratio=0.15, mask_known=True)"
+BLIND_14, AWARE_14 = (
+    "shuffle(mask_ratio=0.15, grid=(14, 14))",
+    "shuffle(mask_ratio=0.15, grid=(14, 14), mask_known=True)",
+)
+AWARE_HALF = "shuffle(mask_ratio=0.5, mask_known=True)"
+ALL_SHUFFLED = "shuffle(mask_ratio=1.0, shuffle_pixels=True)"
+DISTANCE, CONSISTENCY, CONSISTENT_CORRECT = "feature_distance_sq", "consistency", "consistent_correct"
+EXTRAPOLATED = "coords='extrapolate'"
+SIZES = "resolution_curve(factors=(0.5, 1.0, 2.0), {}max_images=500)"
 HIDDEN = {  # options of attacks, by the words of the tables
     "plain": "",
     "shuffled": "scenario='find_shuffled'",
@@ -140,8 +143,8 @@ JIGSAW = {
     "original": ("mnist", "accuracy", "accuracy"),
     "permuted, positions follow": ("mnist", FOLLOW, "accuracy"),
     "permuted, positions stay": ("mnist", STAY, "accuracy"),
-    "1 & 8, two logits": ("mnist", "pairs(classes=(1, 8))", "two_logits"),
-    "6 & 9, two logits": ("mnist", "pairs(classes=(6, 9))", "two_logits"),
+    "1 & 8, two logits": ("mnist", "two_class(classes=(1, 8))", "accuracy_pair"),
+    "6 & 9, two logits": ("mnist", "two_class(classes=(6, 9))", "accuracy_pair"),
     "1 & 8, trained on the pair": ("mnist + classes(keep=(1, 8))", "accuracy", "accuracy"),
     "6 & 9, trained on the pair": ("mnist + classes(keep=(6, 9))", "accuracy", "accuracy"),
     "one fixed permutation": (FIXED, "accuracy", "accuracy"),
@@ -187,7 +190,7 @@ def test_table_of_encodings_is_stored():
     figures = stored("encodings-mnist")
     columns = {
         "accuracy": ("accuracy", "accuracy"),
-        "consistency, patches permuted": (STAY_PER_IMAGE, SAME),
+        "consistency, patches permuted": (STAY_PER_IMAGE, CONSISTENCY),
         "accuracy at 20 px": ("resolution(size=(20, 20))", "accuracy"),
         "accuracy at 40 px, fitted": ("resolution(size=(40, 40))", "accuracy"),
         "accuracy at 40 px, extrapolated": (f"resolution(size=(40, 40), {EXTRAPOLATED})", "accuracy"),
@@ -274,13 +277,13 @@ def test_scorecard_is_stored():
     figures = one_seed("scorecard-mini")
     columns = {
         "accuracy": ("accuracy", "accuracy"),
-        "consistent and correct, 15 % shuffled": (BLIND, SAME_AND_RIGHT),
+        "consistent and correct, 15 % shuffled": (BLIND, CONSISTENT_CORRECT),
         "accuracy, shifted by one patch": (SHIFTED, "accuracy"),
-        "sizes, fitted": (SIZES.format(""), "area"),
-        "sizes, extrapolated": (SIZES.format(EXTRAPOLATED + ", "), "area"),
-        "sizes, padded": (SIZES.format("protocol='pad', "), "area"),
-        "error under corruptions": ("corruption(parameters='cifar', limit=100)", "error"),
-        "mIoU of patch labels": ("dense", "miou"),
+        "sizes, fitted": (SIZES.format(""), "auc"),
+        "sizes, extrapolated": (SIZES.format(EXTRAPOLATED + ", "), "auc"),
+        "sizes, padded": (SIZES.format("protocol='pad', "), "auc"),
+        "error under corruptions": ("corruption(parameters='cifar', max_images=100)", "error"),
+        "mIoU of patch labels": ("segmentation", "miou"),
     }
     rows = table(RESULTS, "encoding", "accuracy", "consistent and correct, 15 % shuffled")
     assert len(rows) == 8
@@ -498,9 +501,9 @@ def test_the_stored_runs_keep_what_the_experiment_expects():
     assert 40 <= mean["mnist", *none, "accuracy", "accuracy"] <= 60
     assert mean["mnist", *cnn, "accuracy", "accuracy"] >= 98 and mean["mnist", *cnn, FOLLOW, "accuracy"] < 20
     assert mean[FIXED, *cnn, "accuracy", "accuracy"] > 97
-    six_nine = [mean["mnist", *m, "pairs(classes=(6, 9))", "two_logits"] for m in (none, learned)]
+    six_nine = [mean["mnist", *m, "two_class(classes=(6, 9))", "accuracy_pair"] for m in (none, learned)]
     assert six_nine[1] >= 98 and six_nine[1] - six_nine[0] >= 15
-    one_eight = [mean["mnist", *m, "pairs(classes=(1, 8))", "two_logits"] for m in (none, learned)]
+    one_eight = [mean["mnist", *m, "two_class(classes=(1, 8))", "accuracy_pair"] for m in (none, learned)]
     assert abs(one_eight[0] - one_eight[1]) <= 3
     pair = [mean["mnist + classes(keep=(6, 9))", *m, "accuracy", "accuracy"] for m in (none, learned)]
     assert pair[1] >= 98 and pair[1] - pair[0] >= 8

@@ -57,9 +57,9 @@ def test_two_trainings_of_one_model_are_told_apart():
 
 
 def test_a_cell_named_twice_is_run_once_and_asked_everything():
-    text = TEXT + '[[cells]]\nevaluations = ["cost"]\n[[cells]]\nevaluations = ["tokens", "cost"]\n'
+    text = TEXT + '[[cells]]\nevaluations = ["cost"]\n[[cells]]\nevaluations = ["token_diversity", "cost"]\n'
     cells = make(text).cells
-    assert len(cells) == 8 and all(cell.evaluations == ("cost", "tokens") for cell in cells)
+    assert len(cells) == 8 and all(cell.evaluations == ("cost", "token_diversity") for cell in cells)
 
 
 def test_without_a_word_on_it_accuracy_is_asked():
@@ -234,10 +234,10 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     title = "Layers"
     columns = [{ label = "after three", evaluation = "translation", metric = "NAME", x = 3 }]
     """
-    experiment = make(text.replace("NAME", "tokens"))
+    experiment = make(text.replace("NAME", "token_error"))
     trial.dry_run(experiment.cells, experiment.tables)
-    with pytest.raises(InputError, match="no curve 'tokns'; did you mean 'tokens'"):
-        experiment = make(text.replace("NAME", "tokns"))
+    with pytest.raises(InputError, match="no curve 'token_eror'; did you mean 'token_error'"):
+        experiment = make(text.replace("NAME", "token_eror"))
         trial.dry_run(experiment.cells, experiment.tables)
 
 

@@ -116,7 +116,8 @@ def test_where_every_encoding_has_one_seed_only_equal_values_are_tied(tmp_path, 
 
 
 THREE = TEXT.replace('"learned"]', '"learned", "sinusoidal"]').replace(
-    "columns = [", 'columns = [{ label = "error", evaluation = "tokens", metric = "blank", better = "lower" }, '
+    "columns = [",
+    'columns = [{ label = "error", evaluation = "token_diversity", metric = "blank_fraction", better = "lower" }, ',
 )
 NOISE = (0.0, 0.03, 0.01)  # by seed
 
@@ -142,9 +143,9 @@ NOISE = (0.0, 0.03, 0.01)  # by seed
 def test_a_comparison_reports_that_no_difference_was_found(tmp_path, offsets, best, counts, leaders):
     def score(cell):
         value = 0.5 + offsets[cell.encoding] + NOISE[cell.seed - list(offsets).index(cell.encoding)]
-        return {"accuracy": {"accuracy": value}, "tokens": {"blank": value}}
+        return {"accuracy": {"accuracy": value}, "token_diversity": {"blank_fraction": value}}
 
-    text = THREE.replace("train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "tokens"]')
+    text = THREE.replace("train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "token_diversity"]')
     folder = stored(tmp_path / "out", score, text)
     group = compared(folder)[""]
     assert [(one.best, one.tied) for one in group.columns] == best
@@ -205,13 +206,19 @@ def test_a_few_lines_of_the_same_data_share_a_figure(tmp_path):
     assert all(len(rows) == 4 and set(rows) < set(row_colors(folder)) for rows in found.values())
 
 
-SWEPT = {f"shuffle(ratio={ratio})": {"accuracy": 0.9 - ratio, "consistency": 1 - ratio} for ratio in (0.15, 0.5, 1.0)}
+SWEPT = {
+    f"shuffle(mask_ratio={ratio})": {"accuracy": 0.9 - ratio, "consistency": 1 - ratio} for ratio in (0.15, 0.5, 1.0)
+}
 SERIES = {
-    "resolutions": Result(curves={"accuracy": dict.fromkeys((0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0), 0.5)}),
-    "resolutions(coordinates='beyond')": Result(curves={"accuracy": dict.fromkeys((0.5, 0.75, 1.0, 1.5, 2.0), 0.4)}),
-    "translations": Result(curves={m: dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.5) for m in ("accuracy", "agreement")}),
+    "resolution_curve": Result(curves={"accuracy": dict.fromkeys((0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0), 0.5)}),
+    "resolution_curve(coords='extrapolate')": Result(
+        curves={"accuracy": dict.fromkeys((0.5, 0.75, 1.0, 1.5, 2.0), 0.4)}
+    ),
+    "translation_curve": Result(
+        curves={m: dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.5) for m in ("accuracy", "consistency")}
+    ),
     "corruption(severities=(1, 3, 5))": Result(curves={"error": dict.fromkeys((1.0, 3.0, 5.0), 0.5)}),
-    "translation": Result(curves={"tokens": {1.0: 0.1, 2.0: 0.2, 3.0: 0.3}}),
+    "translation": Result(curves={"token_error": {1.0: 0.1, 2.0: 0.2, 3.0: 0.3}}),
 }
 
 
@@ -223,13 +230,18 @@ def drawn(folder):
 @pytest.mark.parametrize(
     ("title", "label", "scale", "points"),
     [
-        ("Accuracy by ratio (shuffle)", "ratio", "linear", [(0.15, 75), (0.5, 40), (1, -10)]),
-        ("Consistency by ratio (shuffle)", "ratio", "linear", [(0.15, 85), (0.5, 50), (1, 0)]),
-        ("Accuracy by size (resolutions)", "size, relative to training", "log", [(0.5, 50), (0.75, 50), (1, 50)]),
-        ("Accuracy by shift in pixels (translations)", "shift in pixels", "linear", [(1, 50), (2, 50), (3, 50)]),
-        ("Agreement by shift in pixels (translations)", "shift in pixels", "linear", [(1, 50), (2, 50), (3, 50)]),
+        ("Accuracy by mask_ratio (shuffle)", "mask_ratio", "linear", [(0.15, 75), (0.5, 40), (1, -10)]),
+        ("Consistency by mask_ratio (shuffle)", "mask_ratio", "linear", [(0.15, 85), (0.5, 50), (1, 0)]),
+        ("Accuracy by size (resolution_curve)", "size, relative to training", "log", [(0.5, 50), (0.75, 50), (1, 50)]),
+        ("Accuracy by shift in pixels (translation_curve)", "shift in pixels", "linear", [(1, 50), (2, 50), (3, 50)]),
+        (
+            "Consistency by shift in pixels (translation_curve)",
+            "shift in pixels",
+            "linear",
+            [(1, 50), (2, 50), (3, 50)],
+        ),
         ("Error by severity (corruption)", "severity", "linear", [(1, 50), (3, 50), (5, 50)]),
-        ("Tokens by layer (translation)", "layer", "linear", [(1, 0.1), (2, 0.2), (3, 0.3)]),
+        ("Token error by layer (translation)", "layer", "linear", [(1, 0.1), (2, 0.2), (3, 0.3)]),
     ],
 )
 def test_a_curve_is_drawn_against_what_its_numbers_are(tmp_path, title, label, scale, points):
@@ -240,20 +252,23 @@ def test_a_curve_is_drawn_against_what_its_numbers_are(tmp_path, title, label, s
 
 
 def test_ways_of_asking_are_told_apart_by_what_differs(tmp_path):
-    moved = {"translations(border='wrap')": Result(curves={"accuracy": dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.4)})}
+    moved = {"translation_curve(border='wrap')": Result(curves={"accuracy": dict.fromkeys((1.0, 2.0, 3.0, 4.0), 0.4)})}
     cut = {spec.replace(")", ", grid=(2, 2))"): numbers for spec, numbers in SWEPT.items()}
     found = drawn(stored(tmp_path / "out", lambda cell: SERIES | moved | SWEPT | cut))
-    one, other = found["Accuracy by shift in pixels (translations)"]
+    one, other = found["Accuracy by shift in pixels (translation_curve)"]
     assert (one.get_title(), other.get_title()) == (
         "border='zeros'",
         "border='wrap'",
     ) and one.get_ylim() == other.get_ylim()
-    assert [axes.get_title() for axes in found["Accuracy by ratio (shuffle)"]] == ["default options", "grid=(2, 2)"]
+    assert [axes.get_title() for axes in found["Accuracy by mask_ratio (shuffle)"]] == [
+        "default options",
+        "grid=(2, 2)",
+    ]
 
 
 def test_curves_of_two_sets_of_data_are_two_figures(tmp_path):
     folder = stored(tmp_path / "out", lambda cell: of_two_sets(cell) | SWEPT, TWO)
-    axes = drawn(folder)["Accuracy by ratio (shuffle)"]
+    axes = drawn(folder)["Accuracy by mask_ratio (shuffle)"]
     assert [one.get_title() for one in axes] == ["trained on stripes(count=40)", "trained on stripes(count=60)"]
     assert [[text.get_text() for text in one.texts] for one in axes] == [["none", "learned"]] * 2
     assert page_of(folder).count('alt="Training curves"') == 4
@@ -270,8 +285,10 @@ def test_of_many_lines_the_best_have_colours_and_all_have_names(tmp_path):
     shade = row_colors(folder)
     assert list(shade) == [*names[:3:-1], "none"] and len(set(shade.values())) == 7
     notes = {title: note for title, note, _ in figures(folder)}
-    assert all("In color: none, dashed" in notes[title] for title in ("Accuracy by ratio (shuffle)", "Training curves"))
-    (axes, *_) = drawn(folder)["Accuracy by ratio (shuffle)"]
+    assert all(
+        "In color: none, dashed" in notes[title] for title in ("Accuracy by mask_ratio (shuffle)", "Training curves")
+    )
+    (axes, *_) = drawn(folder)["Accuracy by mask_ratio (shuffle)"]
     places = [text.get_position()[1] for text in axes.texts]
     assert sorted(text.get_text() for text in axes.texts) == sorted(names)
     assert min(np.diff(sorted(places))) > 0.05
@@ -294,14 +311,14 @@ def test_position_similarities_are_one_section_without_what_is_not_finite(tmp_pa
 
 def test_every_column_says_what_it_is_and_where_that_is_defined(tmp_path):
     text = TEXT.replace(
-        "columns = [", "columns = [{ label = 'sizes', evaluation = 'resolutions', metric = 'area' }, "
-    ).replace("train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "resolutions"]')
+        "columns = [", "columns = [{ label = 'sizes', evaluation = 'resolution_curve', metric = 'auc' }, "
+    ).replace("train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "resolution_curve"]')
     page = page_of(stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": 0.5}}, text))  # no sizes yet
-    assert '<th class="number" title="resolutions: area">sizes, %</th>' in page
-    assert '<li>sizes, % = <a href="#1-resolutions">resolutions</a>: area</li>' in page
+    assert '<th class="number" title="resolution_curve: auc">sizes, %</th>' in page
+    assert '<li>sizes, % = <a href="#1-resolution_curve">resolution_curve</a>: auc</li>' in page
     assert '<li>right, % = <a href="#1-accuracy">accuracy</a>: accuracy</li>' in page
-    assert 'id="1-resolutions"' in page and 'id="1-accuracy"' in page
-    assert 'id="1-resolution"' in page, "the definition of resolutions refers to it"
+    assert 'id="1-resolution_curve"' in page and 'id="1-accuracy"' in page
+    assert 'id="1-resolution"' in page, "the definition of resolution_curve refers to it"
     assert page.count('id="1-accuracy"') == 1
 
 
@@ -332,17 +349,17 @@ def test_the_source_is_named_with_notes_and_without(tmp_path, notes):
 @pytest.mark.parametrize("metrics", [1, 3], ids=["metrics across", "metrics down"])
 def test_what_no_table_shows_is_told_by_evaluation(tmp_path, metrics):
     more = {
-        "pairs": {f"m{number}": 0.25 for number in range(metrics)},
-        "shifts": {"worst": 0.5},
-        "tokens": {"blank": math.nan},
+        "two_class": {f"m{number}": 0.25 for number in range(metrics)},
+        "random_shifts": {"worst_case_accuracy": 0.5},
+        "token_diversity": {"blank_fraction": math.nan},
     }
     page = page_of(stored(tmp_path / "out", lambda cell: of_two_sets(cell) | more)).partition("Also measured")[2]
-    pairs, _, rest = page.partition("</details>")
-    assert "<code>pairs</code> m0" in pairs and "<code>shifts</code> worst" in rest
+    first, _, rest = page.partition("</details>")
+    assert "<code>two_class</code> m0" in first and "<code>random_shifts</code> worst_case_accuracy" in rest
     down = '<th class="number">none</th>', '<td class="name">m0</td>'
     across = '<th class="number">m0</th>', '<td class="name">none</td>'
-    assert all(part in pairs for part in (down if metrics == 3 else across))
-    assert ">0.25</td>" in pairs and 'href="#1-pairs"' in pairs and "blank</summary>" not in rest
+    assert all(part in first for part in (down if metrics == 3 else across))
+    assert ">0.25</td>" in first and 'href="#1-two_class"' in first and "blank_fraction</summary>" not in rest
 
 
 @pytest.mark.parametrize("spec", SWEPT | SERIES)
@@ -367,8 +384,10 @@ def test_what_is_unfinished_changes_no_name_and_no_colour(tmp_path):
     def score(cell):
         return of_two_sets(cell) | SWEPT if cell.data == "stripes(count=40)" and cell.encoding == "learned" else None
 
-    (axes,) = drawn(stored(tmp_path / "some", score, TWO))["Accuracy by ratio (shuffle)"]
-    whole = drawn(stored(tmp_path / "all", lambda cell: of_two_sets(cell) | SWEPT, TWO))["Accuracy by ratio (shuffle)"]
+    (axes,) = drawn(stored(tmp_path / "some", score, TWO))["Accuracy by mask_ratio (shuffle)"]
+    whole = drawn(stored(tmp_path / "all", lambda cell: of_two_sets(cell) | SWEPT, TWO))[
+        "Accuracy by mask_ratio (shuffle)"
+    ]
     assert axes.get_title() == "trained on stripes(count=40)" == whole[0].get_title()
     assert axes.lines[0].get_color() == whole[0].lines[1].get_color()
 
@@ -393,16 +412,16 @@ def test_a_damaged_file_leaves_out_its_figure_alone(tmp_path):
 
 def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_also_measured(tmp_path):
     columns = (
-        "{ label = 'half', evaluation = 'resolutions', metric = 'accuracy', x = 0.5 }, "
+        "{ label = 'half', evaluation = 'resolution_curve', metric = 'accuracy', x = 0.5 }, "
         "{ label = '1 as 0', evaluation = 'confusion', metric = 'confusion', at = [1, 0] }, "
         "{ label = 'none', evaluation = 'confusion', metric = 'confusion', at = [2, 0] }, "
     )
     text = TEXT.replace("columns = [", f"columns = [{columns}").replace(
-        "train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "resolutions", "confusion"]'
+        "train.epochs = 1", 'train.epochs = 1\nevaluations = ["accuracy", "resolution_curve", "confusion"]'
     )
     found = {
         "accuracy": {"accuracy": 0.5},
-        "resolutions": Result({"area": 0.3}, curves={"accuracy": {0.5: 0.25, 1.0: 0.75}}),
+        "resolution_curve": Result({"auc": 0.3}, curves={"accuracy": {0.5: 0.25, 1.0: 0.75}}),
         "confusion": Result(arrays={"confusion": torch.tensor([[0.875, 0.125], [0.0625, 0.9375]])}),
     }
     folder = stored(tmp_path / "out", lambda cell: found, text)
@@ -412,12 +431,12 @@ def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_a
         "–",
     ]
     others = {(column.evaluation, column.name) for column in measured(folder).columns}
-    assert others == {("resolutions", "area"), ("resolutions", "accuracy at 1")}
-    rows = [(row["metric"], row["x"], row["value"]) for row in folder.rows if row["evaluation"] == "resolutions"]
-    assert rows[:3] == [("area", "", 0.3), ("accuracy", 0.5, 0.25), ("accuracy", 1, 0.75)]
+    assert others == {("resolution_curve", "auc"), ("resolution_curve", "accuracy at 1")}
+    rows = [(row["metric"], row["x"], row["value"]) for row in folder.rows if row["evaluation"] == "resolution_curve"]
+    assert rows[:3] == [("auc", "", 0.3), ("accuracy", 0.5, 0.25), ("accuracy", 1, 0.75)]
     page = page_of(folder)
     assert (
-        "resolutions: accuracy at 0.5" in page
+        "resolution_curve: accuracy at 0.5" in page
         and "confusion: confusion[1, 0]" in page
         and "Confusion matrices, trained" in page
     )

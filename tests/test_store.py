@@ -11,11 +11,11 @@ from vitpos.lab.store import CellFolder
 
 def test_a_number_that_does_not_exist_is_missing_and_its_evaluation_counts_as_asked(tmp_path):
     run = CellFolder(tmp_path)
-    run.save_result("translation", Result({"accuracy": 0.5, "logits": math.nan, "tokens": math.inf}))
-    run.save_result("outliers", Result({"aurra": math.nan}, curves={"aurra": {0.5: math.nan, 1.0: 0.25}}))
+    run.save_result("translation", Result({"accuracy": 0.5, "logit_error": math.nan, "token_error": math.inf}))
+    run.save_result("ood", Result({"aurra": math.nan}, curves={"aurra": {0.5: math.nan, 1.0: 0.25}}))
     assert run.results == {
         "translation": Result({"accuracy": 0.5}),
-        "outliers": Result(curves={"aurra": {1.0: 0.25}}),
+        "ood": Result(curves={"aurra": {1.0: 0.25}}),
     }
     assert "NaN" not in (text := (tmp_path / "scores.json").read_text()) and list(json.loads(text)) == list(run.results)
 

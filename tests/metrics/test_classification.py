@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from vitpos.metrics.classification import (
     average_precision,
     calibration_error,
+    confusion_matrix,
     fpr_at_recall,
     response_rate_accuracy,
     roc_auc,
@@ -85,3 +86,8 @@ def test_calibration_error_is_nan_without_a_complete_bin(count):
     confidence, correct = torch.full((count,), 0.9), torch.ones(count, dtype=torch.bool)
     assert math.isnan(calibration_error(confidence, correct))
     assert calibration_error(confidence, correct, all_bins=True) == pytest.approx(0.1) or not count
+
+
+def test_a_confusion_matrix_counts_by_class_and_predicted_class():
+    labels, predicted = torch.tensor([0, 0, 2, 2, 2]), torch.tensor([0, 1, 2, 2, 0])
+    assert confusion_matrix(labels, predicted, 3).tolist() == [[1, 1, 0], [0, 0, 0], [1, 0, 2]]

@@ -1,5 +1,7 @@
 """Captured activations are those that the model computes, and capturing leaves no hook behind."""
 
+import math
+
 import pytest
 import torch
 
@@ -32,8 +34,13 @@ def test_the_april_block_counts_as_a_layer():
     assert len(after_layers) == len(logits) == 2
 
 
-def test_relative_error_counts_masked_entries_that_differ():
-    expected = torch.tensor([[3.0, 4.0, -torch.inf], [3.0, 4.0, -torch.inf]])
-    values = torch.tensor([[3.0, 4.0, -torch.inf], [3.0, -torch.inf, -torch.inf]])
-    rms = (25 / 2) ** 0.5
-    assert relative_error(values, expected).tolist() == pytest.approx([0, rms / 5])
+def test_an_entry_masked_on_one_side_counts_as_an_error_and_on_both_sides_as_equal():
+    masked = -torch.inf
+    expected = torch.tensor([[3.0, 4.0, masked, masked]]).expand(3, 4)
+    values = torch.tensor([[3.0, 4.0, masked, masked], [3.0, masked, masked, masked], [3.0, 4.5, 7.0, masked]])
+    rms = math.sqrt((9 + 16) / 2)
+    assert relative_error(values, expected).tolist() == pytest.approx([0, rms / 5, math.hypot(0.5, rms) / 5])
+
+
+def test_the_relative_error_of_nan_is_nan():
+    assert relative_error(torch.tensor([[math.nan]]), torch.ones(1, 1)).isnan()

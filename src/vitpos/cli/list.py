@@ -23,7 +23,7 @@ REGISTRIES: dict[str, Registry] = {
     "evaluations": EVALUATIONS,
     "attacks": ATTACKS,
     "defenses": DEFENSES,
-    "scenes": SEGMENTATION,
+    "segmentation_sets": SEGMENTATION,
 }
 KINDS = (*REGISTRIES, "experiments")
 ATTACHES = {  # hook that an encoding defines → what it does

@@ -55,7 +55,8 @@ def list_(
     kind: Annotated[
         str,
         Argument(
-            help="one of encodings, models, data, augments, evaluations, attacks, defenses, scenes, experiments; or all"
+            help="one of encodings, models, data, augments, evaluations, attacks, defenses, segmentation_sets, "
+            "experiments; or all"
         ),
     ] = "all",
     name: Annotated[str | None, Argument(help="name of one entry, to print its full definition")] = None,

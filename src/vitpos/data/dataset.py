@@ -64,13 +64,15 @@ class Dataset:
         mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.mean, self.std))
         return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
 
-    def sample_test(self, limit: int | None, *, seed: int = 0) -> Dataset:
-        """Returns the data set with ``limit`` test images, sampled by a seed and in their old order; None keeps all."""
-        if limit is not None and limit < 1:
-            raise InputError(f"an evaluation got limit={limit}; take 1 image or more, or limit=None for all")
-        if limit is None or limit >= len(self.test):
+    def sample_test(self, max_images: int | None, *, seed: int = 0) -> Dataset:
+        """Returns the data set with ``max_images`` random test images, in their old order; None keeps all."""
+        if max_images is not None and max_images < 1:
+            raise InputError(
+                f"an evaluation got max_images={max_images}; take 1 image or more, or max_images=None for all"
+            )
+        if max_images is None or max_images >= len(self.test):
             return self
-        index = seeded_permutation(len(self.test), seed=seed)[:limit].sort().values
+        index = seeded_permutation(len(self.test), seed=seed)[:max_images].sort().values
         return replace(self, test=self.test.subset(index))
 
     def with_test_images(self, images: Tensor, model: nn.Module) -> Dataset:

@@ -15,7 +15,7 @@ from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import patch_grid
 from vitpos.training.recipe import Recipe
 
-Grid = tuple[int, int]  # rows, columns
+NO_PATCHES = "the model has no patches"  # the reason of evaluations that need some
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class EvalContext:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def predict(self, transform: Transform | None = None) -> Tensor:
+    def predict_logits(self, transform: Transform | None = None) -> Tensor:
         """Returns logits (n, classes) of the test images, after ``transform`` of each batch."""
         return self.features_and_logits(transform)[1]
 
@@ -52,39 +52,24 @@ class EvalContext:
         """Returns the predicted classes (n,) for each transform; every image is loaded once."""
         return predict_classes(self.model, self.data, transforms)
 
-    def sample(self, limit: int | None, *, seed: int = 0) -> EvalContext:
-        """Returns a context with ``limit`` random test images; this context if the limit is None or includes all.
+    def sample(self, max_images: int | None, *, seed: int = 0) -> EvalContext:
+        """Returns a context with ``max_images`` random test images; this context if that is None or includes all.
 
-        It is created once per limit and seed, so that evaluations of the same sample use the same predictions.
+        It is created once per number and seed, so that evaluations of the same sample use the same predictions.
         """
-        if (limit, seed) not in self._samples:
-            data = self.data.sample_test(limit, seed=seed)
-            self._samples[limit, seed] = self if data is self.data else replace(self, data=data)
-        return self._samples[limit, seed]
+        if (max_images, seed) not in self._samples:
+            data = self.data.sample_test(max_images, seed=seed)
+            self._samples[max_images, seed] = self if data is self.data else replace(self, data=data)
+        return self._samples[max_images, seed]
 
     @cached_property
     def _unchanged(self) -> tuple[Tensor, Tensor]:
         return features_and_logits(self.model, self.data)
 
 
-def require_patches(model: Classifier, evaluation: str) -> PatchClassifier:
-    """Returns the model if it has patches; otherwise raises a InputError that names the evaluation."""
-    if not isinstance(model, PatchClassifier):
-        raise InputError(
-            f"evaluation {evaluation!r} is for models with patches, which {type(model).__name__} does not have; "
-            "leave it out for this model"
-        )
-    return model
-
-
-def grid_for(ctx: EvalContext, grid: Grid | None, evaluation: str) -> tuple[Grid, Grid | None]:
-    """Returns the grid (rows, columns) that test images are cut along, and the grid of the model's patches.
-
-    The first is ``grid``, by default that of the model's patches; the second is None for models without patches.
-    """
-    height, width = ctx.data.test.images.shape[2:]
-    own = patch_grid((height, width), ctx.model.patch) if isinstance(ctx.model, PatchClassifier) else None
-    chosen = grid or own
-    if chosen is None:
+def grid_for(ctx: EvalContext, evaluation: str) -> tuple[int, int]:
+    """Returns the grid (rows, columns) of the model's patches in the test images; raises InputError if it has none."""
+    if not isinstance(ctx.model, PatchClassifier):
         raise InputError(f"evaluation {evaluation!r} needs grid=(rows, columns) for a model without patches")
-    return chosen, own
+    height, width = ctx.data.test.images.shape[2:]
+    return patch_grid((height, width), ctx.model.patch)

@@ -29,13 +29,13 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     """Size of the model, and compute, memory and time of a training step.
 
     parameters: number of parameters. position_parameters: number of parameters of the position encoding.
-    multiply_adds: multiply-adds of matrix products, attention and convolutions in a forward pass of one image.
-    peak_megabytes: peak memory of all tensors, weights and gradients included, in a forward and backward pass. On a CPU the
-    temporary memory inside kernels is not included.
-    step_milliseconds: median time of a forward and backward pass; it depends on the machine and its load.
-    step_ratio: median ratio of this time to that of the same model without a position encoding, measured alternately. On a
-    CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs. Models without
-    tokens have no ratio.
+    macs: multiply-adds of matrix products, attention and convolutions in a forward pass of one image.
+    peak_memory_mb: peak memory of all tensors, weights and gradients included, in a forward and backward pass, in megabytes
+    (10⁶ bytes). On a CPU the temporary memory inside kernels is not included.
+    step_ms: median time of a forward and backward pass in milliseconds; it depends on the machine and its load.
+    step_time_ratio: median ratio of this time to that of the same model without a position encoding, measured alternately.
+    On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs. Models
+    without tokens have no ratio.
 
     Args:
         batch: Number of images in a pass.
@@ -54,23 +54,23 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     if isinstance(model, PatchClassifier):
         models.append(baseline := deepcopy(model))
         baseline.encoding = ENCODINGS.build("none", model.geometry)
-    times = [[_time(each, images, labels) for each in models] for _ in range(steps + 1)][1:]
-    peak = _peak(model, images, labels)
+    times = [[_step_times(each, images, labels) for each in models] for _ in range(steps + 1)][1:]
+    peak = _peak_bytes(model, images, labels)
     with FlopCounterMode(display=False) as counter, torch.no_grad(), double_backward_attention():
         model.eval()(images[:1])
     numbers = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "position_parameters": sum(p.numel() for p in position_parameters),
-        "multiply_adds": counter.get_total_flops() / 2,
-        "peak_megabytes": peak / 1e6,
-        "step_milliseconds": 1000 * statistics.median(own for (own, _), *_ in times),
+        "macs": counter.get_total_flops() / 2,
+        "peak_memory_mb": peak / 1e6,
+        "step_ms": 1000 * statistics.median(own for (own, _), *_ in times),
     }
     if len(models) > 1:
-        numbers["step_ratio"] = statistics.median(own / other for (_, own), (_, other) in times)
+        numbers["step_time_ratio"] = statistics.median(own / other for (_, own), (_, other) in times)
     return Result(numbers)
 
 
-def _time(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, float]:
+def _step_times(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, float]:
     """Returns wall time and process time of a forward and backward pass in seconds; on a GPU the wall time twice."""
     wall_start, process_start = time.perf_counter(), time.process_time()
     loss(model, images, labels)[0].backward()
@@ -81,39 +81,39 @@ def _time(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, flo
     return wall, wall if images.is_cuda else process
 
 
-def _peak(model: Classifier, images: Tensor, labels: Tensor) -> int:
+def _peak_bytes(model: Classifier, images: Tensor, labels: Tensor) -> int:
     """Returns the peak memory of all tensors in a forward and backward pass, in bytes."""
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
         loss(model, images, labels)[0].backward()
         return torch.cuda.max_memory_allocated()
-    with _Watch() as watch:
-        watch.count([*model.parameters(), *model.buffers(), images])
+    with _PeakMemory() as memory:
+        memory.update([*model.parameters(), *model.buffers(), images])
         loss(model, images, labels)[0].backward()
     model.zero_grad()
-    return watch.peak
+    return memory.peak
 
 
-class _Watch(TorchDispatchMode):
+class _PeakMemory(TorchDispatchMode):
     """Measures the peak memory of all live tensors, counting each storage once, after every operation."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.live: dict[int, tuple[StorageWeakRef, int]] = {}
         self.peak = 0
 
-    def count(self, tensors: Sequence[Any]) -> None:
+    def update(self, tensors: Sequence[Any]) -> None:
         """Adds new tensors, removes freed ones, and updates the peak."""
         for tensor in tensors:
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()
-                self.alive[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes()
-        self.alive = {at: (storage, size) for at, (storage, size) in self.alive.items() if not storage.expired()}
-        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
+                self.live[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes()
+        self.live = {at: (storage, size) for at, (storage, size) in self.live.items() if not storage.expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.live.values()))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.count(tree_leaves(out))
+        self.update(tree_leaves(out))
         return out

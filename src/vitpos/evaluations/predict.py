@@ -57,6 +57,17 @@ def _forward(
     return features.cpu(), model.head(features).cpu()
 
 
-def share(values: Tensor) -> float:
+def fraction_true(values: Tensor) -> float:
     """Returns the fraction of True values, 0 to 1."""
     return values.double().mean().item()
+
+
+def consistency(logits: Tensor, original: Tensor, labels: Tensor) -> dict[str, float]:
+    """Returns accuracy, consistency and consistent_correct of logits (n, classes) of changed and of original images."""
+    predicted = logits.argmax(1)
+    correct, same = predicted == labels, predicted == original.argmax(1)
+    return {
+        "accuracy": fraction_true(correct),
+        "consistency": fraction_true(same),
+        "consistent_correct": fraction_true(correct & same),
+    }

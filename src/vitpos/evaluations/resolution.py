@@ -18,8 +18,8 @@ from vitpos.data.image_ops import resize
 from vitpos.encodings._table import parse_mode
 from vitpos.encodings.protocols import ntk_scaled
 from vitpos.errors import InputError
-from vitpos.evaluations.context import EvalContext, require_patches
-from vitpos.evaluations.predict import share
+from vitpos.evaluations.context import NO_PATCHES, EvalContext
+from vitpos.evaluations.predict import fraction_true
 from vitpos.evaluations.result import Result
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import make_generator, patch_grid
@@ -29,9 +29,9 @@ from vitpos.training.loss import loss
 
 Size = tuple[int, int]
 Protocol = Literal["resize", "pad"]
-Coordinates = Literal["fit", "beyond", "ntk"]
-LARGEST = 16  # maximum ratio to the training size; the cost of attention grows with its fourth power
-Show = Callable[[Tensor], Tensor]  # uint8 images → uint8 images of another height and width
+Coords = Literal["interpolate", "extrapolate", "ntk"]
+MAX_SCALE = 16  # maximum ratio to the training size; the cost of attention grows with its fourth power
+ResizeFn = Callable[[Tensor], Tensor]  # uint8 images → uint8 images of another height and width
 
 
 def resolution(
@@ -39,11 +39,11 @@ def resolution(
     *,
     size: tuple[int, int] = (56, 56),
     protocol: Literal["resize", "pad"] = "resize",
-    coordinates: Literal["fit", "beyond", "ntk"] | None = None,
-    tables: str | None = None,
-    tune: int = 0,
-    rate: float = 1e-4,
-    limit: int | None = None,
+    coords: Literal["interpolate", "extrapolate", "ntk"] | None = None,
+    resize_tables: str | None = None,
+    finetune_steps: int = 0,
+    finetune_lr: float = 1e-4,
+    max_images: int | None = None,
 ) -> Result:
     """Accuracy on test images of another height and width, and therefore another grid of patches.
 
@@ -55,18 +55,19 @@ def resolution(
             it centers images on a larger black canvas, or crops them to a smaller one, by whole patches; of an odd number
             the larger part is at the bottom and right. Black patches are ordinary tokens, which attention and pooling
             include, so that their effect is part of the result.
-        coordinates: ``"fit"`` scales the coordinates of the new grid to the range of the training grid, the default for
-            resized images. ``"beyond"`` keeps one unit per patch, so that a larger grid extends beyond the training range
-            and the patches of a padded image keep their coordinates, the default for padded images. ``"ntk"`` is
-            ``"beyond"`` with rotary frequencies lowered so that the lowest rotates no further than in training.
-        tables: First resamples stored position tables to the new grid: ``bicubic``, ``bilinear`` or ``area``, optionally
-            with ``-antialias``, ``-norm`` or both appended. By default the encoding interpolates in its own way.
-        tune: Number of steps that a copy of the model is fine-tuned at the new size, with 64 training images each.
-        rate: Learning rate of the fine-tuning; the position encoding uses a tenth of it.
-        limit: Number of random test images; all by default.
+        coords: ``"interpolate"`` scales the coordinates of the new grid to the range of the training grid, the default for
+            resized images. ``"extrapolate"`` keeps one unit per patch, so that a larger grid extends beyond the training
+            range and the patches of a padded image keep their coordinates, the default for padded images. ``"ntk"`` is
+            ``"extrapolate"`` with rotary frequencies lowered so that the lowest rotates no further than in training.
+        resize_tables: First resamples stored position tables to the new grid: ``bicubic``, ``bilinear`` or ``area``,
+            optionally with ``-antialias``, ``-norm`` or both appended. By default the encoding interpolates in its own way.
+        finetune_steps: Number of steps of 64 training images that a copy of the model is fine-tuned at the new size.
+        finetune_lr: Learning rate of the fine-tuning; the position encoding uses a tenth of it.
+        max_images: Number of random test images; all by default.
     """
-    data = ctx.data
-    model = require_patches(ctx.model, "resolution")
+    model, data = ctx.model, ctx.data
+    if not isinstance(model, PatchClassifier):
+        return Result(reason=NO_PATCHES)
     try:
         grid = patch_grid(size, model.patch)
     except InputError:
@@ -75,94 +76,100 @@ def resolution(
             f"evaluation 'resolution' got size={size}, which is not made of whole patches of {high}x{wide}; "
             f"give multiples of {high} and {wide}"
         ) from None
-    if any(not 1 <= new <= LARGEST * old for new, old in zip(grid, model.train_grid, strict=True)):
+    if any(not 1 <= new <= MAX_SCALE * old for new, old in zip(grid, model.train_grid, strict=True)):
         raise InputError(
             f"evaluation 'resolution' got size={size} for a grid of {model.train_grid[0]}x{model.train_grid[1]} patches; "
-            f"give 1 patch or more, and no more than {LARGEST} times the height and width of the training grid"
+            f"give 1 patch or more, and no more than {MAX_SCALE} times the height and width of the training grid"
         )
-    if tune < 0 or rate <= 0:
-        raise InputError(f"evaluation 'resolution' got tune={tune}, rate={rate}; take steps from 0 and a rate above 0")
-    sample = ctx.sample(limit)
-    if tables is not None:
-        parse_mode(tables)  # checks the name also for encodings without a table
-        model = model.resized(grid, mode=tables)
-    model, show, positions = _prepared(model, data, grid, protocol, coordinates)
-    if tune:
-        model = _tuned(model, data, show, positions, tune, rate)
-    return Result({"accuracy": _accuracy(sample, model, show, positions)})
+    if finetune_steps < 0 or finetune_lr <= 0:
+        raise InputError(
+            f"evaluation 'resolution' got finetune_steps={finetune_steps}, finetune_lr={finetune_lr}; "
+            "take steps from 0 and a learning rate above 0"
+        )
+    sample = ctx.sample(max_images)
+    if resize_tables is not None:
+        parse_mode(resize_tables)  # checks the name also for encodings without a table
+        model = model.resized(grid, mode=resize_tables)
+    model, resize_images, positions = _at_grid(model, data, grid, protocol, coords)
+    if finetune_steps:
+        model = _finetune(model, data, resize_images, positions, finetune_steps, finetune_lr)
+    logits = replace(sample, model=model).predict_logits(lambda images, start: (resize_images(images), positions))
+    return Result({"accuracy": fraction_true(logits.argmax(1) == sample.data.test.labels)})
 
 
-def resolutions(
+def resolution_curve(
     ctx: EvalContext,
     *,
     factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0),
     protocol: Literal["resize", "pad"] = "resize",
-    coordinates: Literal["fit", "beyond", "ntk"] | None = None,
-    limit: int | None = 2000,
+    coords: Literal["interpolate", "extrapolate", "ntk"] | None = None,
+    max_images: int | None = 2000,
 ) -> Result:
     """Accuracy as a function of the image size; each size is evaluated as in ``resolution``.
 
     accuracy by factor: fraction of the test images, 0 to 1, that are predicted correctly at each factor.
-    area: area under accuracy over the logarithm of the actual factor, √(patches / patches in training), divided by the
-    range of the logarithm, so that 1 means that all predictions are correct at every size. worst: lowest accuracy of all
-    factors.
+    auc: area under accuracy over the logarithm of the actual factor, √(patches / patches in training), divided by the
+    range of the logarithm, so that 1 means that all predictions are correct at every size. min_accuracy: lowest
+    accuracy of all factors.
 
     Args:
         factors: Ratios to the height and width of training, rounded to whole patches (half of 7 patches is 4).
         protocol: ``"resize"`` resizes the images; ``"pad"`` pads them with black or crops them by whole patches.
-        coordinates: ``"fit"`` scales coordinates to the range of training; ``"beyond"`` keeps one unit per patch; ``"ntk"``
-            is ``"beyond"`` with lower rotary frequencies. ``"fit"`` by default for resized, ``"beyond"`` for padded images.
-        limit: Number of random test images; None for all.
+        coords: ``"interpolate"`` scales coordinates to the range of training, the default for resized images;
+            ``"extrapolate"`` keeps one unit per patch, the default for padded images; ``"ntk"`` is ``"extrapolate"`` with
+            lower rotary frequencies.
+        max_images: Number of random test images; None for all.
     """
-    model = require_patches(ctx.model, "resolutions")
-    if len(factors) < 2 or min(factors) <= 0 or max(factors) > LARGEST or len(set(factors)) < len(factors):
+    model = ctx.model
+    if not isinstance(model, PatchClassifier):
+        return Result(reason=NO_PATCHES)
+    if len(factors) < 2 or min(factors) <= 0 or max(factors) > MAX_SCALE or len(set(factors)) < len(factors):
         raise InputError(
-            f"evaluation 'resolutions' got factors={factors}; give two or more different ones above 0, up to {LARGEST}"
+            f"evaluation 'resolution_curve' got factors={factors}; "
+            f"give two or more different ones above 0, up to {MAX_SCALE}"
         )
-    grids = {factor: nearest(model.train_grid, factor) for factor in sorted(factors)}
+    grids = {factor: scaled_grid(model.train_grid, factor) for factor in sorted(factors)}
     if len(set(grids.values())) < 2:
         raise InputError(
-            f"evaluation 'resolutions' got factors={factors}, which are all the same in whole patches of a grid of "
+            f"evaluation 'resolution_curve' got factors={factors}, which are all the same in whole patches of a grid of "
             f"{model.train_grid[0]}x{model.train_grid[1]}; give some further apart"
         )
-    sample = ctx.sample(limit)
-    curve = {
-        factor: _accuracy(sample, *_prepared(model, ctx.data, grid, protocol, coordinates))
-        for factor, grid in grids.items()
-    }
+    (height, width), sample = model.patch, ctx.sample(max_images)
+    curve = {}
+    for factor, (rows, columns) in grids.items():
+        result = resolution(sample, size=(rows * height, columns * width), protocol=protocol, coords=coords)
+        curve[factor] = result.numbers["accuracy"]
     x = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
     y = list(curve.values())
     area = sum((b - a) * (left + right) / 2 for a, b, left, right in zip(x, x[1:], y, y[1:], strict=False))
-    return Result({"area": area / (x[-1] - x[0]), "worst": min(y)}, curves={"accuracy": curve})
+    return Result({"auc": area / (x[-1] - x[0]), "min_accuracy": min(y)}, curves={"accuracy": curve})
 
 
-def nearest(grid: Size, factor: float) -> Size:
+def scaled_grid(grid: Size, factor: float) -> Size:
     """Returns the rows and columns of a grid times ``factor``, rounded to whole numbers, halves up, at least 1."""
     rows, columns = (max(1, math.floor(factor * side + 0.5 + 1e-9)) for side in grid)
     return rows, columns
 
 
-def _prepared(
-    model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coordinates: Coordinates | None
-) -> tuple[PatchClassifier, Show, Positions]:
+def _at_grid(
+    model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coords: Coords | None
+) -> tuple[PatchClassifier, ResizeFn, Positions]:
     """Returns the model, a function that resizes or pads images to another grid, and the positions on that grid."""
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
-    coordinates = coordinates or ("fit" if protocol == "resize" else "beyond")
-    positions = Positions.from_grid(grid, train_grid=model.train_grid if coordinates == "fit" else None)
-    if coordinates == "ntk":
-        model = deepcopy(model)
-        model.encoding = ntk_scaled(
-            model.encoding, max(new / old for new, old in zip(grid, model.train_grid, strict=True))
-        )
+    coords = coords or ("interpolate" if protocol == "resize" else "extrapolate")
+    positions = Positions.from_grid(grid, train_grid=model.train_grid if coords == "interpolate" else None)
+    if coords == "ntk":
+        model, scale = deepcopy(model), max(new / old for new, old in zip(grid, model.train_grid, strict=True))
+        model.encoding = ntk_scaled(model.encoding, scale)
     if protocol == "resize":
         return model, partial(resize, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # padded patches; negative: cropped
-    if coordinates != "fit" and (top or left):
+    if coords != "interpolate" and (top or left):
         positions = positions.shift((-top, -left))
-    return model, partial(padded, size=size, corner=(top * model.patch[0], left * model.patch[1])), positions
+    return model, partial(pad_or_crop, size=size, corner=(top * model.patch[0], left * model.patch[1])), positions
 
 
-def padded(images: Tensor, size: Size, corner: Size) -> Tensor:
+def pad_or_crop(images: Tensor, size: Size, corner: Size) -> Tensor:
     """Pads images (B, C, height, width) with black to ``size`` (height, width), or crops them.
 
     Their top left pixel moves to row and column ``corner``; pixels outside the new size are dropped.
@@ -171,25 +178,20 @@ def padded(images: Tensor, size: Size, corner: Size) -> Tensor:
     return F.pad(images, (left, size[1] - width - left, top, size[0] - height - top))
 
 
-def _accuracy(ctx: EvalContext, model: PatchClassifier, show: Show, positions: Positions) -> float:
-    logits = replace(ctx, model=model).predict(lambda images, start: (show(images), positions))
-    return share(logits.argmax(1) == ctx.data.test.labels)
-
-
-def _tuned(
-    model: PatchClassifier, data: Dataset, show: Show, positions: Positions, steps: int, rate: float
+def _finetune(
+    model: PatchClassifier, data: Dataset, resize_images: ResizeFn, positions: Positions, steps: int, lr: float
 ) -> PatchClassifier:
     """Returns a copy of the model that is fine-tuned at the new size, the encoding at a tenth of the learning rate."""
     model = deepcopy(model).train()
     device = model.device
     encoding = set(model.encoding.parameters())
     others = [parameter for parameter in model.parameters() if parameter not in encoding]
-    groups: list[dict[str, Any]] = [{"params": others}, {"params": list(encoding), "lr": rate / 10}]
-    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": list(encoding), "lr": lr / 10}]
+    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=lr)
     index = torch.randint(len(data.train), (steps, 64), generator=make_generator(0))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for images, labels in optimizer_steps(optimizer, data.train.batches(list(index))):
-            inputs = data.normalize(show(images.to(device)))
+            inputs = data.normalize(resize_images(images.to(device)))
             loss(model, inputs, labels.to(device), positions.to(device))[0].backward()
     return model.eval()

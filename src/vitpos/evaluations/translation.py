@@ -11,7 +11,7 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
-from vitpos.evaluations.predict import share
+from vitpos.evaluations.predict import consistency, fraction_true
 from vitpos.evaluations.result import Result
 from vitpos.models.activations import layer_tokens_and_logits, relative_error
 from vitpos.models.base import PatchClassifier
@@ -25,17 +25,17 @@ def translation(
     by: tuple[int, int] = (0, 1),
     unit: Literal["patches", "pixels"] = "patches",
     border: Literal["zeros", "wrap", "crop"] = "zeros",
-    limit: int | None = 200,
+    max_images: int | None = 200,
 ) -> Result:
     """Accuracy on shifted test images, and change of predictions, tokens and attention logits under the shift.
 
     accuracy: fraction of the shifted test images, 0 to 1, whose largest logit is that of their label.
-    agreement: fraction of the test images that are predicted as the same class before and after the shift.
-    agreement_and_right: fraction predicted as the same class, which is that of the label. tokens: relative error
+    consistency: fraction of the test images that are predicted as the same class before and after the shift.
+    consistent_correct: fraction predicted as the same class, which is that of the label. token_error: relative error
     ‖after − before‖ / ‖before‖ of the tokens after the last layer, over the patches that are visible before and after the
-    shift. tokens by layer: the same after each layer, from 1. logits: relative error of the first attention's logits
-    between such patches; it is 0 for relative encodings. A pair of patches that is masked (−∞) only before or only after
-    the shift counts as different by the root mean square of the logits, a pair that is masked in both as equal.
+    shift. token_error by layer: the same after each layer, from 1. logit_error: relative error of the first attention's
+    logits between such patches; it is 0 for relative encodings. A pair of patches that is masked (−∞) only before or only
+    after the shift counts as different by the root mean square of the logits, a pair that is masked in both as equal.
     Tokens and logits are compared only for shifts by whole patches, in models whose tokens stay on one grid.
 
     Args:
@@ -44,7 +44,7 @@ def translation(
         border: ``"zeros"`` fills the border with black. ``"wrap"`` fills it with the pixels that leave on the other side,
             a shift to which only models without positions are invariant. ``"crop"`` compares two crops of the upscaled
             image, so that no pixel is made up: the fair test of relative encodings.
-        limit: Number of random test images for the comparison of tokens and logits; None for all.
+        max_images: Number of random test images for the comparison of tokens and logits; None for all.
     """
     model, data = ctx.model, ctx.data
     if unit == "patches" and not isinstance(model, PatchClassifier):
@@ -56,22 +56,20 @@ def translation(
         raise InputError(
             f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; shift by less"
         )
-    sample = ctx.sample(limit).data
-    after = ctx.predict(lambda images, start: (shift_pair(images, pixels, border)[1], None)).argmax(1)
+    sample = ctx.sample(max_images).data
+    after = ctx.predict_logits(lambda images, start: (shift_pair(images, pixels, border)[1], None))
     first_crop = (lambda images, start: (shift_pair(images, pixels, border)[0], None)) if border == "crop" else None
-    before = ctx.predict(first_crop).argmax(1)
-    correct, same = after == data.test.labels, after == before
-    numbers = {"accuracy": share(correct), "agreement": share(same), "agreement_and_right": share(correct & same)}
+    numbers = consistency(after, ctx.predict_logits(first_crop), data.test.labels)
     if not isinstance(model, PatchClassifier) or unit == "pixels":
         return Result(numbers)
-    tokens, logits = _errors(model, sample, by, pixels, border)
-    if not tokens:
+    token_errors, logit_error = _relative_errors(model, sample, by, pixels, border)
+    if not token_errors:
         return Result(numbers)
-    by_layer = {float(layer): error for layer, error in enumerate(tokens, 1)}
-    return Result(numbers | {"tokens": tokens[-1], "logits": logits}, curves={"tokens": by_layer})
+    numbers |= {"token_error": token_errors[-1], "logit_error": logit_error}
+    return Result(numbers, curves={"token_error": {float(i): error for i, error in enumerate(token_errors, 1)}})
 
 
-def _errors(
+def _relative_errors(
     model: PatchClassifier,
     data: Dataset,
     by: tuple[int, int],
@@ -99,76 +97,77 @@ def _errors(
     return means[:-1], means[-1]
 
 
-def translations(
+def translation_curve(
     ctx: EvalContext,
     *,
     steps: tuple[int, ...] = (1, 2, 3, 4, 6, 8),
     border: Literal["zeros", "wrap", "crop"] = "zeros",
-    limit: int | None = 2000,
+    max_images: int | None = 2000,
 ) -> Result:
     """Accuracy as a function of the shift in pixels; each shift is evaluated as in ``translation``.
 
     accuracy by step: fraction of the test images, 0 to 1, that are predicted correctly after a shift to the right by each
-    number of pixels. agreement by step: fraction that is predicted as the same class before and after the shift.
+    number of pixels. consistency by step: fraction that is predicted as the same class before and after the shift.
 
     Args:
         steps: Shifts to the right in pixels.
         border: ``"zeros"`` fills the border with black, ``"wrap"`` with the pixels that leave on the other side; ``"crop"``
             compares two crops of the upscaled image.
-        limit: Number of random test images; None for all.
+        max_images: Number of random test images; None for all.
     """
     if not steps or min(steps) < 1 or len(set(steps)) < len(steps):
-        raise InputError(f"evaluation 'translations' got steps={steps}; give different ones, of 1 pixel or more")
-    sample = ctx.sample(limit)
+        raise InputError(f"evaluation 'translation_curve' got steps={steps}; give different ones, of 1 pixel or more")
+    sample = ctx.sample(max_images)
     each = {
         float(step): translation(sample, by=(0, step), unit="pixels", border=border).numbers for step in sorted(steps)
     }
     return Result(
-        curves={metric: {step: one[metric] for step, one in each.items()} for metric in ("accuracy", "agreement")}
+        curves={metric: {step: one[metric] for step, one in each.items()} for metric in ("accuracy", "consistency")}
     )
 
 
-def shifts(
+def random_shifts(
     ctx: EvalContext,
     *,
-    most: int = 4,
+    max_shift: int = 4,
     border: Literal["zeros", "wrap"] = "wrap",
-    draws: int = 5,
+    num_pairs: int = 5,
     seed: int = 0,
 ) -> Result:
     """Consistency of predictions under random shifts (Zhang, ICML 2019).
 
     consistency: fraction of the test images, 0 to 1, that are predicted as the same class after two random shifts, mean
-    over ``draws`` pairs of shifts.
-    accuracy: fraction of the test images that are predicted correctly, mean over all shifts. worst: fraction of the test
-    images that are predicted correctly after every shift.
+    over ``num_pairs`` pairs of shifts.
+    accuracy: fraction of the test images that are predicted correctly, mean over all shifts.
+    worst_case_accuracy: fraction of the test images that are predicted correctly after every shift.
 
     Args:
-        most: Maximum shift in pixels; each image is shifted by its own random numbers of rows and columns, which are the
-            same for all models.
+        max_shift: Maximum shift in pixels; each image is shifted by its own random numbers of rows and columns, which are
+            the same for all models.
         border: ``"wrap"`` fills the border with the pixels that leave on the other side, ``"zeros"`` with black.
-        draws: Number of pairs of random shifts.
+        num_pairs: Number of pairs of random shifts.
         seed: Seed of the shifts.
     """
     data = ctx.data
-    if most < 1 or draws < 1 or most >= min(data.shape[1:]):
+    if max_shift < 1 or num_pairs < 1 or max_shift >= min(data.shape[1:]):
         raise InputError(
-            f"evaluation 'shifts' got most={most}, draws={draws}; take 1 or more, and less than the side of the image"
+            f"evaluation 'random_shifts' got max_shift={max_shift}, num_pairs={num_pairs}; "
+            "take 1 or more, and a shift below the height and width of the image"
         )
-    steps = torch.randint(-most, most + 1, (2 * draws, len(data.test), 2), generator=make_generator(seed))
+    steps = torch.randint(-max_shift, max_shift + 1, (2 * num_pairs, len(data.test), 2), generator=make_generator(seed))
 
     def predict(step: Tensor) -> Tensor:
         def shift(images: Tensor, start: int) -> tuple[Tensor, None]:
             return shift_each(images, step[start : start + len(images)].to(images.device), border), None
 
-        return ctx.predict(shift).argmax(1)
+        return ctx.predict_logits(shift).argmax(1)
 
-    predicted = torch.stack([predict(step) for step in steps])  # (2 · draws, n)
+    predicted = torch.stack([predict(step) for step in steps])  # (2 · num_pairs, n)
     correct = predicted == data.test.labels
     return Result(
         {
-            "consistency": share(predicted[::2] == predicted[1::2]),
-            "accuracy": share(correct),
-            "worst": share(correct.all(0)),
+            "consistency": fraction_true(predicted[::2] == predicted[1::2]),
+            "accuracy": fraction_true(correct),
+            "worst_case_accuracy": fraction_true(correct.all(0)),
         }
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vitpos.data import DATASETS, DOWNLOADS
+from vitpos.data import DATASETS, DOWNLOADS, SEGMENTATION
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import Download, Observer
@@ -13,18 +13,18 @@ from vitpos.lab.events import Download, Observer
 def missing_data(cells: Iterable[Cell]) -> list[str]:
     """Names of the downloadable data sets that cells or their evaluations use and whose files are missing or damaged."""
     specs = dict.fromkeys(
-        spec for cell in cells for spec in (cell.data, *filter(None, map(_against, cell.evaluations)))
+        spec for cell in cells for spec in (cell.data, *filter(None, map(_dataset, cell.evaluations)))
     )
     named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
     files = {name: DOWNLOADS.load(name) for name in named if name in DOWNLOADS}
     return [name for name, kept in files.items() if kept.sources and kept.problems()]
 
 
-def _against(evaluation: str) -> str | None:
-    """Value of the option ``against`` of an evaluation, the data it compares with; None if it has no such option."""
+def _dataset(evaluation: str) -> str | None:
+    """The data set that is an evaluation's option ``dataset``, such as that of ``ood``; None if it has no such option."""
     (term,) = EVALUATIONS.parse(evaluation)
-    option = EVALUATIONS.describe(term.name).options.get("against")
-    return term.options.get("against", option.default) if option else None
+    spec: str | None = EVALUATIONS.filled(term).get("dataset")
+    return spec if spec and spec.partition("(")[0].strip() not in SEGMENTATION else None
 
 
 def download(names: Iterable[str], observer: Observer) -> None:

@@ -1,4 +1,4 @@
-"""Detection metrics of scores (AUPR, AUROC, FPR at a recall) and calibration metrics of confidences (AURRA, RMS error).
+"""Confusion matrix, detection metrics (AUPR, AUROC, FPR at a recall) and calibration metrics (AURRA, RMS error).
 
 All functions take 1-D tensors over n images. Images with tied scores are counted together, so the order of the images
 never changes a result.
@@ -12,6 +12,11 @@ import torch
 from torch import Tensor
 
 BIN = 100  # images per bin of the calibration error
+
+
+def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
+    """Counts (classes, classes) of images or patches by class (row) and predicted class (column)."""
+    return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
 
 
 def average_precision(scores: Tensor, positive: Tensor) -> float:

@@ -15,11 +15,11 @@ from vitpos.lab.summary import Row, summarize
 from vitpos.registry import Term
 from vitpos.report.comparison import as_rows, baseline_encoding, color_note, line_groups, row_colors
 
-SHARES = ("accuracy", "agreement", "error", "consistency")  # metrics shown in percent
-SWEPT = ("accuracy", "consistency", "agreement")  # metrics drawn against an option
+SHARES = ("accuracy", "error", "consistency")  # metrics shown in percent
+SWEPT = ("accuracy", "consistency")  # metrics drawn against an option
 AXES = {  # x axis of the curves of an evaluation: label, and whether it is logarithmic
-    "resolutions": ("size, relative to training", True),
-    "translations": ("shift in pixels", False),
+    "resolution_curve": ("size, relative to training", True),
+    "translation_curve": ("shift in pixels", False),
     "corruption": ("severity", False),
     "translation": ("layer", False),
 }

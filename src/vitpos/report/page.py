@@ -41,7 +41,7 @@ from vitpos.report.comparison import compare_encodings
 from vitpos.report.figures import figures
 
 CODE = re.compile(r"``(.+?)``")
-METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:, \w+)*(?: by \w+| and so on)?):(?= )")  # "area: the …"
+METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:, \w+)*(?: by \w+| and so on)?):(?= )")  # "auc: area …"
 
 
 def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
@@ -186,7 +186,7 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _mentioned(name: str) -> list[str]:
-    """The evaluations that the definition of an evaluation refers to, as ``resolutions`` does to ``resolution``."""
+    """The evaluations that the definition of an evaluation refers to, as ``resolution_curve`` does to ``resolution``."""
     entry = EVALUATIONS.describe(name)
     return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 

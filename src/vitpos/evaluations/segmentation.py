@@ -12,21 +12,23 @@ from torch import Tensor, nn
 from vitpos.data import SEGMENTATION
 from vitpos.data.segmentation_sets import IGNORE_INDEX, SegmentationSet
 from vitpos.errors import InputError
-from vitpos.evaluations.context import EvalContext, require_patches
+from vitpos.evaluations.context import NO_PATCHES, EvalContext
 from vitpos.evaluations.result import Result
+from vitpos.metrics.classification import confusion_matrix
+from vitpos.models.base import PatchClassifier
 from vitpos.patches import make_generator, patchify
 from vitpos.training.loop import optimizer_steps
 from vitpos.training.recipe import warmup_cosine
 
 BATCH = 50  # scenes per step
-HEAD_RATE, TUNED_RATE, WARMUP = 0.1, 0.001, 0.1  # peak learning rates, and the fraction of training before the peak
+HEAD_LR, FINETUNE_LR, WARMUP = 0.1, 0.001, 0.1  # peak learning rates, and the fraction of training before the peak
 
 
-def dense(
+def segmentation(
     ctx: EvalContext,
     *,
-    scenes: str = "digit_scenes",
-    tuned: bool = False,
+    dataset: str = "digit_scenes",
+    finetune: bool = False,
     epochs: int = 10,
     seed: int = 0,
 ) -> Result:
@@ -36,53 +38,49 @@ def dense(
     patches that have the class and are predicted as it, the union those that have it or are predicted as it.
     mean_accuracy: mean over the same classes of the fraction of their patches, 0 to 1, that are predicted correctly.
     This weighs rare classes like frequent ones. accuracy: fraction of all patches that are predicted correctly.
-    commonest: accuracy of always predicting the most frequent class.
+    majority_accuracy: accuracy of always predicting the most frequent class.
     The class of a patch is the most frequent class of its pixels, the lowest number in a tie. Pixels of value 255 have no
     class; patches of only such pixels are ignored.
     The head is initialized to zero and trained with Adam and cross-entropy on standardized tokens of the frozen model.
 
     Args:
-        scenes: A segmentation set: ``digit_scenes``, or ``mask_folder(path='…')`` for your own images and masks. Scenes
+        dataset: A segmentation set: ``digit_scenes``, or ``mask_folder(path='…')`` for your own images and masks. Scenes
             have the shape of the model's images; each split is cut to at most the size of the data's split.
-        tuned: Then trains the head and a copy of the model together for ``epochs`` more, at a hundredth of the learning
+        finetune: Then trains the head and a copy of the model together for ``epochs`` more, at a hundredth of the learning
             rate, in evaluation mode, so that drop-path and MJP are off.
         epochs: Number of epochs of training.
         seed: Seed of the order of the scenes.
     """
-    model, data = require_patches(ctx.model, "dense"), ctx.data
+    data = ctx.data
     if epochs < 1:
-        raise InputError(f"evaluation 'dense' got epochs={epochs}; train for 1 or more")
-    segmentation: SegmentationSet = SEGMENTATION.build(scenes, data.shape)
-    classes = segmentation.classes
-    train, test = segmentation.train.head(len(data.train)), segmentation.test.head(len(data.test))
-    body = deepcopy(model).eval()
-    device = body.device
+        raise InputError(f"evaluation 'segmentation' got epochs={epochs}; train for 1 or more")
+    if not isinstance(ctx.model, PatchClassifier):
+        return Result(reason=NO_PATCHES)
+    scenes: SegmentationSet = SEGMENTATION.build(dataset, data.shape)
+    classes = scenes.classes
+    train, test = scenes.train.head(len(data.train)), scenes.test.head(len(data.test))
+    model = deepcopy(ctx.model).eval()
+    device = model.device
 
     def tokens(images: Tensor) -> Tensor:
         """Returns the patch tokens (B, N, D) after the last block."""
-        x, pos = body.forward_tokens(data.normalize(images.to(device)))
-        x = x[:, body.geometry.num_prefix :]
-        if x.shape[1] != pos.index.shape[1]:
-            raise InputError(
-                "evaluation 'dense' is for models that keep a token for each patch, and this model has "
-                f"{x.shape[1]} tokens for {pos.index.shape[1]} patches; leave it out for this model"
-            )
-        return x
+        return model.forward_tokens(data.normalize(images.to(device)))[0][:, model.geometry.num_prefix :]
 
     with torch.no_grad():
         frozen_tokens = torch.cat([tokens(images) for images in train.images.split(BATCH)])
+    labels = patch_classes(train.masks, model.patch, classes).to(device)
+    if frozen_tokens.shape[1] != labels.shape[1]:
+        return Result(reason=f"the model has {frozen_tokens.shape[1]} tokens for {labels.shape[1]} patches")
     head = Head(frozen_tokens, classes)
-    labels = patch_classes(train.masks, body.patch, classes).to(device)
-    _learn(head, frozen_tokens.__getitem__, labels, list(head.parameters()), HEAD_RATE, epochs, seed)
-    if tuned:
-        both = [*head.parameters(), *body.parameters()]
-        _learn(head, lambda index: tokens(train.images[index]), labels, both, TUNED_RATE, epochs, seed)
+    _train(head, frozen_tokens.__getitem__, labels, list(head.parameters()), HEAD_LR, epochs, seed)
+    if finetune:
+        both = [*head.parameters(), *model.parameters()]
+        _train(head, lambda index: tokens(train.images[index]), labels, both, FINETUNE_LR, epochs, seed)
     with torch.no_grad():
         predicted = torch.cat([head(tokens(images)).argmax(2).cpu() for images in test.images.split(BATCH)])
-    target = patch_classes(test.masks, body.patch, classes)
+    target = patch_classes(test.masks, model.patch, classes)
     valid = target != IGNORE_INDEX
-    pairs = target[valid] * classes + predicted[valid]
-    return Result(measured(pairs.bincount(minlength=classes**2).view(classes, classes)))
+    return Result(segmentation_metrics(confusion_matrix(target[valid], predicted[valid], classes)))
 
 
 class Head(nn.Module):
@@ -110,37 +108,37 @@ def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor
     return counts.argmax(2).masked_fill(counts.sum(2) == 0, IGNORE_INDEX)
 
 
-def measured(table: Tensor) -> dict[str, float]:
-    """Returns the metrics of a table (classes, classes) that counts patches by true (row) and predicted class."""
-    table = table.double()
-    correct, target, predicted = table.diagonal(), table.sum(1), table.sum(0)
+def segmentation_metrics(confusion: Tensor) -> dict[str, float]:
+    """Returns the metrics of counts (classes, classes) of patches by class (row) and predicted class (column)."""
+    confusion = confusion.double()
+    correct, target, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
     present = target > 0
     return {
         "miou": (correct / (target + predicted - correct))[present].mean().item(),
         "mean_accuracy": (correct / target)[present].mean().item(),
-        "accuracy": (correct.sum() / table.sum()).item(),
-        "commonest": (target.max() / table.sum()).item(),
+        "accuracy": (correct.sum() / confusion.sum()).item(),
+        "majority_accuracy": (target.max() / confusion.sum()).item(),
     }
 
 
-def _learn(
+def _train(
     head: Head,
-    read: Callable[[Tensor], Tensor],
+    tokens_at: Callable[[Tensor], Tensor],
     labels: Tensor,
     parameters: list[nn.Parameter],
-    rate: float,
+    lr: float,
     epochs: int,
     seed: int,
 ) -> None:
     """Trains ``parameters`` to predict the patch classes ``labels`` (n, N) from tokens.
 
-    ``read`` returns the tokens (B, N, D) of the scenes at an index (B,).
+    ``tokens_at`` returns the tokens (B, N, D) of the scenes at an index (B,).
     """
     optimizer = torch.optim.Adam(parameters)
     generator = make_generator(seed)
     batches = [index for _ in range(epochs) for index in torch.randperm(len(labels), generator=generator).split(BATCH)]
-    rates = [warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=rate) for step in range(len(batches))]
-    for index in optimizer_steps(optimizer, batches, rates):
+    lrs = [warmup_cosine((step + 0.5) / len(batches), WARMUP, peak=lr) for step in range(len(batches))]
+    for index in optimizer_steps(optimizer, batches, lrs):
         target = labels[index].flatten()
-        loss = F.cross_entropy(head(read(index)).flatten(0, 1), target, ignore_index=IGNORE_INDEX, reduction="sum")
+        loss = F.cross_entropy(head(tokens_at(index)).flatten(0, 1), target, ignore_index=IGNORE_INDEX, reduction="sum")
         (loss / (target != IGNORE_INDEX).sum().clamp_min(1)).backward()

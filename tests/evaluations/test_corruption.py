@@ -34,7 +34,7 @@ def dark_and_bright(count=40):
 
 
 def test_errors_are_means_over_severities_and_corruptions():
-    spec = "corruption(kinds=('brightness', 'contrast', 'frost'))"
+    spec = "corruption(corruptions=('brightness', 'contrast', 'frost'))"
     result = evaluate(spec, Brightness(), dark_and_bright())
     found, by_severity = result.numbers, result.curves["error"]
     # 100 + 25.5 s is above 0.6 · 255 = 153 from severity 3 on, where half of the images are misclassified
@@ -49,27 +49,27 @@ def test_errors_are_means_over_severities_and_corruptions():
 
 def test_all_fifteen_corruptions_are_the_default():
     found = numbers_of("corruption(severities=(1,))", Brightness(), dark_and_bright(4))
-    kinds = {name.removeprefix("error_") for name in found} & set(CORRUPTIONS)
-    assert kinds == set(CORRUPTIONS) == set(ALEXNET) == set(PARAMETERS["imagenet"]) == set(PARAMETERS["cifar"])
-    assert len(kinds) == 15
+    names = {name.removeprefix("error_") for name in found} & set(CORRUPTIONS)
+    assert names == set(CORRUPTIONS) == set(ALEXNET) == set(PARAMETERS["imagenet"]) == set(PARAMETERS["cifar"])
+    assert len(names) == 15
 
 
 def test_normalized_errors_need_the_parameters_and_severities_of_imagenet_c():
     for options in ("parameters='cifar'", "severities=(1, 2)"):
-        found = numbers_of(f"corruption(kinds=('fog', 'contrast'), {options})", Brightness(), dark_and_bright())
+        found = numbers_of(f"corruption(corruptions=('fog', 'contrast'), {options})", Brightness(), dark_and_bright())
         assert not {"mce", "relative_mce"} & set(found) and "error_without_frost" in found
-    alone = numbers_of("corruption(kinds=('frost',))", Brightness(), dark_and_bright())
+    alone = numbers_of("corruption(corruptions=('frost',))", Brightness(), dark_and_bright())
     assert not {"mce", "relative_mce", "error_without_frost"} & set(alone) and alone["error"] == alone["error_frost"]
 
 
-def test_a_limit_samples_images_of_all_classes_reproducibly():
-    spec = "corruption(kinds=('brightness',), severities=(5,), limit=20)"
+def test_max_images_samples_images_of_all_classes_reproducibly():
+    spec = "corruption(corruptions=('brightness',), severities=(5,), max_images=20)"
     first, again = (numbers_of(spec, Brightness(), dark_and_bright()) for _ in range(2))
     dark = dark_and_bright().sample_test(20).test.labels == 0  # misclassified as bright
     assert first == again and first["error"] == dark.double().mean().item() and dark.any() and not dark.all()
 
 
-@pytest.mark.parametrize("wrong", ["kinds=('rain',)", "kinds=()", "severities=(0,)", "severities=(1, 1)"])
+@pytest.mark.parametrize("wrong", ["corruptions=('rain',)", "corruptions=()", "severities=(0,)", "severities=(1, 1)"])
 def test_wrong_options_are_refused(wrong):
     with pytest.raises(InputError, match="corruption"):
         numbers_of(f"corruption({wrong})", Brightness(), dark_and_bright())
@@ -96,12 +96,12 @@ def test_each_image_file_is_read_once_for_all_corruptions(tmp_path):
     few = data.sample_test(130, seed=3)  # more than a batch
     images = few.test.images[:]
     CountingFiles.seen.clear()
-    kinds, severities = ("shot_noise", "fog", "elastic_transform", "brightness"), (2, 5)
-    found = numbers_of(f"corruption({kinds=}, {severities=}, limit=130, seed=3)", Brightness(), data)
-    for kind in kinds:
-        bright = [data.normalize(corrupt(images, kind, s, seed=3)).mean((1, 2, 3)) > 0.6 for s in severities]
+    corruptions, severities = ("shot_noise", "fog", "elastic_transform", "brightness"), (2, 5)
+    found = numbers_of(f"corruption({corruptions=}, {severities=}, max_images=130, seed=3)", Brightness(), data)
+    for name in corruptions:
+        bright = [data.normalize(corrupt(images, name, s, seed=3)).mean((1, 2, 3)) > 0.6 for s in severities]
         expected = sum((b.long() != few.test.labels).double().mean().item() for b in bright) / 2
-        assert found[f"error_{kind}"] == expected, kind
+        assert found[f"error_{name}"] == expected, name
     assert sorted(CountingFiles.seen) == sorted([file.name for file in few.test.images.files] * 2), (
         "once for all corruptions, and once uncorrupted"
     )

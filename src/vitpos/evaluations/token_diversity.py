@@ -5,20 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitpos.evaluations.context import EvalContext, require_patches
+from vitpos.evaluations.context import NO_PATCHES, EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.attention import embed
+from vitpos.models.base import PatchClassifier
 from vitpos.patches import patchify
 
 
-def tokens(ctx: EvalContext) -> Result:
+def token_diversity(ctx: EvalContext) -> Result:
     """Number of distinct patch embeddings per image, before and after the position encoding is added.
 
-    All values are means over the test images. patches: number of patches per image. blank: fraction of the patches, 0 to 1,
-    with a single color. distinct_before, distinct_after: number of distinct patch embeddings per image, before and after
-    the position encoding is added. Two embeddings are equal if no component differs by more than 1e-5 of their std.
+    All values are means over the test images. patches: number of patches per image. blank_fraction: fraction of the
+    patches, 0 to 1, with a single color. distinct_before, distinct_after: number of distinct patch embeddings per image,
+    before and after the position encoding is added. Two embeddings are equal if no component differs by more than 1e-5 of
+    their std.
     """
-    model, data = require_patches(ctx.model, "tokens"), ctx.data
+    model, data = ctx.model, ctx.data
+    if not isinstance(model, PatchClassifier):
+        return Result(reason=NO_PATCHES)
     model.eval()
     direction = torch.randn(model.geometry.dim, generator=torch.Generator().manual_seed(0))
     sums = torch.zeros(3, dtype=torch.float64)
@@ -31,7 +35,9 @@ def tokens(ctx: EvalContext) -> Result:
             blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
             sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(encoded, direction)]).cpu()
     blank, before, after = (sums / len(data.test)).tolist()
-    return Result({"patches": pixels.shape[1], "blank": blank, "distinct_before": before, "distinct_after": after})
+    return Result(
+        {"patches": pixels.shape[1], "blank_fraction": blank, "distinct_before": before, "distinct_after": after}
+    )
 
 
 def _distinct(x: Tensor, direction: Tensor) -> Tensor:
