@@ -101,6 +101,7 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
     """Returns timm's models of the same size: name → our encoding to compare with, and the model."""
     pretend_torchvision_operators()
     try:
+        from timm.models.convit import ConVit
         from timm.models.eva import Eva
         from timm.models.vision_transformer import VisionTransformer
         from timm.models.vision_transformer_relpos import VisionTransformerRelPos
@@ -108,6 +109,7 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
         print(f"(no peers: {error})")
         return {}
     same = {"img_size": 32, "patch_size": 4, "embed_dim": 192, "depth": 6, "num_heads": 3, "num_classes": 10}
+    convit = same | {"embed_dim": 64, "qkv_bias": True, "local_up_to_layer": 5, "use_pos_embed": False}  # 64 per head
     return {
         "timm learned": ("learned", VisionTransformer(**same)),
         "timm rope": ("rope", Eva(**same, use_abs_pos_emb=False, use_rot_pos_emb=True, qkv_fused=True)),
@@ -120,6 +122,7 @@ def peers() -> dict[str, tuple[str, nn.Module]]:
             "cpb",
             VisionTransformerRelPos(**same, rel_pos_type="mlp", class_token=True),
         ),
+        "timm convit": ("gpsa", ConVit(**convit)),
     }
 
 

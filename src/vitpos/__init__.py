@@ -16,26 +16,33 @@ if TYPE_CHECKING:
     from vitpos.encodings import ENCODINGS as ENCODINGS, register_encoding as register_encoding
     from vitpos.encodings.alibi import ALiBi as ALiBi
     from vitpos.encodings.base import TRAITS as TRAITS, Geometry as Geometry, PositionEncoding as PositionEncoding
+    from vitpos.encodings.cape import CAPE as CAPE
+    from vitpos.encodings.coordconv import CoordConv as CoordConv
     from vitpos.encodings.coordinate_mlp import CoordinateMLP as CoordinateMLP
     from vitpos.encodings.cope import CoPE as CoPE
     from vitpos.encodings.cpb import CPB as CPB
     from vitpos.encodings.cpe import CPE as CPE
     from vitpos.encodings.decomposed import DecomposedBias as DecomposedBias
     from vitpos.encodings.factorized import Factorized as Factorized
+    from vitpos.encodings.fire import FIRE as FIRE
     from vitpos.encodings.fourier import Fourier as Fourier
+    from vitpos.encodings.gpsa import GPSA as GPSA
     from vitpos.encodings.irpe import IRPE as IRPE
     from vitpos.encodings.learned import Learned as Learned
     from vitpos.encodings.liere import LieRE as LieRE
     from vitpos.encodings.lookhere import LookHere as LookHere
     from vitpos.encodings.mjp import MJP as MJP
     from vitpos.encodings.none import NoPosition as NoPosition
+    from vitpos.encodings.pape import PaPE as PaPE
     from vitpos.encodings.relative import RelativeBias as RelativeBias
     from vitpos.encodings.rope import RoPE as RoPE
     from vitpos.encodings.rope_dino import RoPEDINO as RoPEDINO
     from vitpos.encodings.rope_mixed import RoPEMixed as RoPEMixed
     from vitpos.encodings.sape2 import SaPE2 as SaPE2
+    from vitpos.encodings.shaw import Shaw as Shaw
     from vitpos.encodings.sinusoidal import Sinusoidal as Sinusoidal
     from vitpos.encodings.sinusoidal1d import Sinusoidal1d as Sinusoidal1d
+    from vitpos.encodings.xcit_fourier import XCiTFourier as XCiTFourier
     from vitpos.errors import InputError as InputError, RunError as RunError
     from vitpos.evaluations import EVALUATIONS as EVALUATIONS, register_evaluation as register_evaluation
     from vitpos.evaluations.context import EvalContext as EvalContext
@@ -74,26 +81,33 @@ _HOMES = {
     "vitpos.encodings": ("ENCODINGS", "register_encoding"),
     "vitpos.encodings.alibi": ("ALiBi",),
     "vitpos.encodings.base": ("TRAITS", "Geometry", "PositionEncoding"),
+    "vitpos.encodings.cape": ("CAPE",),
+    "vitpos.encodings.coordconv": ("CoordConv",),
     "vitpos.encodings.coordinate_mlp": ("CoordinateMLP",),
     "vitpos.encodings.cope": ("CoPE",),
     "vitpos.encodings.cpb": ("CPB",),
     "vitpos.encodings.cpe": ("CPE",),
     "vitpos.encodings.decomposed": ("DecomposedBias",),
     "vitpos.encodings.factorized": ("Factorized",),
+    "vitpos.encodings.fire": ("FIRE",),
     "vitpos.encodings.fourier": ("Fourier",),
+    "vitpos.encodings.gpsa": ("GPSA",),
     "vitpos.encodings.irpe": ("IRPE",),
     "vitpos.encodings.learned": ("Learned",),
     "vitpos.encodings.liere": ("LieRE",),
     "vitpos.encodings.lookhere": ("LookHere",),
     "vitpos.encodings.mjp": ("MJP",),
     "vitpos.encodings.none": ("NoPosition",),
+    "vitpos.encodings.pape": ("PaPE",),
     "vitpos.encodings.relative": ("RelativeBias",),
     "vitpos.encodings.rope": ("RoPE",),
     "vitpos.encodings.rope_dino": ("RoPEDINO",),
     "vitpos.encodings.rope_mixed": ("RoPEMixed",),
     "vitpos.encodings.sape2": ("SaPE2",),
+    "vitpos.encodings.shaw": ("Shaw",),
     "vitpos.encodings.sinusoidal": ("Sinusoidal",),
     "vitpos.encodings.sinusoidal1d": ("Sinusoidal1d",),
+    "vitpos.encodings.xcit_fourier": ("XCiTFourier",),
     "vitpos.errors": ("InputError", "RunError"),
     "vitpos.evaluations": ("EVALUATIONS", "register_evaluation"),
     "vitpos.evaluations.context": ("EvalContext",),

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings._buckets import read_buckets, sum_buckets
+from vitpos.encodings.base import Geometry, PositionEncoding, total
 from vitpos.errors import InputError
 from vitpos.positions import Positions
 
@@ -21,9 +22,15 @@ class IRPE(PositionEncoding):
     (α, β, γ) = ``ratio``·(1, 2, 8). At 1.9 it runs from −3 to 3 on each axis: 49 buckets, and one more for every pair
     with a prefix token. Tables start at zero.
 
+    On keys, logit_ij gets q_i·r_ij/√d; on queries, logit_ij gets k_j·r_ji/√d, with the bucket of the opposite offset; on
+    values, output_i gets Σ_j weight_ij r_ij. Each has its own table. The published code also adds a vector on values for
+    pairs with CLS; here values have vectors among patches only.
+
     Args:
-        mode: ``contextual`` adds the scaled q times the bucket's vector, shared by heads; ``bias`` a number per head.
+        mode: ``contextual`` uses a vector per bucket, shared by heads; ``bias`` adds a number per bucket and head to the
+            logits, which does not depend on q, k or v.
         ratio: Scale of the buckets.
+        on: What the vectors are added to: queries, keys, values or several of them.
     """
 
     paper = "Wu et al., ICCV 2021"
@@ -35,8 +42,11 @@ class IRPE(PositionEncoding):
         *,
         mode: Literal["contextual", "bias"] = "contextual",
         ratio: float = 1.9,
+        on: Literal["k", "q", "v", "qk", "qv", "kv", "qkv"] = "k",
     ):
         super().__init__()
+        if mode == "bias" and on != "k":
+            raise InputError(f"encoding 'irpe' got on={on!r} with mode='bias', which has no vectors; leave it out")
         if ratio < 0.5:
             raise InputError(f"encoding 'irpe' got ratio={ratio}, which leaves one bucket; choose 0.5 or more")
         self.ratio = ratio
@@ -45,18 +55,41 @@ class IRPE(PositionEncoding):
         head_dim = geometry.dim // geometry.heads
         self.contextual = mode == "contextual"
         shape = (buckets, head_dim) if self.contextual else (geometry.heads, buckets)
-        self.table = nn.Parameter(torch.zeros(geometry.depth, *shape))
+        self.on = on
+        self.table = nn.Parameter(torch.zeros(geometry.depth, *shape)) if "k" in on else None
+        self.query_table = nn.Parameter(torch.zeros(geometry.depth, *shape)) if "q" in on else None
+        patches_only = geometry.depth, buckets - 1, head_dim
+        self.value_table = nn.Parameter(torch.zeros(patches_only)) if "v" in on else None
 
-    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
+    @property
+    def hooks(self) -> frozenset[str]:
+        """Leaves out the hooks that have no table, so that attention takes the faster path."""
+        unused = {"bias": self.on == "v", "added_values": "v" not in self.on}
+        return super().hooks - {name for name, leave_out in unused.items() if leave_out}
+
+    def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
         """Returns (B|1, H, T, T)."""
-        prefix = q.shape[2] - pos.index.shape[1]
+        index = self._index(pos, q.shape[2] - pos.index.shape[1])
+        if self.table is not None and not self.contextual:
+            return self.table[layer][:, index[:, 0]].transpose(0, 1)
+        scale = q.shape[-1] ** -0.5
+        terms = []
+        if self.table is not None:
+            terms.append(read_buckets((q * scale) @ self.table[layer].mT, [(index, None)]))
+        if self.query_table is not None:
+            terms.append(read_buckets((k * scale) @ self.query_table[layer].mT, [(index, None)]).mT)
+        return total(terms)
+
+    def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Returns Σ_j weight_ij r_ij: (B, H, N, d)."""
+        assert self.value_table is not None
+        table = self.value_table[layer]
+        return sum_buckets(weights, [(self._index(pos, 0), None)], len(table)) @ table
+
+    def _index(self, pos: Positions, prefix: int) -> Tensor:
+        """Returns the bucket of each pair (B|1, 1, T, T) with ``prefix`` tokens in front of the patches."""
         name = f"buckets with {prefix} prefix tokens"
-        index = self.cached(pos, name, lambda: self._buckets(pos, prefix))  # (B|1, 1, T, T)
-        table = self.table[layer]
-        if self.contextual:
-            values = (q * q.shape[-1] ** -0.5) @ table.mT  # (B, H, T, buckets)
-            return values.gather(3, index.expand(len(q), q.shape[1], -1, -1))
-        return table[:, index[:, 0]].transpose(0, 1)
+        return self.cached(pos, name, lambda: self._buckets(pos, prefix))
 
     def _buckets(self, pos: Positions, prefix: int) -> Tensor:
         rows, columns = (self._bucket(pos.offsets()[..., axis]) + self.max_bucket for axis in (0, 1))

@@ -1,0 +1,87 @@
+"""Continuous augmented positional embeddings (CAPE; Likhomanenko et al., NeurIPS 2021), the 2-D form for images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.errors import InputError
+from vitpos.positions import Positions
+
+
+class CAPE(PositionEncoding):
+    """Adds sines and cosines of coordinates that training shifts, jitters and scales; nothing is learned.
+
+    Channels [cos φ, sin φ] with φ_t = π·10^(t/(D/2 − 1))·(y cos t + x sin t), t = 0 … D/2 − 1, and row y and column x
+    scaled so that the cell centers of the training grid run from −1 to 1. In training, each image gets
+    (y, x) → λ·((y, x) + Δ + ε) with one shift Δ per axis, one scale λ, log-uniform, and a shift ε per patch and axis.
+    Outside training positions are not changed.
+
+    Magnitudes, order of channels and augmentation are those of the public PyTorch port (gcambara/cape), which follows the
+    code in the paper's appendix; the text of the paper could not be checked. The port also multiplies the tokens by √D,
+    which is left out here.
+
+    Args:
+        global_shift: Largest shift Δ, as a fraction of half the training grid.
+        local_shift: Largest shift ε, in units of patches; 0.5 keeps the order of neighbors.
+        global_scale: Largest scale λ; the smallest is its inverse.
+    """
+
+    paper = "Likhomanenko et al., NeurIPS 2021"
+    traits = ()
+
+    def __init__(
+        self, geometry: Geometry, *, global_shift: float = 0.5, local_shift: float = 0.5, global_scale: float = 1.4
+    ):
+        super().__init__()
+        if geometry.dim % 2:
+            raise InputError(f"encoding 'cape' needs an even width, not {geometry.dim}; change the model's dim")
+        if global_shift < 0 or local_shift < 0 or global_scale < 1:
+            raise InputError(
+                f"encoding 'cape' got global_shift={global_shift}, local_shift={local_shift}, global_scale="
+                f"{global_scale}; choose shifts of 0 or more and a scale of 1 or more"
+            )
+        self.dim, self.train_grid = geometry.dim, geometry.grid
+        self.global_shift, self.local_shift, self.global_scale = global_shift, local_shift, global_scale
+
+    def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+        """In training, returns the same positions for each image of the batch, which are augmented separately."""
+        return x, replace(pos, known=pos.known.expand(len(x), -1)) if self.training else pos
+
+    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
+        """Returns the sines and cosines of each position: (B|1, N, D)."""
+        if layer:
+            return None
+        if self.training:
+            return self._vectors(self._augmented(pos), dtype)
+        return self.cached(pos, "vectors", lambda: self._vectors(self._unit_coords(pos), dtype), dtype)
+
+    def _unit_coords(self, pos: Positions) -> Tensor:
+        spans = pos.coords.new_tensor([max(side - 1, 1) for side in self.train_grid])
+        centers = pos.coords.new_tensor([(side - 1) / 2 for side in self.train_grid])
+        return (pos.coords - centers) * 2 / spans  # (B|1, N, 2)
+
+    def _augmented(self, pos: Positions) -> Tensor:
+        """Returns coordinates (B, N, 2), shifted and scaled for each image."""
+        unit = self._unit_coords(pos)
+        batch, count = pos.known.shape
+        cells = unit.new_tensor([2 / max(side - 1, 1) for side in self.train_grid])
+
+        def sample(*shape: int) -> Tensor:
+            return torch.rand(shape, device=unit.device) * 2 - 1
+
+        unit = unit + self.global_shift * sample(batch, 1, 2) + self.local_shift * cells * sample(batch, count, 2)
+        return unit * torch.exp(math.log(self.global_scale) * sample(batch, 1, 1))
+
+    def _vectors(self, unit: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B|1, N, 2) → (B|1, N, D), with the phases in float32 or better."""
+        unit = unit.to(torch.promote_types(dtype, torch.float32))
+        count = self.dim // 2
+        steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
+        sizes = math.pi * 10 ** (steps / max(count - 1, 1))
+        phases = unit @ torch.stack([sizes * steps.cos(), sizes * steps.sin()])  # (B|1, N, D/2)
+        return torch.cat([phases.cos(), phases.sin()], -1).to(dtype)

@@ -1,0 +1,73 @@
+"""Gated positional self-attention (GPSA of ConViT; d'Ascoli et al., ICML 2021)."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
+from vitpos.errors import InputError
+from vitpos.positions import Positions
+
+
+class GPSA(PositionEncoding):
+    """Mixes attention weights with weights that depend on the offset, by a learned gate per head.
+
+    weights = (1 − σ(λ))·softmax(q·k/√d) + σ(λ)·softmax_j(w·(Δcolumn, Δrow, ‖Δ‖²)), with Δ = p_j − p_i and a learned w (3,)
+    per layer and head. λ starts at 1. The first ⌊√H⌋² heads start as the cells of a square convolution kernel: their
+    weights are largest at an offset of their own; other heads start with small random w, as in the published code. Weights
+    on prefix tokens stay as they are. The published model inserts CLS after the last layer with GPSA, starts the values at
+    the identity there, and has a bias beside w, which the softmax removes.
+
+    Args:
+        layers: Number of first layers with GPSA; by default 10 of 12, as published, in proportion.
+        locality_strength: Factor of the initial w of the heads that start as a convolution.
+    """
+
+    paper = "d'Ascoli et al. (ConViT), ICML 2021"
+    traits = ("translation_invariant", "learnable")
+
+    def __init__(self, geometry: Geometry, *, layers: int | None = None, locality_strength: float = 1.0):
+        super().__init__()
+        check_positive("gpsa", locality_strength=locality_strength)
+        self.layers = max(1, round(geometry.depth * 10 / 12)) if layers is None else layers
+        if not 1 <= self.layers <= geometry.depth:
+            raise InputError(
+                f"encoding 'gpsa' got layers={layers}; choose from 1 to {geometry.depth}, the model's depth"
+            )
+        initial = torch.randn(self.layers, geometry.heads, 3) * 0.02
+        initial[:, : math.isqrt(geometry.heads) ** 2] = locality_strength * _kernel_cells(geometry.heads)
+        self.offset_weight = nn.Parameter(initial)  # w: column, row, squared distance
+        self.gate = nn.Parameter(torch.ones(self.layers, geometry.heads))  # λ
+
+    def mix_weights(self, weights: Tensor, pos: Positions, layer: int) -> Tensor:
+        """Returns the mixed weights (B, H, N, N)."""
+        if layer >= self.layers:
+            return weights
+        gate = self.gate[layer].sigmoid().to(weights.dtype)[:, None, None]
+        return torch.lerp(weights, self.position_weights(pos, layer, weights.dtype), gate)
+
+    def position_weights(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor:
+        """Returns the weights by position (B|1, H, N, N), which sum to 1 over the patches with a known position."""
+        features = self.cached(pos, "features", partial(_features, pos, dtype), dtype)
+        logits = (features @ self.offset_weight[layer].to(dtype).mT).permute(0, 3, 1, 2)
+        if pos.has_hidden:  # finite, so that a row without known patches has no NaN
+            logits = logits.masked_fill(~pos.known[:, None, None], torch.finfo(dtype).min)
+        return logits.softmax(-1)
+
+
+def _features(pos: Positions, dtype: torch.dtype) -> Tensor:
+    """Returns column, row and squared length of the offset from query to key: (B|1, N, N, 3)."""
+    offsets = -pos.offsets()
+    return torch.cat([offsets.flip(-1), offsets.square().sum(-1, keepdim=True)], -1).to(dtype)
+
+
+def _kernel_cells(heads: int) -> Tensor:
+    """Returns w (k², 3) such that head h1 + k·h2 prefers the offset of row h1 and column h2 in a k×k kernel, k = ⌊√H⌋."""
+    side = math.isqrt(heads)
+    at = torch.arange(side) - (side - 1) / 2
+    column, row = torch.meshgrid(at, at, indexing="ij")
+    return torch.stack([2 * column, 2 * row, -torch.ones_like(row)], -1).flatten(0, 1)
