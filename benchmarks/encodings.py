@@ -6,7 +6,8 @@
 
 The model has depth 6, dim 192 and 3 heads; images have 32 pixels, patches 4; the batch size is 64. All implementations run
 alternately in one process. Ratios are computed within a round; their median over the rounds is printed. Peers are models of
-the same size from timm, if it is installed.
+the same size from timm, and our ViT with the attention of PoPE-pytorch, vit-pytorch (whose own model cannot be trained on a
+CPU) or goat-attention, if they are installed.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from tests.references import pretend_torchvision_operators
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.models import MODELS
+from vitpos.models.attention import SelfAttention
 from vitpos.models.base import PatchClassifier
 from vitpos.models.vit import ViT
 from vitpos.positions import Positions
@@ -59,6 +61,54 @@ class PrintedSaPE2(PositionEncoding):
             z = (z.transpose(2, 3) if flip else z).flatten(2, 3)
             total = total + torch.cdist(z, z)
         return total * q.shape[-1] ** -0.5
+
+
+class PoPEAttention(SelfAttention):
+    """Self-attention by PoPE-pytorch; CLS has no position."""
+
+    def __init__(self, dim: int, heads: int):
+        from PoPE_pytorch.pope_nd import AxialPoPE
+
+        super().__init__(dim, heads)
+        width = dim // heads
+        self.pope = AxialPoPE(width, heads=heads, axial_dims=(width // 2, width // 2))
+
+    def forward(self, x, encoding, pos, layer, mask=None):
+        from PoPE_pytorch.attention import flash_attn_with_pope
+
+        q, k, v = self.qkv_heads(x)
+        patches = torch.arange(1, x.shape[1])
+        y = flash_attn_with_pope(q, k, v, pos_emb=self.pope(pos.grid), pope_pos_emb_indices=patches)
+        return self.proj(y.transpose(1, 2).flatten(2))
+
+
+class GoldenAttention(SelfAttention):
+    """Self-attention with the rotation of vit-pytorch; CLS is not rotated."""
+
+    def __init__(self, dim: int, heads: int):
+        from vit_pytorch.vit_nd_rotary import GoldenGateRoPENd
+
+        super().__init__(dim, heads)
+        self.rope = GoldenGateRoPENd(2, heads, dim // heads)
+
+    def forward(self, x, encoding, pos, layer, mask=None):
+        q, k, v = self.qkv_heads(x)
+        coords = pos.coords.expand(len(x), -1, -1)
+        q, k = (torch.cat([one[:, :, :1], self.rope(one[:, :, 1:], coords)], 2) for one in (q, k))
+        return self.proj(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class GoatAttention(nn.Module):
+    """Self-attention by goat-attention, as configured for ViTs."""
+
+    def __init__(self, dim: int, heads: int):
+        from goat import GoatAttention
+
+        super().__init__()
+        self.attention = GoatAttention.for_vit(dim, heads, fuse_qkv=True)
+
+    def forward(self, x, encoding, pos, layer, mask=None):
+        return self.attention(x, x, x, spatial_shape=pos.grid, need_weights=False)[0]
 
 
 class Step:
@@ -97,9 +147,35 @@ def printed(size: int) -> PatchClassifier:
     return model
 
 
+def with_attention(attention: Callable[[int, int], nn.Module]) -> nn.Module:
+    """Returns our ViT without positions and with other attention layers."""
+    model: ViT = MODELS.build(MODEL, (3, 32, 32), 10, "none")
+    for block in model.blocks:
+        block.attention = attention(192, 3)
+    return model
+
+
 def peers() -> dict[str, tuple[str, nn.Module]]:
-    """Returns timm's models of the same size: name → our encoding to compare with, and the model."""
+    """Returns models of other libraries of the same size: name → our encoding to compare with, and the model."""
     pretend_torchvision_operators()
+    return timm_peers() | other_peers()
+
+
+def other_peers() -> dict[str, tuple[str, nn.Module]]:
+    """Returns models with PoPE-pytorch, vit-pytorch and goat-attention."""
+    try:
+        return {
+            "vit-pytorch golden gate": ("rope_golden", with_attention(GoldenAttention)),
+            "PoPE-pytorch": ("pope", with_attention(PoPEAttention)),
+            "goat-attention": ("goat", with_attention(GoatAttention)),
+        }
+    except ImportError as error:
+        print(f"(no peers: {error})")
+        return {}
+
+
+def timm_peers() -> dict[str, tuple[str, nn.Module]]:
+    """Returns models of timm."""
     try:
         from timm.models.convit import ConVit
         from timm.models.eva import Eva

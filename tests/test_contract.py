@@ -53,6 +53,21 @@ OPTIONS = [
     "rope(prefix_mode='center', ntk_factor=2.0)",
     "rope_mixed(prefix_mode='unrotated')",
     "rope_dino(shift_coords=0.5, jitter_coords=1.5)",
+    "rope_golden(zero_fraction=0.25, prefix_mode='center')",
+    "rope_golden(prefix_mode='learned')",
+    "rope_spiral(directions=2, prefix_mode='unrotated')",
+    "rope_spherical(prefix_mode='learned')",
+    "rope_spherical(prefix_mode='center')",
+    "pope(base=100.0, uniform_phase=True)",
+    "comrope(mode='ap')",
+    "comrope(block_size=4, prefix_mode='origin')",
+    "comrope(mode='ap', block_size=8, prefix_mode='learned')",
+    "string(prefix_mode='unrotated')",
+    "string(prefix_mode='learned')",
+    "goat(rank=3, key_rank=5, split_frequencies=False)",
+    "goat(key_bias=False)",
+    "rope + pope",
+    "rope + goat",
     "liere(block_size=2)",
     "learned + mjp(mask_ratio=0.5, slot_index=True, localization='pca', mask_per='image', derangement=True)",
     "rope + mjp(mask_ratio=0.5, localization=None)",
@@ -172,7 +187,8 @@ def test_prefix_tokens_are_left_alone(spec):
         pad_prefix(bias, N + 2)[..., :2, :].any() or pad_prefix(bias, N + 2)[..., :2].any()
     )
     assert acts == ("biases_prefix" in traits_of(spec) or "prefix_bias=True" in spec)
-    assert model.encoding.unrotated_prefix == ("unrotated" in spec)
+    always = any(ENCODINGS.load(term.name).unrotated_prefix for term in ENCODINGS.parse(spec))
+    assert model.encoding.unrotated_prefix == (always or "unrotated" in spec)
 
 
 @every

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from vitpos.encodings.alibi import ALiBi as ALiBi
     from vitpos.encodings.base import TRAITS as TRAITS, Geometry as Geometry, PositionEncoding as PositionEncoding
     from vitpos.encodings.cape import CAPE as CAPE
+    from vitpos.encodings.cayley_string import CayleySTRING as CayleySTRING
+    from vitpos.encodings.comrope import ComRoPE as ComRoPE
     from vitpos.encodings.coordconv import CoordConv as CoordConv
     from vitpos.encodings.coordinate_mlp import CoordinateMLP as CoordinateMLP
     from vitpos.encodings.cope import CoPE as CoPE
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from vitpos.encodings.factorized import Factorized as Factorized
     from vitpos.encodings.fire import FIRE as FIRE
     from vitpos.encodings.fourier import Fourier as Fourier
+    from vitpos.encodings.goat import GOAT as GOAT
     from vitpos.encodings.gpsa import GPSA as GPSA
     from vitpos.encodings.irpe import IRPE as IRPE
     from vitpos.encodings.learned import Learned as Learned
@@ -34,10 +37,14 @@ if TYPE_CHECKING:
     from vitpos.encodings.mjp import MJP as MJP
     from vitpos.encodings.none import NoPosition as NoPosition
     from vitpos.encodings.pape import PaPE as PaPE
+    from vitpos.encodings.pope import PoPE as PoPE
     from vitpos.encodings.relative import RelativeBias as RelativeBias
     from vitpos.encodings.rope import RoPE as RoPE
     from vitpos.encodings.rope_dino import RoPEDINO as RoPEDINO
+    from vitpos.encodings.rope_golden import RoPEGolden as RoPEGolden
     from vitpos.encodings.rope_mixed import RoPEMixed as RoPEMixed
+    from vitpos.encodings.rope_spherical import RoPESpherical as RoPESpherical
+    from vitpos.encodings.rope_spiral import RoPESpiral as RoPESpiral
     from vitpos.encodings.sape2 import SaPE2 as SaPE2
     from vitpos.encodings.shaw import Shaw as Shaw
     from vitpos.encodings.sinusoidal import Sinusoidal as Sinusoidal
@@ -82,6 +89,8 @@ _HOMES = {
     "vitpos.encodings.alibi": ("ALiBi",),
     "vitpos.encodings.base": ("TRAITS", "Geometry", "PositionEncoding"),
     "vitpos.encodings.cape": ("CAPE",),
+    "vitpos.encodings.cayley_string": ("CayleySTRING",),
+    "vitpos.encodings.comrope": ("ComRoPE",),
     "vitpos.encodings.coordconv": ("CoordConv",),
     "vitpos.encodings.coordinate_mlp": ("CoordinateMLP",),
     "vitpos.encodings.cope": ("CoPE",),
@@ -91,6 +100,7 @@ _HOMES = {
     "vitpos.encodings.factorized": ("Factorized",),
     "vitpos.encodings.fire": ("FIRE",),
     "vitpos.encodings.fourier": ("Fourier",),
+    "vitpos.encodings.goat": ("GOAT",),
     "vitpos.encodings.gpsa": ("GPSA",),
     "vitpos.encodings.irpe": ("IRPE",),
     "vitpos.encodings.learned": ("Learned",),
@@ -99,10 +109,14 @@ _HOMES = {
     "vitpos.encodings.mjp": ("MJP",),
     "vitpos.encodings.none": ("NoPosition",),
     "vitpos.encodings.pape": ("PaPE",),
+    "vitpos.encodings.pope": ("PoPE",),
     "vitpos.encodings.relative": ("RelativeBias",),
     "vitpos.encodings.rope": ("RoPE",),
     "vitpos.encodings.rope_dino": ("RoPEDINO",),
+    "vitpos.encodings.rope_golden": ("RoPEGolden",),
     "vitpos.encodings.rope_mixed": ("RoPEMixed",),
+    "vitpos.encodings.rope_spherical": ("RoPESpherical",),
+    "vitpos.encodings.rope_spiral": ("RoPESpiral",),
     "vitpos.encodings.sape2": ("SaPE2",),
     "vitpos.encodings.shaw": ("Shaw",),
     "vitpos.encodings.sinusoidal": ("Sinusoidal",),

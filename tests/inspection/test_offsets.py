@@ -18,7 +18,11 @@ TABLE_GRID = (4, 7)
 
 
 @pytest.mark.parametrize(
-    "encoding", ["rope", "rope(base=10, ntk_factor=2)", "rope_mixed", "rope_dino", "liere(block_size=2)"]
+    "encoding",
+    [
+        *("rope", "rope(base=10, ntk_factor=2)", "rope_mixed", "rope_dino", "liere(block_size=2)"),
+        *("rope_golden", "rope_spiral", "comrope", "comrope(mode='ap')"),
+    ],
 )
 def test_frequencies_are_those_that_rotate_queries_and_keys(encoding):
     geometry = Geometry(16, 2, 2, GRID, 1)
@@ -43,6 +47,7 @@ def test_frequencies_of_a_sum_are_those_of_its_rotary_parts():
     assert rotary_frequencies(ENCODINGS.build("rope + rope_dino", geometry)).shape == (2, 2, 8, 2)
     assert rotary_frequencies(ENCODINGS.build("learned + mjp", geometry)) is None
     assert rotary_frequencies(ENCODINGS.build("liere(block_size=8)", geometry)) is None
+    assert rotary_frequencies(ENCODINGS.build("comrope(block_size=4)", geometry)) is None
 
 
 @pytest.mark.parametrize("encoding", ["relative(std=1.0)", "learned + relative(std=1.0) + mjp"])

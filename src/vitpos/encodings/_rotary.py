@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -48,8 +49,37 @@ class Rotary(PositionEncoding):
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
         """Rotates the patch queries and keys; prefix tokens are left unchanged."""
+        head_dim = self.geometry.dim // self.geometry.heads
+        if q.shape[-1] != head_dim:
+            raise InputError(
+                f"{type(self).__name__} rotates heads of width {head_dim}, not {q.shape[-1]}; "
+                "in a sum, put it before the encoding that changes the width, as in 'rope + pope'"
+            )
         rotation = self.rotation(pos, layer, q.dtype)
         return rotation(q), rotation(k)
+
+
+class FixedFrequencies(Rotary):
+    """Base class of encodings that rotate pairs of channels at fixed frequencies, the same in all layers."""
+
+    def pair_frequencies(self) -> Tensor:
+        """Returns (H|1, d/2, 2) in float64: radians per row and per column of each pair of channels."""
+        raise NotImplementedError
+
+    def frequencies(self) -> Tensor:
+        """Returns (depth, H, d/2, 2): radians per row and per column of each pair of channels."""
+        return self.pair_frequencies().float().expand(self.geometry.depth, self.geometry.heads, -1, -1)
+
+    def fixed_rotation(self, pos: Positions, dtype: torch.dtype) -> Rotation:
+        """Returns the rotation at these positions, computed once per grid."""
+        make = partial(self._factors, pos, dtype)
+        factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
+        return partial(rotate_pairs, factors)
+
+    def _factors(self, pos: Positions, dtype: torch.dtype) -> PairFactors:
+        coords = self.centered_coords(pos, dtype)
+        angles = coords[:, None] @ self.pair_frequencies().to(coords).mT  # (B|1, H|1, N, d/2)
+        return pair_factors(angles, dtype)
 
 
 def check_head_dim(name: str, geometry: Geometry) -> int:
@@ -79,3 +109,16 @@ def rotate_pairs_plain(factors: PairFactors, x: Tensor) -> Tensor:
     cos, after, before = factors
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return x * cos + swapped * (after + before)
+
+
+def skew_matrices(values: Tensor, size: int) -> Tensor:
+    """Returns skew-symmetric matrices (…, b, b) of a size b from their entries above the diagonal (…, b(b − 1)/2)."""
+    row, column = torch.triu_indices(size, size, 1, device=values.device)
+    flat = values.new_zeros(*values.shape[:-1], size**2).index_copy(-1, row * size + column, values)
+    upper = flat.unflatten(-1, (size, size))
+    return upper - upper.mT
+
+
+def rotate_blocks(matrices: Tensor, x: Tensor) -> Tensor:
+    """Multiplies each block of b channels of x (B, H, N, d) by its matrix (B|1, H, N, d/b, b, b)."""
+    return (matrices @ x.unflatten(-1, (-1, matrices.shape[-1]))[..., None]).flatten(-3)

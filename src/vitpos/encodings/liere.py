@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation
+from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation, rotate_blocks, skew_matrices
 from vitpos.encodings.base import Geometry
 from vitpos.errors import InputError
 from vitpos.positions import Positions
@@ -38,10 +39,8 @@ class LieRE(Rotary):
                 "choose 2 or more, a divisor of the width"
             )
         self.block_size = block_size
-        upper = torch.triu_indices(block_size, block_size, 1)
-        self.upper: Tensor
-        self.register_buffer("upper", upper[0] * block_size + upper[1], persistent=False)
-        shape = (geometry.depth, geometry.heads, head_dim // block_size, 2, upper.shape[1])  # row before column
+        entries = block_size * (block_size - 1) // 2
+        shape = (geometry.depth, geometry.heads, head_dim // block_size, 2, entries)  # row before column
         self.generators = nn.Parameter(torch.rand(shape) * 2 * math.pi)
 
     def frequencies(self) -> Tensor | None:
@@ -58,11 +57,5 @@ class LieRE(Rotary):
         spans = [max(side - 1, 1) for side in self.geometry.grid]
         unit = coords / coords.new_tensor(spans)  # (B|1, N, 2)
         mixed = torch.einsum("bna,hgae->bhnge", unit, self.generators[layer].to(unit.dtype))
-        flat = mixed.new_zeros(*mixed.shape[:-1], self.block_size**2).index_copy(-1, self.upper, mixed)
-        skew = flat.unflatten(-1, (self.block_size, self.block_size))
-        matrices = torch.linalg.matrix_exp(skew - skew.mT).to(dtype)  # (B|1, H, N, groups, b, b)
-
-        def rotate(x: Tensor) -> Tensor:
-            return (matrices @ x.unflatten(-1, (-1, self.block_size))[..., None]).flatten(-3)
-
-        return rotate
+        matrices = torch.linalg.matrix_exp(skew_matrices(mixed, self.block_size))  # (B|1, H, N, groups, b, b)
+        return partial(rotate_blocks, matrices.to(dtype))

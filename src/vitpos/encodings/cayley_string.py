@@ -1,0 +1,50 @@
+"""Separable translationally invariant position encodings, Cayley variant (STRING; Schenck et al., ICML 2025)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings._rotary import PrefixMode, Rotation, skew_matrices
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.rope_mixed import RoPEMixed
+from vitpos.positions import Positions
+
+
+class CayleySTRING(RoPEMixed):
+    """Rotates q and k as RoPE-Mixed does, in a learned basis per layer and head: x → Pᵀ R(row, column) P x.
+
+    P = (I − S)(I + S)⁻¹ with a learned skew-symmetric S (d×d) is orthogonal (Cayley transform). Among patches this is
+    RoPE-Mixed with W_q and W_k multiplied by P: the same functions, parametrized in another way. The paper leaves Pᵀ out
+    because it cancels in q·k; here it stays, so that prefix tokens, which are not rotated, fit the patches. The
+    ``frequencies`` are those of the planes that pairs of rows of P span.
+
+    No code of the authors was found. Initial values are not settled: S starts at 0, so that training starts as
+    RoPE-Mixed, whose frequencies are used.
+
+    Args:
+        base: Base of the initial frequencies.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
+            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+    """
+
+    paper = "Schenck et al., ICML 2025"
+    traits = ("translation_invariant", "learnable")
+
+    def __init__(self, geometry: Geometry, *, base: float = 10.0, prefix_mode: PrefixMode = "origin"):
+        super().__init__(geometry, base=base, prefix_mode=prefix_mode)
+        self.head_dim = geometry.dim // geometry.heads
+        entries = self.head_dim * (self.head_dim - 1) // 2
+        self.generators = nn.Parameter(torch.zeros(geometry.depth, geometry.heads, entries))
+
+    def basis(self, layer: int, dtype: torch.dtype) -> Tensor:
+        """Returns the orthogonal matrices P (H, d, d) of a layer, computed in float32 or better."""
+        wide = torch.promote_types(dtype, torch.float32)
+        skew = skew_matrices(self.generators[layer].to(wide), self.head_dim)
+        identity = torch.eye(self.head_dim, device=skew.device, dtype=wide)
+        return torch.linalg.solve(identity + skew, identity - skew).to(dtype)  # the two factors commute
+
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
+        """Returns the rotation at these positions in the basis of a layer."""
+        rotation, basis = super().rotation(pos, layer, dtype), self.basis(layer, dtype)
+        return lambda x: rotation(x @ basis.mT) @ basis
