@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitpos.cli.list import REGISTRIES, explain
+from vitpos.cli.entries import REGISTRIES, explain
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
@@ -96,7 +96,7 @@ def test_what_the_source_says_is_what_the_object_takes(kind):
 
 def test_listing_and_checking_need_no_torch():
     code = (
-        "import sys, vitpos.cli.main, vitpos.cli.list as l, vitpos.lab.experiment as e;"
+        "import sys, vitpos.cli.main, vitpos.cli.entries as l, vitpos.lab.experiment as e;"
         "[l.entries(k) for k in l.KINDS]; e.Experiment.load('mnist-jigsaw');"
         "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'matplotlib')))"
     )

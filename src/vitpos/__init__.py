@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from vitpos.lab.experiment import Experiment as Experiment
     from vitpos.lab.results import Results as Results
     from vitpos.lab.runner import evaluate as evaluate, run as run
-    from vitpos.lab.store import CellFolder as CellFolder, ExperimentFolder as ExperimentFolder
+    from vitpos.lab.cell_folder import CellFolder as CellFolder
+    from vitpos.lab.experiment_folder import ExperimentFolder as ExperimentFolder
     from vitpos.models import MODELS as MODELS, register_model as register_model
     from vitpos.models.base import (
         Classifier as Classifier,
@@ -130,7 +131,8 @@ _HOMES = {
     "vitpos.lab.experiment": ("Experiment",),
     "vitpos.lab.results": ("Results",),
     "vitpos.lab.runner": ("evaluate", "run"),
-    "vitpos.lab.store": ("CellFolder", "ExperimentFolder"),
+    "vitpos.lab.cell_folder": ("CellFolder",),
+    "vitpos.lab.experiment_folder": ("ExperimentFolder",),
     "vitpos.models": ("MODELS", "register_model"),
     "vitpos.models.base": ("Classifier", "PatchClassifier", "build_encoding"),
     "vitpos.models.cnn": ("CNN",),

@@ -1,4 +1,4 @@
-"""The two exceptions that commands report in one line, without a traceback."""
+"""The exceptions and the warning that commands print in one line, without a traceback."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class RunError(RuntimeError):
     """A failure during a run; the message gives the cause and what is kept (exit code 1)."""
+
+
+class Notice(UserWarning):
+    """An assumption or a change that the user should know of; commands print it as a note."""

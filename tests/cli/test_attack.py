@@ -12,16 +12,16 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from tests.test_cli import vitpos
+from tests.cli.command import vitpos
 from vitpos.cli import tables
-from vitpos.cli.inspect import find_targets
 from vitpos.data.dataset import load
 from vitpos.evaluations.result import Result
 from vitpos.lab import runner
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import build_model, load_models
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
-from vitpos.lab.store import CellFolder
+from vitpos.lab.targets import find_targets
 from vitpos.report import write_report
 from vitpos.report.attack_figures import attacks
 

@@ -32,10 +32,10 @@ from vitpos.encodings.protocols import FollowsTraining
 from vitpos.evaluations import EVALUATIONS
 from vitpos.inspection.inspect import Inspection, inspect, target_from_model
 from vitpos.lab import runner
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import load_model
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
-from vitpos.lab.store import CellFolder
 from vitpos.models import MODELS
 from vitpos.positions import Positions
 from vitpos.report.inspection_page import json_numbers

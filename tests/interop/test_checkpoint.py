@@ -9,7 +9,7 @@ import torch
 
 from tests.interop.checkpoints import COUNT, DIM, GRID, HEADS, LIBRARIES, mae, random, save, timm_state, vit
 from tests.references import peer
-from vitpos.errors import InputError
+from vitpos.errors import InputError, Notice
 from vitpos.interop.absolute_tables import match_sincos
 from vitpos.interop.checkpoint import read_checkpoint
 from vitpos.interop.grids import factorizations, grid_from_axial_angles
@@ -75,19 +75,33 @@ def test_arrays_of_big_vision_are_read(tmp_path):
     assert (found.format, found.depth, found.heads, found.patch, found.channels) == ("JAX", 7, 4, (2, 4), 3)
 
 
-def test_a_grid_is_never_inferred_from_a_count(tmp_path):
+def test_a_count_that_is_no_square_gives_no_grid(tmp_path):
+    path = save(tmp_path / "x.safetensors", vit() | {"pos_embed": random(1, 1 + 12, DIM)})
+    with pytest.raises(InputError, match=r"12 positions after 1 row for CLS \(3x4, 4x3, 2x6, 6x2.*give --grid RxC$"):
+        read_checkpoint(path)
+
+
+def test_a_square_count_is_read_as_a_square_with_a_notice_alone(tmp_path):
     state = vit() | {"pos_embed": random(1, 1 + 16, DIM)}  # 4×4, but it could be 2×8
     path = save(tmp_path / "x.safetensors", state)
-    with pytest.raises(
-        InputError, match=r"16 positions after 1 row for CLS \(4x4, 2x8, 8x2, 1x16, 16x1\).*give --grid RxC$"
-    ):
-        read_checkpoint(path)
+    with pytest.warns(Notice, match=r"16 positions after 1 row for CLS; give --grid RxC if it is not 4x4"):
+        found = read_checkpoint(path)
+    assert found.grid == (4, 4) and "assumed" in found.grid_source
     assert shape(read_checkpoint(path, grid=(2, 8)).table) == (2, 8, DIM)
     assert shape(read_checkpoint(path, grid=(17, 1)).table) == (17, 1, DIM), "without a row for CLS, if requested"
     with pytest.raises(InputError, match=r"does not fit --grid 3x5: it has 16 positions .*4x4, 2x8.*give one of these"):
         read_checkpoint(path, grid=(3, 5))
     with pytest.raises(InputError, match="--grid 0x4"):
         read_checkpoint(path, grid=(0, 4))
+
+
+def test_another_grid_that_a_file_implies_wins_over_the_square(tmp_path):
+    save(tmp_path / "model.safetensors", vit() | {"pos_embed": random(1, 1 + 16, DIM)})
+    (tmp_path / "config.json").write_text(json.dumps({"image_size": [4, 32]}))  # patches of 2×4 pixels
+    assert read_checkpoint(tmp_path).grid == (2, 8)
+    (tmp_path / "config.json").write_text(json.dumps({"image_size": [4, 4 * 9]}))
+    with pytest.raises(InputError, match="implies 2x9, which does not fit; give --grid"):
+        read_checkpoint(tmp_path)
 
 
 CONFIGS = [
@@ -138,10 +152,12 @@ def test_model_names_imply_rotary_encodings_that_are_not_stored(tmp_path):
 
 def test_clips_table_always_has_a_row_for_cls(tmp_path):
     state = vit() | {"pos_embed": random(1, 50, DIM)}
-    with pytest.raises(InputError, match=r"has 49 positions after 1 row for CLS \(7x7, 1x49, 49x1\), and"):
+    with pytest.warns(Notice, match="49 positions after 1 row for CLS"):
+        found = read_checkpoint(save(tmp_path / "clip.pth", LIBRARIES["OpenAI CLIP"](state)))
+    assert found.grid == (7, 7) and len(found.prefix) == 1
+    state["pos_embed"] = random(1, 49, DIM)
+    with pytest.raises(InputError, match="48 positions after 1 row for CLS"):
         read_checkpoint(save(tmp_path / "clip.pth", LIBRARIES["OpenAI CLIP"](state)))
-    with pytest.raises(InputError, match=r"49 positions .* or 50 positions"):
-        read_checkpoint(save(tmp_path / "vit.pth", state))
 
 
 def test_a_configuration_that_does_not_fit_is_an_error(tmp_path):

@@ -3,50 +3,74 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from vitpos.cli.progress import AttackBar, progress_bar
-from vitpos.cli.tables import show_attacks
-from vitpos.data.dataset import load
-from vitpos.data.image_files import read_images
+from typer import Argument, Option
+
+from vitpos.cli.plugins import Plugins
 from vitpos.errors import InputError
-from vitpos.evaluations.context import EvalContext
-from vitpos.files import require_folder
-from vitpos.lab.cell_models import evaluate_spec, load_models
-from vitpos.lab.console import Console, describe
-from vitpos.lab.downloads import download, missing_data
-from vitpos.lab.events import AttackProgress
-from vitpos.registry import Term
-from vitpos.report.attack_figures import write_attacks
+
+if TYPE_CHECKING:
+    from vitpos.evaluations.result import Result
+    from vitpos.lab.cells import Cell
 
 
-def attack_all(source: Path, attacks: Sequence[Term], out: Path, files: Sequence[Path] = ()) -> None:
-    """Attacks all models of a run, a cell or a weights file, writes the results to ``out`` and prints a table.
+def attack(
+    source: Annotated[
+        Path,
+        Argument(metavar="RUN_OR_CHECKPOINT", help="folder of an experiment or a cell, or a weights.safetensors file"),
+    ],
+    specs: Annotated[
+        list[str],
+        Option("--with", metavar="SPEC", help="an attack, such as closed_form or gradient_matching(steps=500)"),
+    ],
+    out: Annotated[Path, Option(help="output folder for numbers and images")],
+    image_files: Annotated[
+        list[Path] | None,
+        Option(
+            "--image",
+            metavar="FILE",
+            help="image that replaces the test images, with the label that the model predicts; repeatable",
+        ),
+    ] = None,
+    more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
+    plugins: Plugins = None,
+) -> None:
+    """Reconstruct images from the gradients of trained models; writes results.csv and a PNG per model and attack."""
+    from vitpos.evaluations import ATTACKS
 
-    Args:
-        files: image files that replace the test images.
-    """
+    terms = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
+    from vitpos.cli.progress import progress_bar
+    from vitpos.cli.tables import show_attacks
+    from vitpos.data.dataset import load
+    from vitpos.data.image_files import read_images
+    from vitpos.evaluations.context import EvalContext
+    from vitpos.files import require_folder
+    from vitpos.lab.cell_models import evaluate_spec, load_models
+    from vitpos.lab.console import Console, describe
+    from vitpos.lab.downloads import download, missing_data
+    from vitpos.report.attack_figures import write_attacks
+
     require_folder(out)
     if (out / "results.csv").exists():
         raise InputError(f"--out {out} already holds results; give a new folder")
-    for term in attacks if files else ():
-        term.options["images"] = len(files)
-    models, wanted = load_models(source), [str(term) for term in attacks]
+    for term in terms if image_files else ():
+        term.options["images"] = len(image_files or ())
+    models = load_models(source)
+    results: list[tuple[Cell, str, Result]] = []
     with Console() as console:
         download(missing_data([cell for cell, _ in models]), console)
-    results = []
-    with progress_bar(len(models) * len(wanted)) as (bar, task):
-        observer = AttackBar(bar, task)
-        for cell, make in models:
-            model, data = make(), load(cell.data)
-            data = data.with_test_images(read_images(files, data.shape), model) if files else data
-            for spec in wanted:
-                bar.update(task, description=f"{describe(cell)}: {spec}")
-                ctx = EvalContext(model, data, cell.train, lambda fraction: observer.on_event(AttackProgress(fraction)))
-                results.append((cell, spec, evaluate_spec(spec, ctx)))
-                observer.finished = len(results)
-                bar.update(task, completed=observer.finished)
-                written = write_attacks(out, results, files)
+    with progress_bar(len(models) * len(terms)) as (bar, task):
+        for cell, load_model in models:
+            model, data = load_model(), load(cell.data)
+            data = data.with_test_images(read_images(image_files, data.shape), model) if image_files else data
+            context = EvalContext(
+                model, data, cell.train, lambda fraction: bar.update(task, completed=len(results) + fraction)
+            )
+            for spec in map(str, terms):
+                bar.update(task, description=f"{describe(cell)}: {spec}", completed=len(results))
+                results.append((cell, spec, evaluate_spec(spec, context)))
+                written = write_attacks(out, results, image_files or ())
     show_attacks(results)
     print(f"results: {written} (images are in the same folder)", file=sys.stderr)

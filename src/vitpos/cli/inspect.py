@@ -1,62 +1,106 @@
-"""``vitpos inspect`` and ``vitpos compare``: loads models or checkpoints, inspects them and writes the results."""
+"""``vitpos inspect`` and ``compare``: load models or checkpoints, inspect them and write the results."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from vitpos.cli.progress import progress_bar
-from vitpos.cli.tables import show_columns
-from vitpos.data.dataset import load
-from vitpos.data.image_files import read_images
+from typer import Argument, Option
+
+from vitpos.cli.plugins import Plugins
 from vitpos.errors import InputError, RunError
-from vitpos.files import require_folder
-from vitpos.inspection.inspect import Inspection, Target, inspect, target_from_checkpoint, target_from_model
-from vitpos.interop.checkpoint import read_checkpoint
-from vitpos.interop.formats import read_metadata
-from vitpos.interop.grids import Grid
-from vitpos.lab.cell_models import load_models
-from vitpos.lab.cells import Cell
-from vitpos.lab.store import ExperimentFolder
-from vitpos.models.base import Classifier
-from vitpos.report.inspection_page import folder_name, write_all_numbers, write_inspection, write_page
-from vitpos.report.inspection_table import comparison_table
 
-Source = tuple[str, Callable[[], Target]]  # the name of a target, and the function that loads it
+if TYPE_CHECKING:
+    from vitpos.inspection.inspect import Inspection
+    from vitpos.interop.grids import Grid
+    from vitpos.lab.targets import LoadTarget
+
+Out = Annotated[Path, Option(help="output folder for numbers, figures and an HTML page")]
+Images = Annotated[int, Option(min=5, help="number of test images on which models of a run are inspected")]
+ImageFiles = Annotated[
+    list[Path] | None, Option("--image", metavar="FILE", help="image on which attention maps are drawn; repeatable")
+]
+Extra = Annotated[bool, Option("--extra", help="also run UMAP, SVM and MLP (needs scikit-learn and umap-learn)")]
 
 
-def inspect_command(
+def inspect(
+    source: Annotated[
+        Path,
+        Argument(metavar="RUN_OR_CHECKPOINT", help="folder of a run or a cell, or a ViT checkpoint from any library"),
+    ],
+    out: Out,
+    grid: Annotated[
+        str | None, Option(help="rows and columns of patches, such as 14x14, for checkpoints that do not store them")
+    ] = None,
+    images: Images = 256,
+    image_files: ImageFiles = None,
+    extra: Extra = False,
+    plugins: Plugins = None,
+) -> None:
+    """Identify and analyze the position encoding of a model or checkpoint; writes numbers, figures and a page."""
+    sources = [(source, _read_grid(grid) if grid is not None else None)]
+    _inspect_all(sources, out, "inspect", images, image_files or (), extra)
+
+
+def compare(
+    first: Annotated[Path, Argument(metavar="A", help="folder of a cell, or a checkpoint")],
+    second: Annotated[Path, Argument(metavar="B", help="another one")],
+    out: Out,
+    grids: Annotated[
+        list[str] | None,
+        Option("--grid", help="rows and columns of patches, such as 14x14, as for inspect; give it twice for A and B"),
+    ] = None,
+    images: Images = 256,
+    image_files: ImageFiles = None,
+    extra: Extra = False,
+    plugins: Plugins = None,
+) -> None:
+    """Inspect two models or checkpoints and show the results side by side."""
+    given = [_read_grid(text) for text in grids or ()]
+    if len(given) > 2:
+        raise InputError(f"compare takes at most two --grid, not {len(given)}; give one for both, or one for each")
+    one, other = (given[0], given[-1]) if given else (None, None)
+    _inspect_all([(first, one), (second, other)], out, "compare", images, image_files or (), extra)
+
+
+def _read_grid(text: str) -> Grid:
+    """Parses rows and columns from text such as 14x14."""
+    rows, _, columns = text.lower().replace("×", "x").partition("x")
+    if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
+        raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 14x14")
+    return int(rows), int(columns)
+
+
+def _inspect_all(
     sources: Sequence[tuple[Path, Grid | None]],
     out: Path,
     command: str,
-    *,
     images: int,
     files: Sequence[Path],
     extra: bool,
-    single: bool = False,
 ) -> None:
     """Inspects every model of the sources, writes numbers, figures and a page to ``out`` and prints the summary table.
 
     A target that cannot be inspected is listed with the reason; it is an error only if nothing else remains.
-
-    Args:
-        sources: paths of runs, cells, weights or checkpoints, each with the grid given for it.
-        command: name of the page and of the JSON file of several models, without suffix.
-        images: number of test images on which models are run.
-        files: image files on which attention is drawn.
-        extra: also run SVM and MLP regressions and UMAP.
-        single: raise if a source holds more than one model.
     """
+    from vitpos.cli.progress import progress_bar
+    from vitpos.cli.tables import show_columns
+    from vitpos.files import require_folder
+    from vitpos.lab.experiment_folder import ExperimentFolder
+    from vitpos.lab.targets import find_targets, is_ours
+    from vitpos.report.inspection_page import folder_name, write_all_numbers, write_inspection, write_page
+    from vitpos.report.inspection_table import comparison_table
+
     require_folder(out)
     ours = [path for path, grid in sources if grid and is_ours(path)]
     if ours and (len(ours) == len(sources) or len({grid for _, grid in sources}) > 1):
         raise InputError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
-    targets: list[Source] = []
+    targets: list[tuple[str, LoadTarget]] = []
     for path, grid in sources:
         found = find_targets(path, grid)
-        if single and len(found) > 1:
+        if command == "compare" and len(found) > 1:
             raise InputError(f"{path} holds {len(found)} models; give one of them, such as {path / 'cells'}/…")
         targets += found
     drawn: list[tuple[Inspection, dict[str, bytes]]] = []
@@ -75,21 +119,20 @@ def inspect_command(
     rows = [(heading, texts) for heading, _, texts in comparison_table(inspections)]
     show_columns([one.target.name for one in inspections], rows)
     for path, _ in sources:
-        if untrained := _untrained_cells(path):
-            print(f"note: {untrained} of {path} are not trained yet and are omitted", file=sys.stderr)
+        run = ExperimentFolder.open(path) if (path / "experiment.json").exists() else None
+        if run and (left := len(run.experiment.cells) - len(run.trained)):
+            total = len(run.experiment.cells)
+            print(f"note: {left} of {total} cells of {path} are not trained yet and are omitted", file=sys.stderr)
     print(f"numbers: {out / command}.json\npage:    {page}", file=sys.stderr)
 
 
 def _inspect_one(
-    name: str,
-    load_target: Callable[[], Target],
-    images: int,
-    files: Sequence[Path],
-    extra: bool,
-    *,
-    may_fail: bool,
+    name: str, load_target: LoadTarget, images: int, files: Sequence[Path], extra: bool, *, may_fail: bool
 ) -> Inspection:
     """The inspection of one target; if it ``may_fail``, an error becomes the reason of an empty inspection."""
+    from vitpos.data.image_files import read_images
+    from vitpos.inspection import inspect as inspection
+
     try:
         target = load_target()
         if files and (target.model is None or target.data is None):
@@ -97,50 +140,9 @@ def _inspect_one(
         shown = None
         if files and target.model and target.data:
             shown = target.data.with_test_images(read_images(files, target.data.shape, crop=True), target.model)
-        return Inspection(target, inspect(target, images=images, shown=shown, extra=extra))
+        sections = inspection.inspect(target, images=images, shown=shown, extra=extra)
+        return inspection.Inspection(target, sections)
     except (InputError, RunError) as error:
         if not may_fail:
             raise
-        return Inspection(Target(name, {}), [], str(error))
-
-
-def find_targets(path: Path, grid: Grid | None = None) -> list[Source]:
-    """Names and loaders of the inspection targets in a run, a cell, a weights file or a checkpoint.
-
-    Args:
-        grid: rows and columns of patches, for checkpoints that do not store them.
-    """
-    if is_ours(path):
-        return [(_name(cell), partial(_load_cell, cell, make)) for cell, make in load_models(path)]
-    return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
-
-
-def is_ours(path: Path) -> bool:
-    """Whether the path is a run, a cell of a run, or a weights file written by vitpos."""
-    return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
-
-
-def _name(cell: Cell) -> str:
-    return f"{cell.label} · {cell.model} · {cell.data} · seed {cell.seed}"
-
-
-def _load_cell(cell: Cell, make: Callable[[], Classifier]) -> Target:
-    return target_from_model(_name(cell), make(), load(cell.data), encoding=cell.encoding)
-
-
-def _untrained_cells(path: Path) -> str:
-    """The number of cells of a run that are not trained yet, as "2 of 5 cells"; empty if all are."""
-    if not (path / "experiment.json").exists():
-        return ""
-    folder = ExperimentFolder.open(path)
-    total = len(folder.experiment.cells)
-    left = total - len(folder.trained)
-    return f"{left} of {total} cells" if left else ""
-
-
-def read_grid(text: str) -> Grid:
-    """Parses rows and columns from text such as 14x14."""
-    rows, _, columns = text.lower().replace("×", "x").partition("x")
-    if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
-        raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 14x14")
-    return int(rows), int(columns)
+        return inspection.Inspection(inspection.Target(name, {}), [], str(error))

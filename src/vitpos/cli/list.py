@@ -1,187 +1,46 @@
-"""``vitpos list``: descriptions of all registered entries, read from source files without importing torch."""
+"""``vitpos list``."""
 
 from __future__ import annotations
 
-from itertools import takewhile
-from typing import Any
+import json
+from typing import Annotated
 
-from vitpos.data import DATASETS, SEGMENTATION
-from vitpos.encodings import ENCODINGS
+from typer import Argument, Option
+
+from vitpos.cli.plugins import Plugins
 from vitpos.errors import InputError
-from vitpos.evaluations import ATTACKS, EVALUATIONS
-from vitpos.lab.experiment import SHIPPED, shipped
-from vitpos.models import MODELS
-from vitpos.registry import Registry, suggest
-from vitpos.registry.descriptions import REQUIRED, Entry, Option, source_constant
-from vitpos.training import AUGMENTS, DEFENSES
-
-REGISTRIES: dict[str, Registry] = {
-    "encodings": ENCODINGS,
-    "models": MODELS,
-    "data": DATASETS,
-    "augments": AUGMENTS,
-    "evaluations": EVALUATIONS,
-    "attacks": ATTACKS,
-    "defenses": DEFENSES,
-    "segmentation_sets": SEGMENTATION,
-}
-KINDS = (*REGISTRIES, "experiments")
-ATTACHES = {  # hook that an encoding defines → what it does
-    "augment": "changes tokens or positions in training",
-    "vectors": "added to tokens",
-    "update": "changes tokens before blocks",
-    "bias": "added to logits",
-    "rotation": "rotates q and k",
-    "rotate": "rotates q and k",
-}
 
 
-def entries(kind: str, geometry: str | None = None, only: str | None = None) -> list[dict[str, Any]]:
-    """One dictionary per entry with name, summary and options; for encodings also source, traits and more.
+def list_entries(
+    kind: Annotated[
+        str,
+        Argument(
+            help="one of encodings, models, data, augments, evaluations, attacks, defenses, segmentation_sets, "
+            "experiments; or all"
+        ),
+    ] = "all",
+    name: Annotated[str | None, Argument(help="name of one entry, to print its full definition")] = None,
+    as_json: Annotated[
+        bool, Option("--json", help="print JSON: a list of objects with name, summary, options")
+    ] = False,
+    geometry: Annotated[
+        str | None, Option(help="count the parameters of encodings, for dim=384,heads=6,depth=12,grid=14x14")
+    ] = None,
+    plugins: Plugins = None,
+) -> None:
+    """List all entries of a kind with their options, or print the full definition of one entry."""
+    from vitpos.cli.entries import KINDS, entries, explain, show
+    from vitpos.registry import suggest
 
-    Args:
-        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of parameters of each encoding.
-        only: name of a single entry.
-    """
-    names = [only] if only is not None else shipped() if kind == "experiments" else list(REGISTRIES[kind])
-    if kind == "experiments":
-        return [{"kind": kind, "name": name, "summary": _question(name), "options": {}} for name in names]
-    found = []
-    for name in names:
-        try:
-            entry = REGISTRIES[kind].describe(name)
-        except InputError as error:  # a broken plug-in does not hide the other entries
-            found.append({"kind": kind, "name": name, "summary": f"error: {error}", "options": {}})
-            continue
-        options = {key: _option(option) for key, option in entry.options.items()}
-        about = _encoding(entry) if kind == "encodings" else {}
-        if about and geometry:
-            about["parameters"] = _parameters(name, geometry)
-        found.append({"kind": kind, "name": name, "summary": entry.summary, "options": options} | about)
-    return found
-
-
-def _option(option: Option) -> dict[str, Any]:
-    """Type, default and choices of an option; a default that cannot be written in a spec is given by its repr."""
-    shown = option.default if option.literal else repr(option.default)
-    required = option.default is REQUIRED
-    return {"type": str(option), "default": "required" if required else shown, "choices": option.choices}
-
-
-def _encoding(entry: Entry) -> dict[str, Any]:
-    """Paper, hooks, behavior on other grids and under a shift, and traits of an encoding."""
-    attaches = [text for method, text in ATTACHES.items() if method in entry.methods]
-    traits = set(entry.traits)
-    if "resizable" in traits:
-        resolution = "by resampling its table, or by coordinates"
-    elif "permutation_invariant" in traits:
-        resolution = "any"
-    elif "index_only" in traits:
-        resolution = "any, by grid cells"
+    if kind not in (*KINDS, "all"):
+        raise InputError(f"no kind {kind!r}; {suggest(kind, KINDS)}")
+    kinds = KINDS if kind == "all" else (kind,)
+    text = explain(kind, name) if name is not None else ""
+    if as_json:
+        found = [entry for k in kinds for entry in entries(k, geometry, name)]
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+    elif text:
+        print(text)
     else:
-        resolution = "any, by coordinates"
-    shift = "has no effect" if "translation_invariant" in traits else "has an effect"
-    return {
-        "source": entry.facts.get("paper", ""),
-        "attaches": attaches or ["no effect on the model"],
-        "resolution": resolution,
-        "translation": f"a shift of the origin {shift}",
-        "traits": list(entry.traits),
-    }
-
-
-def _parameters(name: str, geometry: str) -> int | str:
-    """Number of parameters of an encoding in a geometry, or the reason why it cannot be built."""
-    from vitpos.encodings.base import Geometry
-
-    values: dict[str, Any] = {}
-    for part in geometry.split(","):
-        key, _, value = part.strip().partition("=")
-        sides = value.split("x") if key == "grid" else [value]
-        numbers = all(side.isdecimal() and (int(side) or key == "biases_prefix") for side in sides)
-        if (
-            key not in ("dim", "heads", "depth", "grid", "biases_prefix")
-            or not numbers
-            or len(sides) != 1 + (key == "grid")
-        ):
-            raise InputError(f"--geometry {geometry!r} is not valid; write dim=384,heads=6,depth=12,grid=14x14")
-        values[key] = tuple(map(int, sides)) if key == "grid" else int(value)
-    usual: dict[str, Any] = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "biases_prefix": 1}
-    whole = Geometry(**(usual | values))
-    if whole.dim % whole.heads:
-        raise InputError(
-            f"--geometry {geometry!r}: {whole.heads} heads do not divide a width of {whole.dim}; choose a multiple"
-        )
-    try:
-        encoding = ENCODINGS.build(name, whole)
-    except InputError as error:
-        return str(error)
-    return sum(parameter.numel() for parameter in encoding.parameters())
-
-
-def show(kind: str, geometry: str | None = None) -> None:
-    """Prints the entries of a kind: name and summary in a line, options and other facts below it."""
-    found = entries(kind, geometry)
-    print(f"{kind}:")
-    width = max(len(entry["name"]) for entry in found)
-    for entry in found:
-        print(f"  {entry['name']:{width}}  {entry['summary']}")
-        details = [", ".join(f"{key}={_values(option)}" for key, option in entry["options"].items())]
-        if "traits" in entry:
-            known = entry["source"], ", ".join(entry["attaches"]), ", ".join(entry["traits"])
-            details.append(" · ".join(filter(None, known)))
-            details.append(f"other grids: {entry['resolution']} · {entry['translation']}")
-        if "parameters" in entry:
-            count = entry["parameters"]
-            details.append(f"{count:,} parameters" if isinstance(count, int) else count)
-        for detail in filter(None, details):
-            print(f"  {'':{width}}    {detail}")
-
-
-def explain(kind: str, name: str) -> str:
-    """Returns the docstring of an entry with its options, source and traits, or the header of an experiment file."""
-    if kind not in KINDS:
-        raise InputError(f"the kind of {name!r} is missing; write it first, as in 'vitpos list evaluations {name}'")
-    if kind == "experiments":
-        if name not in shipped():
-            raise InputError(f"no experiment {name!r}; {suggest(name, shipped())}")
-        lines = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8").splitlines()
-        return "\n".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
-    entry = REGISTRIES[kind].describe(name)
-    lines = [entry.prose]
-    if entry.options:
-        lines += ["", "options:", *_aligned({key: _line(key, entry) for key in entry.options})]
-    if entry.facts.get("paper"):
-        lines += ["", f"source: {entry.facts['paper']}"]
-    if entry.traits:
-        meaning = source_constant("vitpos.encodings.base:TRAITS")
-        lines += [
-            "",
-            "traits:",
-            *_aligned({trait: meaning.get(trait, "not a documented trait") for trait in entry.traits}),
-        ]
-    return "\n".join(lines)
-
-
-def _line(key: str, entry: Entry) -> str:
-    """Type and default of an option, and its line in the docstring."""
-    option = _option(entry.options[key])
-    default = option["default"] if option["default"] == "required" else f"= {entry.options[key].default!r}"
-    return f"{option['type']} {default}" + (f"  {entry.arguments[key]}" if key in entry.arguments else "")
-
-
-def _aligned(lines: dict[str, str]) -> list[str]:
-    width = max(map(len, lines))
-    return [f"  {name:{width}}  {text}" for name, text in lines.items()]
-
-
-def _values(option: dict[str, Any]) -> str:
-    """The default of an option and its other choices, separated by ``|``."""
-    others = [choice for choice in option["choices"] if choice != option["default"]]
-    return "|".join(map(repr, [option["default"], *others]))
-
-
-def _question(name: str) -> str:
-    """The first line of the header of an experiment file."""
-    with (SHIPPED / f"{name}.toml").open(encoding="utf-8") as file:
-        return file.readline().lstrip("# ").strip()
+        for k in kinds:
+            show(k, geometry)

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich import progress
 
 from vitpos.cli.tables import show_table
 from vitpos.lab.console import Console, errors
-from vitpos.lab.events import AttackProgress, CellDone, Event, Observer, RunStart
+from vitpos.lab.events import CellDone, Event, RunStart
 from vitpos.lab.results import Results
 from vitpos.lab.summary import complete
 
@@ -51,28 +42,16 @@ class RunProgress(Console):
             self.bars.start()
 
 
-class AttackBar(Observer):
-    """Shows the progress of several attacks; the caller sets ``finished`` to the number of completed ones."""
-
-    def __init__(self, bar: Progress, task: TaskID):
-        self.bar, self.task, self.finished = bar, task, 0
-
-    def on_event(self, event: Event) -> None:
-        """Updates the bar."""
-        if isinstance(event, AttackProgress):
-            self.bar.update(self.task, completed=self.finished + event.fraction)
-
-
 @contextmanager
-def progress_bar(total: int) -> Iterator[tuple[Progress, TaskID]]:
+def progress_bar(total: int) -> Iterator[tuple[progress.Progress, progress.TaskID]]:
     """Yields a progress bar and its task for a loop over ``total`` items; hidden if there is no terminal."""
     columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(20),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with progress.Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         yield bar, bar.add_task("", total=float(total))

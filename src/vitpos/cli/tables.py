@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -37,104 +37,93 @@ def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) ->
     fitting = max(1, output.width // NARROWEST - 1)
     for first in range(0, len(names), fitting):
         some = slice(first, first + fitting)
-        grid = Grid(pad_edge=False)
-        for name in ("", *names[some]):
-            grid.add_column(Text(name), overflow="fold")
-        for key, values in rows:
-            if any(value != "–" for value in values[some]):
-                grid.add_row(Text(key), *map(Text, values[some]))
-        output.print(grid)
+        shown = [[key, *values[some]] for key, values in rows if any(value != "–" for value in values[some])]
+        output.print(_grid("", ["", *names[some]], [], shown))
 
 
 def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
     """Prints a table for each attack with a row per model, and the reasons where an attack does not apply."""
     rows = [Row(cell, ()) for cell, _, _ in results]
-    several = len({cell.seed for cell, _, _ in results}) > 1
+    seeds = {cell.seed for cell, _, _ in results}
+    headings = [*labels(rows), *(["seed"] if len(seeds) > 1 else [])]
+    fitting = max(3, (output.width - NARROWEST * len(headings)) // WIDEST)
     for spec in dict.fromkeys(spec for _, spec, _ in results):
         attacked = [(Row(cell, ()), result) for cell, attack, result in results if attack == spec]
         metrics = list(dict.fromkeys(name for _, result in attacked for name in result.numbers))
-        words = [*labels(rows), *(["seed"] if several else [])]
-        fitting = max(3, (output.width - NARROWEST * len(words)) // WIDEST)
         output.print()
         for first in range(0, max(1, len(metrics)), fitting):
             some = metrics[first : first + fitting]
-            grid = Grid(title=Text("" if first else spec, "bold"), title_justify="left", pad_edge=False)
-            for label in words:
-                grid.add_column(label, overflow="fold")
-            for name in some or [""]:
-                grid.add_column(name, justify="right" if metrics else "left")
+            shown = []
             for row, result in attacked:
-                about = [row.label(name) for name in labels(rows)] + ([str(row.cell.seed)] if several else [])
-                numbers = [f"{result.numbers[n]:.4g}" if n in result.numbers else "–" for n in some]
-                grid.add_row(*map(Text, about), *(numbers or [result.reason]))
-            output.print(grid)
+                about = [str(row.cell.seed) if name == "seed" else row.label(name) for name in headings]
+                numbers = [f"{result.numbers[name]:.4g}" if name in result.numbers else "–" for name in some]
+                shown.append([*about, *(numbers or [result.reason])])
+            texts = headings if metrics else [*headings, ""]  # the reason in place of numbers
+            output.print(_grid("" if first else spec, texts, some, shown))
         reasons: dict[str, list[str]] = {}
         for row, result in attacked if metrics else ():
             if result.reason:
-                reasons.setdefault(result.reason, []).append(
-                    " · ".join(map(row.label, labels(rows))) or row.cell.encoding
-                )
-        for why, names in reasons.items():
-            output.print(f"Not applicable to {', '.join(dict.fromkeys(names))}: {why}.", style="dim")
+                name = " · ".join(map(row.label, labels(rows))) or row.cell.encoding
+                reasons.setdefault(result.reason, []).append(name)
+        for reason, names in reasons.items():
+            output.print(f"Not applicable to {', '.join(dict.fromkeys(names))}: {reason}.", style="dim")
     output.print(f"{shared(rows)} Definitions: vitpos list attacks NAME.".strip(), style="dim")
     sizes = [tuple(result.images["target"].shape[1:]) for _, _, result in results if result.images]
-    for metric, why in unavailable_metrics(sizes[0]).items() if sizes else ():
-        output.print(f"{metric} is not computed: {why}.", style="dim")
+    for metric, reason in unavailable_metrics(sizes[0]).items() if sizes else ():
+        output.print(f"{metric} is not computed: {reason}.", style="dim")
 
 
 def show_table(results: Results, table: Table) -> None:
     """Prints a table; published numbers are in brackets below the measured ones."""
     rows = summarize(results, table)
-    grid = Grid(title=Text(table.title, "bold"), title_justify="left", pad_edge=False)
-    for label in labels(rows):
-        grid.add_column(Text(label), overflow="fold")
-    for column in table.columns:
-        grid.add_column(Text(column.label), justify="right", overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(row.label(name)) for name in labels(rows)), *map(_cell, row.estimates))
+    shown: list[list[str | Text]] = [[*map(row.label, labels(rows)), *map(_cell, row.estimates)] for row in rows]
     output.print()
-    output.print(grid)
-    about = [text for text in (shared(rows), table.note) if text]
-    if any(column.percent for column in table.columns):
+    output.print(_grid(table.title, labels(rows), [column.label for column in table.columns], shown))
+    about = [shared(rows), table.note]
+    if which := [column.label for column in table.columns if column.percent]:
         seeds = seeds_of(rows)
-        which = [column.label for column in table.columns if column.percent]
         whole = "In percent" if len(which) == len(table.columns) else f"In percent: {', '.join(which)}"
         about.append(whole + (f"; mean ± standard deviation over {seeds} seeds." if seeds > 1 else "; one seed."))
-    if note := compared(table, rows):
-        about.append(note.strip())
+    about.append(compared(table, rows).strip())
     if any(estimate.published is not None for row in rows for estimate in row.estimates):
         about.append(f"In brackets: {results.experiment.published_source or 'published numbers'}.")
-    output.print(" ".join(about), style="dim")
+    output.print(" ".join(filter(None, about)), style="dim")
 
 
 def show_evaluation(results: Results, spec: str) -> None:
     """Prints the numbers of an evaluation: a line per metric, or a column per metric if there are more than 8 rows."""
-    table = measured(results, [spec])
-    rows = [row for row in summarize(results, table) if row.measured]
     silent: dict[str, list[str]] = {}
     for cell, folder in results.trained:
         result = folder.load_result(spec)
         if spec in results.of(cell) and not (result.numbers or result.curves or result.arrays):
-            why = (
-                result.reason
-                or f"the evaluation does not apply, see 'vitpos list evaluations {spec.partition('(')[0]}'"
-            )
-            silent.setdefault(why, []).append(cell.encoding)
-    for why, encodings in silent.items():
-        output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {why}.", style="dim")
+            other = f"the evaluation does not apply, see 'vitpos list evaluations {spec.partition('(')[0]}'"
+            silent.setdefault(result.reason or other, []).append(cell.encoding)
+    for reason, encodings in silent.items():
+        output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {reason}.", style="dim")
+    table = measured(results, [spec])
+    rows = [row for row in summarize(results, table) if row.measured]
     if not rows or len(rows) > 8:
         return show_table(results, replace(table, title=spec)) if rows else None
-    grid = Grid(title=Text(spec, "bold"), title_justify="left", pad_edge=False)
-    grid.add_column("", no_wrap=True)
-    for row in rows:
-        heading = " · ".join(filter(None, map(row.label, labels(rows))))
-        grid.add_column(Text(heading), justify="right", overflow="fold")
-    for number, column in enumerate(table.columns):
-        grid.add_row(Text(column.name), *(Text(format_estimate(row.estimates[number])) for row in rows))
+    estimates = zip(*(row.estimates for row in rows), strict=True)
+    shown = [[c.name, *map(format_estimate, some)] for c, some in zip(table.columns, estimates, strict=True)]
+    headings = [" · ".join(filter(None, map(row.label, labels(rows)))) for row in rows]
+    grid = _grid(spec, [""], headings, shown)
+    grid.columns[0].no_wrap = True
     output.print()
     output.print(grid)
-    about = [shared(rows), "As in results.csv: fractions are from 0 to 1."]
-    output.print(" ".join(filter(None, about)), style="dim")
+    output.print(f"{shared(rows)} As in results.csv: fractions are from 0 to 1.".strip(), style="dim")
+
+
+def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Grid:
+    """A table with columns of text followed by columns of numbers, and a bold title."""
+    grid = Grid(title=Text(title, "bold") if title else None, title_justify="left", pad_edge=False)
+    for heading in texts:
+        grid.add_column(Text(heading), overflow="fold")
+    for heading in numbers:
+        grid.add_column(Text(heading), justify="right", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(value) if isinstance(value, str) else value for value in row))
+    return grid
 
 
 def _cell(estimate: Estimate) -> Text:

@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
-from vitpos.errors import InputError
+from vitpos.errors import InputError, Notice
 from vitpos.interop.absolute_tables import AbsoluteTable, find_absolute_table
 from vitpos.interop.architecture import Trunk, count_heads, count_layers, find_trunk, patch_projection
 from vitpos.interop.formats import errors_in_one_line
-from vitpos.interop.grids import Grid, GridHint, format_grid, grid_from_config
+from vitpos.interop.grids import ASSUMED, Grid, GridHint, format_grid, grid_from_config
 from vitpos.interop.relative_tables import (
     evaluate_bias_networks,
     find_bias_networks,
@@ -60,12 +61,19 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:
-    """Reads and recognizes a checkpoint; ``grid`` is needed if neither tensors nor configuration determine it."""
+    """Reads and recognizes a checkpoint; ``grid`` is needed if neither tensors nor configuration determine it.
+
+    A square grid is assumed, with a Notice, if the file gives nothing but a square number of positions.
+    """
     if grid is not None and min(grid) < 1:
         raise InputError(f"--grid {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
     contents = read_contents(path)
     with errors_in_one_line(contents.path):
-        return recognize(contents, grid=grid)
+        found = recognize(contents, grid=grid)
+    if found.grid and found.grid_source.startswith(ASSUMED):
+        remedy = f"give --grid RxC if it is not {format_grid(found.grid)}"
+        warnings.warn(f"{contents.path}: the file does not state its grid, {found.grid_source}; {remedy}", Notice, 2)
+    return found
 
 
 def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Checkpoint:

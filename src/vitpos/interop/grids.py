@@ -1,7 +1,8 @@
-"""Determines the grid of a checkpoint, never by a square root.
+"""Determines the grid of a checkpoint, never silently by a square root.
 
 A number of positions alone allows every factorization. The grid comes from the caller, from a configuration, or from
-tensors that fit one grid only; otherwise an error lists the factorizations and the caller must choose.
+tensors that fit one grid only. A file that has none of these and a square number of positions is read as a square, and
+``read_checkpoint`` warns; otherwise an error lists the factorizations and the caller must choose.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from vitpos.interop.sanitize import sanitize
 
 Grid = tuple[int, int]  # rows, columns
 MAX_LISTED = 8  # candidates that an error lists
+ASSUMED = "assumed to be square"  # source of a grid that the file does not state
 MAX_IMAGE_SIDE = 1 << 16  # pixels; larger configured sizes are ignored
 
 
@@ -51,6 +53,9 @@ def choose_grid(
 ) -> tuple[Grid, int, str]:
     """The grid of a table, its number of positions, and the source of the grid.
 
+    Without a hint, a square number of positions is read as a square grid, and the source begins with ``ASSUMED``. Of
+    several possible numbers, only those that leave rows for prefix tokens are considered.
+
     Args:
         name: of the table, for errors.
         counts: possible numbers of positions, each with an explanation such as " after 1 row for CLS".
@@ -68,6 +73,11 @@ def choose_grid(
     for hint in hints:
         if math.prod(hint.grid) in counts:
             return hint.grid, math.prod(hint.grid), hint.source
+    likely = [count for count in counts if counts[count] or len(counts) == 1]  # prefix tokens usually have rows
+    squares = [count for count in likely if math.isqrt(count) ** 2 == count > 1]
+    if len(squares) == 1 and not hints:
+        side = math.isqrt(squares[0])
+        return (side, side), squares[0], f"{ASSUMED}: {squares[0]} positions{counts[squares[0]]}"
     mismatch = "".join(f"; {hint.source} implies {format_grid(hint.grid)}, which does not fit" for hint in hints[:1])
     raise InputError(
         f"{name} has {_candidates(counts)}, and the file does not state its grid{mismatch}; give --grid RxC"

@@ -14,8 +14,9 @@ from vitpos.errors import InputError, RunError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
-from vitpos.lab.store import CellFolder, ExperimentFolder
+from vitpos.lab.experiment_folder import ExperimentFolder
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier, require_classes
 from vitpos.registry.plugin_records import recall

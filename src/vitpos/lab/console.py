@@ -6,32 +6,13 @@ import time
 from typing import Self
 
 import rich.console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich import progress
 from rich.table import Column
 from rich.text import Text
 
+from vitpos.lab import events
 from vitpos.lab.cells import Cell
-from vitpos.lab.events import (
-    CellDone,
-    CellFailed,
-    Download,
-    DryRun,
-    EvalStart,
-    Event,
-    Observer,
-    TrainProgress,
-    TrainStart,
-)
+from vitpos.lab.events import Event, Observer
 
 LONG = 20  # number of configurations above which the dry run prints a line
 errors = rich.console.Console(stderr=True, highlight=False, markup=False)
@@ -41,20 +22,20 @@ class Console(Observer):
     """Shows downloads, the dry run, trainings and evaluations; use it as a context manager."""
 
     def __init__(self) -> None:
-        self.bars = Progress(
-            TextColumn(
+        self.bars = progress.Progress(
+            progress.TextColumn(
                 "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
             ),
-            BarColumn(20),
+            progress.BarColumn(20),
             _Amount(),
             _Speed(),
-            TimeRemainingColumn(),
+            progress.TimeRemainingColumn(),
             console=errors,
             transient=True,
             expand=True,
             disable=not errors.is_terminal,
         )
-        self.tasks: dict[str, TaskID] = {}  # by folder name of the cell, or by name of the download
+        self.tasks: dict[str, progress.TaskID] = {}  # by folder name of the cell, or by name of the download
         self.began: dict[str, float] = {}  # start time of training by cell
         self.work: dict[str, str] = {}  # text of the line that is printed when the cell is done
 
@@ -68,25 +49,25 @@ class Console(Observer):
     def on_event(self, event: Event) -> None:
         """Updates the bars; prints a line when a cell is done or has failed."""
         match event:
-            case Download(name, done, total):
+            case events.Download(name, done, total):
                 self._download(name, done, total)
-            case DryRun(done, total):
+            case events.DryRun(done, total):
                 self._dry_run(done, total)
-            case TrainStart(cell, images, done):
+            case events.TrainStart(cell, images, done):
                 self._open(cell.folder_name, describe(cell), images, done, unit="images")
                 self.began[cell.folder_name] = time.monotonic()
-            case TrainProgress(cell, images):
+            case events.TrainProgress(cell, images):
                 self.bars.advance(self.tasks[cell.folder_name], images)
-            case EvalStart(cell, spec, done, total):
+            case events.EvalStart(cell, spec, done, total):
                 self._trained(cell)
                 self.work.setdefault(cell.folder_name, "evaluated")
                 self._open(cell.folder_name, f"{spec}: {describe(cell)}", total, done)
-            case CellDone(cell):
+            case events.CellDone(cell):
                 self._trained(cell)
                 self._close(cell.folder_name)
                 work = self.work.get(cell.folder_name, "already done")
                 errors.print(f"{describe(cell)}: {work}", soft_wrap=True)
-            case CellFailed(cell, error):
+            case events.CellFailed(cell, error):
                 self._close(cell.folder_name)
                 errors.print(f"failed: {describe(cell)}: {error}", style="red", soft_wrap=True)
 
@@ -120,22 +101,22 @@ class Console(Observer):
             self.bars.remove_task(self.tasks.pop(name))
 
 
-class _Amount(ProgressColumn):
+class _Amount(progress.ProgressColumn):
     """Completed and total amount; in bytes for downloads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes, self.count = DownloadColumn(), MofNCompleteColumn()
+        self.bytes, self.count = progress.DownloadColumn(), progress.MofNCompleteColumn()
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         """Returns the amounts of a task as text."""
         return (self.bytes if task.fields.get("unit") == "bytes" else self.count).render(task)
 
 
-class _Speed(ProgressColumn):
+class _Speed(progress.ProgressColumn):
     """Images per second, for tasks that count images."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         """Returns the speed over the last seconds as text."""
         return Text(f"{task.speed:,.0f} images/s" if task.speed and task.fields.get("unit") == "images" else "")
 

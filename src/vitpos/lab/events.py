@@ -77,14 +77,7 @@ class CellFailed:
     error: str
 
 
-@dataclass(frozen=True)
-class AttackProgress:
-    """``fraction`` of the current attack on the current model is done, 0 to 1."""
-
-    fraction: float
-
-
-Event = Download | DryRun | RunStart | TrainStart | TrainProgress | EvalStart | CellDone | CellFailed | AttackProgress
+Event = Download | DryRun | RunStart | TrainStart | TrainProgress | EvalStart | CellDone | CellFailed
 
 
 class Observer:

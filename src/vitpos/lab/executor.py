@@ -22,9 +22,9 @@ from typing import Protocol
 import torch
 
 from vitpos.errors import InputError, RunError
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import CellDone, CellFailed, Event, Observer, TrainProgress, TrainStart
-from vitpos.lab.store import CellFolder
 
 Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker processes receive it by pickle
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from vitpos.evaluations.result import Result
 from vitpos.files import write_csv
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
-from vitpos.lab.store import CellFolder, ExperimentFolder
+from vitpos.lab.experiment_folder import ExperimentFolder
 
 RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "x", "value")
 
@@ -79,20 +80,12 @@ class Results:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One row per number, with the columns of ``results.csv``."""
-        found = []
-        for cell, _ in self.trained:
-            fixed = (self.experiment.name, cell.data, cell.model, cell.encoding, cell.seed)
-            varied = {name: cell.train_value(name) for name in self.experiment.columns}
-            for evaluation, result in self.of(cell).items():
-                for values in result_rows(result):
-                    row = dict(zip(RESULT_COLUMNS, (*fixed, evaluation, *values), strict=True))
-                    found.append(row | varied)
-        return found
+        found = ((cell, spec, result) for cell, _ in self.trained for spec, result in self.of(cell).items())
+        return result_rows(self.experiment.name, found, self.experiment.columns)
 
     def write_csv(self) -> Path:
         """Writes ``results.csv`` and returns its path."""
-        values = [list(row.values()) for row in self.rows]
-        return write_rows(self.path / "results.csv", values, self.experiment.columns)
+        return write_rows(self.path / "results.csv", self.rows, self.experiment.columns)
 
     def __repr__(self) -> str:
         from vitpos.lab.summary import as_text
@@ -100,15 +93,26 @@ class Results:
         return as_text(self)
 
 
-def result_rows(result: Result) -> Iterator[tuple[str, float | str, float]]:
-    """Yields (metric, x, value) for each number, with an empty x, and for each point of a curve."""
-    for metric, value in result.numbers.items():
-        yield metric, "", value
-    for metric, curve in result.curves.items():
-        for x, value in curve.items():
-            yield metric, int(x) if float(x).is_integer() else x, value
+def result_rows(
+    experiment: str, results: Iterable[tuple[Cell, str, Result]], varied: Sequence[str]
+) -> list[dict[str, Any]]:
+    """One row for each number, with an empty x, and for each point of a curve, by columns of ``results.csv``.
+
+    Args:
+        results: Cells, specs of evaluations, and their results.
+        varied: Training values that are further columns.
+    """
+    rows = []
+    for cell, evaluation, result in results:
+        points: list[tuple[str, float | str, float]] = [(name, "", value) for name, value in result.numbers.items()]
+        for name, curve in result.curves.items():
+            points += [(name, int(x) if float(x).is_integer() else x, value) for x, value in curve.items()]
+        fixed = experiment, cell.data, cell.model, cell.encoding, cell.seed, evaluation
+        extra = {name: cell.train_value(name) for name in varied}
+        rows += [dict(zip(RESULT_COLUMNS, (*fixed, *point), strict=True)) | extra for point in points]
+    return rows
 
 
-def write_rows(path: Path, rows: Sequence[Sequence[Any]], varied: Sequence[str] = ()) -> Path:
-    """Writes a CSV file with the columns of ``results.csv``, followed by the ``varied`` columns."""
-    return write_csv(path, [*RESULT_COLUMNS, *varied], rows)
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], varied: Sequence[str]) -> Path:
+    """Writes rows of :func:`result_rows` to a CSV file."""
+    return write_csv(path, [*RESULT_COLUMNS, *varied], [list(row.values()) for row in rows])

@@ -16,24 +16,17 @@ from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.files import exclusive
 from vitpos.inspection.table_stats import position_vectors
+from vitpos.lab import events
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import build_model, evaluate_spec, load_model
 from vitpos.lab.cells import Cell
 from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
-from vitpos.lab.events import (
-    CellDone,
-    CellFailed,
-    EvalStart,
-    Event,
-    Observer,
-    RunStart,
-    TrainProgress,
-    TrainStart,
-)
+from vitpos.lab.events import Event, Observer
 from vitpos.lab.executor import Executor, LocalExecutor, refuse_to_nest
 from vitpos.lab.experiment import Experiment
+from vitpos.lab.experiment_folder import ExperimentFolder
 from vitpos.lab.results import Results
-from vitpos.lab.store import CellFolder, ExperimentFolder
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.registry.plugin_records import portable, recall
 from vitpos.training.loop import fit
@@ -84,7 +77,7 @@ def run(
     dry_run(pending, experiment.tables, observer)  # before anything is trained or written
     with ExperimentFolder.create_locked(Path(out), experiment) as folder:
         results = Results(folder)
-        observer.on_event(RunStart(results))
+        observer.on_event(events.RunStart(results))
         executor = executor or LocalExecutor(workers)
         executor.run(run_cell, experiment.cells, folder.path, _Recorder(results, observer))
     if results.errors:
@@ -101,9 +94,9 @@ class _Recorder(Observer):
         self.results, self.observer = results, observer
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, CellFailed):
+        if isinstance(event, events.CellFailed):
             self.results.errors[event.cell] = event.error
-        if isinstance(event, CellDone | CellFailed):
+        if isinstance(event, events.CellDone | events.CellFailed):
             self.results.refresh(event.cell)
             self.results.write_csv()
         self.observer.on_event(event)
@@ -124,7 +117,7 @@ def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     data = load(cell.data)
     model = build_model(cell, data)
     done, tensors, log = folder.load_checkpoint() or (0, None, [])
-    observer.on_event(TrainStart(cell, cell.train.epochs * len(data.train), done * len(data.train)))
+    observer.on_event(events.TrainStart(cell, cell.train.epochs * len(data.train), done * len(data.train)))
     resume = (done, tensors) if tensors else None
     states = fit(
         model,
@@ -132,7 +125,7 @@ def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
         cell.train,
         seed=cell.seed,
         resume=resume,
-        on_batch=lambda images: observer.on_event(TrainProgress(cell, images)),
+        on_batch=lambda images: observer.on_event(events.TrainProgress(cell, images)),
     )
     for state in states:
         if state.record:
@@ -164,7 +157,7 @@ def evaluate(folder: CellFolder, specs: Sequence[str], observer: Observer | None
         observer = observer or Observer()
         ctx = EvalContext(load_model(folder), load(folder.cell.data), folder.cell.train)
         for done, spec in enumerate(specs):
-            observer.on_event(EvalStart(folder.cell, spec, done, len(specs)))
+            observer.on_event(events.EvalStart(folder.cell, spec, done, len(specs)))
             folder.save_result(spec, evaluate_spec(spec, ctx))
 
 
@@ -197,6 +190,6 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
         for one in cells:
             evaluate(one, wanted, observer)
             results.refresh(one.cell)
-            observer.on_event(CellDone(one.cell))
+            observer.on_event(events.CellDone(one.cell))
         results.write_csv()
     return results, wanted

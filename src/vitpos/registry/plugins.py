@@ -22,12 +22,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from vitpos.errors import InputError, RunError
+from vitpos.errors import InputError, Notice, RunError
 
 _PACKAGE = __name__.partition(".")[0]
 
 
-class PluginWarning(UserWarning):
+class PluginWarning(Notice):
     """A plug-in that is gone, has changed or cannot be used; the message is one line."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,11 +32,6 @@ def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = 
     """
     name = " ".join(["attack", *(file.name for file in own)])
     varied = list(dict.fromkeys(key for cell, _, _ in results for key, _ in cell.varied))
-    rows: list[tuple[Any, ...]] = []
-    for cell, spec, result in results:
-        fixed = name, cell.data, cell.model, cell.encoding, cell.seed, spec
-        values = [dict(cell.varied).get(key, "") for key in varied]
-        rows += [(*fixed, *row, *values) for row in result_rows(result)]
     cell, spec, result = results[-1]
     if result.images:
         found, goal = (to_arrays(result.images[which][:SHOWN]) for which in ("reconstruction", "target"))
@@ -51,7 +45,7 @@ def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = 
         words = f"{len(results) - 1:02} {cell.label} seed{cell.seed} {spec}"
         file = re.sub(r"[^A-Za-z0-9.]+", "-", words)[:100].strip("-")
         write_bytes(out / f"{file}.png", draw.png(draw.image_strips(strips)))
-    return write_rows(out / "results.csv", rows, varied)
+    return write_rows(out / "results.csv", result_rows(name, results, varied), varied)
 
 
 def similarity_text(numbers: Mapping[str, float], images: int) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Column, Table
 from vitpos.lab.results import Results
-from vitpos.lab.store import CellFolder
 from vitpos.lab.summary import Estimate, Row, grouped, labels, summarize
 from vitpos.metrics.statistics import paired_difference
 from vitpos.plotting import COLORS, INK

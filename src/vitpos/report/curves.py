@@ -1,4 +1,4 @@
-"""Line charts of the report: curves that evaluations return, and metrics against an option of the evaluation."""
+"""Line charts of the report: curves that evaluations return, metrics against an option of the evaluation, training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitpos.lab.cells import Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Row, summarize
 from vitpos.registry import Term
-from vitpos.report.comparison import as_rows, baseline_encoding, color_note, line_groups, row_colors
+from vitpos.report.comparison import as_rows, baseline_encoding, color_note, first_seed_folders, line_groups, row_colors
 
 SHARES = ("accuracy", "error", "consistency")  # metrics shown in percent
 SWEPT = ("accuracy", "consistency")  # metrics drawn against an option
@@ -27,10 +27,11 @@ FEWEST = 3  # points below which no curve is drawn
 LINES = "mean over seeds; with several seeds, the band is ± one standard deviation."
 
 Axis = tuple[str, bool]
+Titled = tuple[str, str, list[list[Figure]]]  # title, caption, rows of figures
 Ways = dict[str, dict[float, Column]]  # spec without the option on the axis → x → column of its numbers
 
 
-def curves(results: Results) -> Iterator[tuple[str, str, list[list[Figure]]]]:
+def curves(results: Results) -> Iterator[Titled]:
     """Yields title, caption and figures of each metric against each axis with at least three points.
 
     There is a row of figures for each group of table rows, and in it a figure for each variant of the evaluation.
@@ -48,6 +49,22 @@ def curves(results: Results) -> Iterator[tuple[str, str, list[list[Figure]]]]:
                 f"{_shared(ways)}: {LINES}{color_note(results) if gray else ''}",
                 as_rows(rows),
             )
+
+
+def training_curves(results: Results) -> Iterator[Titled]:
+    """Training loss and accuracy by epoch, first seed."""
+    colors, baseline, drawn, gray = row_colors(results), baseline_encoding(results), [], False
+    for group, folders in first_seed_folders(results).items():
+        logs = {name: log for name, folder in folders.items() if (log := folder.log)}
+        gray |= any(name not in colors for name in logs)
+        pair = []
+        for key, scale, label in (("loss", 1, "training loss"), ("accuracy", 100, "training accuracy, %")):
+            points = {name: [(at["epoch"], scale * at[key], 0.0) for at in log] for name, log in logs.items()}
+            pair += draw.lines({group: points}, x="epoch", y=label, colors=colors, dashed=baseline) if logs else []
+        drawn += [pair] if pair else []
+    note = f"Mean over the training images of each epoch, first seed.{color_note(results) if gray else ''}"
+    if drawn:
+        yield "Training curves", note, drawn
 
 
 def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points]]]:

@@ -20,19 +20,10 @@ from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.files import write_text
+from vitpos.lab import summary
 from vitpos.lab.cells import Column, Table
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
-from vitpos.lab.summary import (
-    compared,
-    format_estimate,
-    format_number,
-    labels,
-    measured,
-    seeds_of,
-    shared,
-    summarize,
-)
 from vitpos.models import MODELS
 from vitpos.plotting import svg
 from vitpos.registry import Registry
@@ -66,7 +57,7 @@ def template(name: str) -> jinja2.Template:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals |= {"format_number": format_number, "format_estimate": format_estimate}
+    environment.globals |= {"format_number": summary.format_number, "format_estimate": summary.format_estimate}
     return environment.get_template(name)
 
 
@@ -74,10 +65,7 @@ def _experiment(results: Results, number: int) -> dict[str, Any]:
     experiment = results.experiment
     return {
         "number": number,
-        "name": experiment.name,
-        "question": experiment.question or experiment.name,
-        "published_source": experiment.published_source,
-        "notes": experiment.notes,
+        "experiment": experiment,
         "seeds": sorted({cell.seed for cell, _ in results.trained}),
         "missing": len(results.pending),
         "tables": [_table(results, table) for table in experiment.tables],
@@ -93,15 +81,15 @@ def _experiment(results: Results, number: int) -> dict[str, Any]:
 
 
 def _table(results: Results, table: Table) -> dict[str, Any]:
-    rows = summarize(results, table)
+    rows = summary.summarize(results, table)
     return {
         "table": table,
         "columns": [_column(column) for column in table.columns],
         "rows": rows,
-        "labels": labels(rows),
-        "shared": shared(rows),
-        "seeds": seeds_of(rows),
-        "compared": compared(table, rows),
+        "labels": summary.labels(rows),
+        "shared": summary.shared(rows),
+        "seeds": summary.seeds_of(rows),
+        "compared": summary.compared(table, rows),
         "comparisons": list(compare_encodings(table, rows)),
     }
 
@@ -112,13 +100,13 @@ def _others(results: Results) -> list[dict[str, Any]]:
     Metrics are rows if they are more than the table rows, otherwise columns.
     """
     found = []
-    table = measured(results)
+    table = summary.measured(results)
     for evaluation in dict.fromkeys(column.evaluation for column in table.columns):
         columns = tuple(column for column in table.columns if column.evaluation == evaluation)
-        rows = [row for row in summarize(results, replace(table, columns=columns)) if row.measured]
+        rows = [row for row in summary.summarize(results, replace(table, columns=columns)) if row.measured]
         if rows:
             metrics = [column.name for column in columns]
-            names = [" · ".join(map(row.label, labels(rows))) for row in rows]
+            names = [" · ".join(map(row.label, summary.labels(rows))) for row in rows]
             estimates = [row.estimates for row in rows]
             down = len(metrics) > len(names)
             grid = (
@@ -130,7 +118,7 @@ def _others(results: Results) -> list[dict[str, Any]]:
                     "metrics": metrics,
                     "headings": names if down else metrics,
                     "rows": list(grid),
-                    "shared": shared(rows),
+                    "shared": summary.shared(rows),
                 }
             )
     return found

@@ -10,10 +10,10 @@ import pytest
 import vitpos
 from vitpos.data.dataset import load
 from vitpos.errors import InputError, RunError
-from vitpos.lab import cell_models, runner, store
+from vitpos.lab import cell_folder, cell_models, runner
+from vitpos.lab.cell_folder import FORMAT_VERSION
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.results import Results
-from vitpos.lab.store import FORMAT_VERSION
 
 TEXT = """
 data = "stripes(count=40)"
@@ -63,8 +63,8 @@ def test_an_unexpected_error_fails_its_cell_alone_and_is_the_reason_of_the_run(s
 
 def test_the_scores_of_a_cell_are_read_as_often_whatever_the_number_of_cells(small, tmp_path, monkeypatch):
     reads = []
-    read_json = store.read_json
-    monkeypatch.setattr(store, "read_json", lambda path: reads.append(path) or read_json(path))
+    read_json = cell_folder.read_json
+    monkeypatch.setattr(cell_folder, "read_json", lambda path: reads.append(path) or read_json(path))
     vitpos.run(small, tmp_path / "out", workers=1)
     scores = [path for path in reads if path.name == "scores.json"]
     assert len(scores) == 4 * 2, "by the second evaluation, which adds to the first, and when the cell is done"

@@ -6,10 +6,10 @@ import math
 import torch
 
 from vitpos.evaluations.result import Result
-from vitpos.lab.store import CellFolder
+from vitpos.lab.cell_folder import CellFolder
 
 
-def test_a_number_that_does_not_exist_is_missing_and_its_evaluation_counts_as_asked(tmp_path):
+def test_a_number_that_is_not_finite_is_omitted_and_its_evaluation_counts_as_done(tmp_path):
     run = CellFolder(tmp_path)
     run.save_result("translation", Result({"accuracy": 0.5, "logit_error": math.nan, "token_error": math.inf}))
     run.save_result("ood", Result({"aurra": math.nan}, curves={"aurra": {0.5: math.nan, 1.0: 0.25}}))

@@ -1,8 +1,6 @@
 """The real command in real processes: what it prints, writes and answers, also when it is killed or starved."""
 
 import csv
-import json
-import os
 import resource
 import signal
 import subprocess
@@ -14,31 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-TINY = """
-question = "Does a tiny model run?"
-published_source = "nobody"
-data = "mnist + subset(limit=640)"
-model = "minimal(dim=16)"
-encoding = ["none", "learned"]
-notes = ["[baseline] is no markup [/nothing]"]
-evaluations = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion"]
-[train]
-epochs = 2
-batch_size = 64
-[[published]]
-data = "mnist + subset(limit=640)"
-model = "minimal(dim=16)"
-encoding = "learned"
-evaluation = "accuracy"
-value = 0.709
-"""
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "NO_COLOR": "1"}
-
-
-def vitpos(*words, **options):
-    command = [sys.executable, "-m", "vitpos", *map(str, words)]
-    options = {"env": ENVIRONMENT, **options}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+from tests.cli.command import ENVIRONMENT, TINY, vitpos
 
 
 @pytest.fixture(scope="module")
@@ -131,21 +105,12 @@ def test_more_seeds_go_on_from_those_there(finished, tiny, tmp_path):
     assert sorted(map(str, same)) == sorted(map(str, rows(out)))
 
 
-def test_a_question_asked_again_with_its_defaults_written_out_is_the_same_question(finished):
+def test_an_evaluation_with_its_defaults_written_out_is_the_same_evaluation(finished):
     out, _ = finished
     assert vitpos("evaluate", out, "--with", "shuffle(mask_ratio=0.15)").returncode == 0
     assert vitpos("evaluate", out, "--with", "shuffle", "shuffle(positions='stay')").returncode == 0
-    asked = {row["evaluation"] for row in rows(out) if row["evaluation"].startswith("shuffle")}
-    assert asked == {"shuffle(mask_ratio=0.15)"}
-
-
-def test_list_says_all_of_one_thing():
-    said = vitpos("list", "evaluations", "shuffle")
-    assert said.returncode == 0 and "consistent_correct:" in said.stdout
-    assert "vitpos run mjp-ratio" in vitpos("list", "experiments", "mjp-ratio").stdout
-    assert [entry["name"] for entry in json.loads(vitpos("list", "encodings", "rope", "--json").stdout)] == ["rope"]
-    for wrong in (["evaluations", "shufle"], ["all", "shuffle"], ["experiments", "nothing"]):
-        assert vitpos("list", *wrong).returncode == 2
+    stored = {row["evaluation"] for row in rows(out) if row["evaluation"].startswith("shuffle")}
+    assert stored == {"shuffle(mask_ratio=0.15)"}
 
 
 def test_evaluate_adds_to_the_scores_of_a_run_and_of_one_cell(finished):
@@ -172,49 +137,7 @@ def test_report_of_several_folders_is_one_page(finished, tmp_path):
     assert done.returncode == 0 and (tmp_path / "page.html").read_text().count("<h1>") == 2
 
 
-@pytest.mark.parametrize("kind", ["encodings", "models", "data", "evaluations", "experiments"])
-def test_list_answers_in_json_on_standard_output_alone(kind):
-    done = vitpos("list", kind, "--json")
-    entries = json.loads(done.stdout)
-    assert done.stderr == "" and entries
-    assert all({"name", "summary", "options"} <= set(entry) and entry["summary"] for entry in entries)
-    assert all(entry["name"] in vitpos("list", kind).stdout for entry in entries[:1])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["run", "mnist-jigsw", "--out", "OUT"], "did you mean 'mnist-jigsaw'?"),
-        (["run", "mnist-jigsaw"], "--out"),
-        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "train.epoch=1"], "did you mean 'train.epochs'?"),
-        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "encoding=learned(sdt=1)"], "did you mean 'std'?"),
-        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "train.epochs=x"], "takes int"),
-        (["run", "mnist-jigsaw", "--out", "OUT", "--seeds", "0;1"], "write --seeds 0,1,2"),
-        (["run", "mnist-jigsaw", "--out", "OUT", "--set", "model=minimal(patch=5)"], "patches of 5x5"),
-        (["run", "BROKEN", "--out", "OUT"], "is not valid TOML"),
-        (["run", "mnist-jigsaw", "--out", "BROKEN"], "is a file; give a folder"),
-        (["run", "mnist-jigsaw", "--out", "/proc/vitpos"], "cannot be written"),
-        (["evaluate", "OUT", "--with", "accuracy"], "is neither the folder of an experiment nor of a cell"),
-        (["run", "mnist-jigsaw", "--out", "OUT", "--seeds", "99999999999999999999"], "write --seeds 0,1,2"),
-        (["run", "METRIC", "--out", "OUT"], "has no metric 'acuracy'; did you mean 'accuracy'?"),
-        (["report", "OUT", "--out", "page.html"], "is not the folder of an experiment"),
-        (["list", "encoding"], "did you mean 'encodings'?"),
-        (["explode"], "explode"),
-    ],
-)
-def test_a_users_mistake_is_one_line_and_exit_code_2(words, message, tmp_path):
-    (tmp_path / "broken.toml").write_text("data = \n")
-    table = '[[tables]]\ntitle = "x"\ncolumns = [{ label = "a", evaluation = "accuracy", metric = "acuracy" }]\n'
-    (tmp_path / "metric.toml").write_text(TINY + table)
-    places = {"OUT": tmp_path / "out", "BROKEN": tmp_path / "broken.toml", "METRIC": tmp_path / "metric.toml"}
-    done = vitpos(*(places.get(word, word) for word in words))
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == "" and len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.startswith("error: ") and message in done.stderr
-    assert not (tmp_path / "out").exists(), "nothing is written for a command that was refused"
-
-
-def test_other_settings_in_the_same_folder_are_told(tiny, finished, tmp_path):
+def test_other_settings_in_the_same_folder_print_a_note(tiny, finished, tmp_path):
     import shutil
 
     shutil.copytree(finished[0], tmp_path / "out")
@@ -233,7 +156,7 @@ def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):
     assert done.returncode == 2 and "was run with other settings" not in done.stderr
 
 
-def test_what_is_finished_is_not_rehearsed_again(tiny, finished):
+def test_finished_cells_have_no_dry_run(tiny, finished):
     from vitpos.lab.events import DryRun, Observer
     from vitpos.lab.runner import run
 
@@ -354,7 +277,7 @@ def test_two_runs_do_not_work_in_one_folder(tiny, tmp_path):
     assert (out / "experiment.json").read_text() == before
 
 
-def test_a_damaged_weights_file_is_told_and_not_used(tiny, finished, tmp_path):
+def test_a_damaged_weights_file_is_reported_and_not_used(tiny, finished, tmp_path):
     import shutil
 
     shutil.copytree(finished[0], tmp_path / "out")
@@ -367,30 +290,3 @@ def test_a_damaged_weights_file_is_told_and_not_used(tiny, finished, tmp_path):
 def test_another_experiment_does_not_move_into_a_folder(finished):
     done = vitpos("run", "mnist-jigsaw", "--out", finished[0])
     assert done.returncode == 2 and "holds experiment 'tiny'" in done.stderr
-
-
-def test_data_sets_are_listed_fetched_and_verified(tmp_path):
-    environment = {**ENVIRONMENT, "VITPOS_CACHE": str(tmp_path)}
-    listed = vitpos("data", "list", "--json", env=environment)
-    found = {entry["name"]: entry for entry in json.loads(listed.stdout)}
-    assert set(found) == {"mnist", "fashion_mnist", "cifar10", "cifar100"} and not listed.stderr
-    assert found["mnist"]["here"] and not found["cifar10"]["here"] and found["cifar10"]["sources"]
-    assert vitpos("data", "verify", "mnist").stdout == "mnist: matches the published checksums\n"
-    (tmp_path / "fashion_mnist").mkdir()
-    (tmp_path / "fashion_mnist" / "t10k-labels-idx1-ubyte").write_bytes(b"tampered with")
-    wrong = vitpos("data", "verify", "fashion_mnist", env=environment)
-    assert wrong.returncode == 1 and "t10k-labels-idx1-ubyte has another md5" in wrong.stdout
-    assert "vitpos data get fashion_mnist" in wrong.stderr and "Traceback" not in wrong.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("data", "fetch", "cifar10"), "no 'data fetch'; there is get, list, verify"),
-        (("data", "get", "cifar"), "did you mean 'cifar10'?"),
-        (("data", "get"), "the data sets to download are missing"),
-    ],
-)
-def test_a_wrong_word_about_data_is_one_line(words, message):
-    said = vitpos(*words)
-    assert said.returncode == 2 and message in said.stderr and "Traceback" not in said.stderr

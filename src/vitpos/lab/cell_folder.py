@@ -1,10 +1,8 @@
-"""The folders of a run. Files are written atomically: after a crash, no partly written file counts as finished.
+"""The folder of one cell: its description, weights, logs and results.
 
-The folder of an experiment holds ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/``, with a folder for
-each cell. A cell folder holds ``cell.json``; during training ``checkpoint.safetensors``; after training ``log.csv``,
-``machine.json``, ``test_samples.safetensors``, ``position_table.safetensors`` and, written last,
-``weights.safetensors``; after evaluation ``scores.json`` with numbers and curves, and ``tensors/`` with arrays and
-images; after an unexpected error ``error.log``.
+``cell.json``; during training ``checkpoint.safetensors``; after training ``log.csv``, ``machine.json``,
+``test_samples.safetensors``, ``position_table.safetensors`` and, written last, ``weights.safetensors``; after evaluation
+``scores.json`` with numbers and curves, and ``tensors/`` with arrays and images; after an unexpected error ``error.log``.
 """
 
 from __future__ import annotations
@@ -13,34 +11,18 @@ import csv
 import hashlib
 import json
 import math
-import os
-import platform
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from vitpos.errors import InputError, RunError
 from vitpos.evaluations.result import Result
-from vitpos.files import (
-    exclusive,
-    os_reason,
-    read_json,
-    read_metadata,
-    read_tensors,
-    require_folder,
-    write_csv,
-    write_json,
-    write_tensors,
-    write_text,
-)
+from vitpos.files import read_json, read_metadata, read_tensors, write_csv, write_json, write_tensors, write_text
 from vitpos.lab.cells import Cell
-from vitpos.lab.experiment import Experiment
-from vitpos.registry.plugin_records import keep, read_records, recall, used
+from vitpos.lab.machine import machine
+from vitpos.registry.plugin_records import read_records, recall
 from vitpos.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -105,7 +87,7 @@ class CellFolder:
         Values that are not finite are omitted: NaN means that a metric is undefined, and JSON has no infinity. Images are
         stored as uint8. The scores are written last, so that their tensors exist.
         """
-        file = self._tensors(evaluation)
+        file = self._tensor_file(evaluation)
         tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
         tensors |= {f"images.{name}": (255 * images).round().byte() for name, images in result.images.items()}
         if tensors:
@@ -119,16 +101,16 @@ class CellFolder:
     def load_result(self, evaluation: str) -> Result:
         """Returns the result of one evaluation with its arrays and uint8 images; an empty Result if there is none."""
         result = _read_result(self._scores.get(evaluation, {}))
-        if not self._tensors(evaluation).exists():
+        if not self._tensor_file(evaluation).exists():
             return result
-        tensors, _ = read_tensors(self._tensors(evaluation))
+        tensors, _ = read_tensors(self._tensor_file(evaluation))
         arrays, images = (
             {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
             for kind in ("arrays.", "images.")
         )
         return replace(result, arrays=arrays, images=images)
 
-    def _tensors(self, evaluation: str) -> Path:
+    def _tensor_file(self, evaluation: str) -> Path:
         return self.path / "tensors" / f"{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
@@ -211,66 +193,8 @@ class CellFolder:
         (self.path / "error.log").unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class ExperimentFolder:
-    """The folder of an experiment, and the experiment as it was last run."""
-
-    path: Path
-    experiment: Experiment
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Opens the folder of an experiment that was run before."""
-        if not (path / "experiment.json").exists():
-            raise InputError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
-        stored = read_json(path / "experiment.json")
-        _check_version(stored, path)
-        recall(path)
-        return cls(path, Experiment.from_origin(stored))
-
-    @classmethod
-    def reserve(cls, path: Path, experiment: Experiment) -> Self:
-        """Checks that ``path`` does not hold another experiment, and returns its folder; writes nothing."""
-        require_folder(path)
-        if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
-            raise InputError(f"--out {path} holds experiment {other!r}; give another folder for {experiment.name!r}")
-        return cls(path, experiment)
-
-    @classmethod
-    @contextmanager
-    def create_locked(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
-        """Yields the folder of an experiment, created if needed and locked against other processes."""
-        folder = cls.reserve(path, experiment)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            (path / ".lock").touch()
-        except OSError as error:
-            raise InputError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
-        with exclusive(path):
-            _keep_plugins(path, experiment)
-            write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.origin})
-            yield folder
-
-    def cell_folder(self, cell: Cell) -> CellFolder:
-        """Returns the folder of a cell, which may not exist yet."""
-        return CellFolder(self.path / "cells" / cell.folder_name)
-
-    @property
-    def trained(self) -> list[CellFolder]:
-        """The folders of the trained cells, in the order of the experiment."""
-        return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
-
-
-def _keep_plugins(path: Path, experiment: Experiment) -> None:
-    """Records the plug-ins of an experiment in its folder, with descriptions of the entries it uses."""
-    specs = experiment.specs
-    found = used([spec for _, spec in specs], experiment.origin.get("plugins", ()))
-    terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
-    keep(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})
-
-
-def _check_version(stored: Mapping[str, Any], path: Path) -> None:
-    """Raises a InputError if a folder or file has another format version."""
+def check_version(stored: Mapping[str, Any], path: Path) -> None:
+    """Raises an InputError if a folder or file has another format version."""
     found = stored.get("format_version", 1)
     if found != FORMAT_VERSION:
         remedy = "upgrade vitpos" if found > FORMAT_VERSION else "run the experiment again into a new folder"
@@ -278,7 +202,7 @@ def _check_version(stored: Mapping[str, Any], path: Path) -> None:
 
 
 def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
-    _check_version(stored, path)
+    check_version(stored, path)
     values = {f.name: stored[f.name] for f in fields(Cell)}
     varied = tuple((key, value) for key, value in values["varied"])
     fixed = {"train": Recipe(**values["train"]), "evaluations": tuple(values["evaluations"]), "varied": varied}
@@ -293,27 +217,3 @@ def _read_result(stored: Mapping[str, Any]) -> Result:
 
 def _finite(values: Mapping[Key, float]) -> dict[Key, float]:
     return {key: value for key, value in values.items() if math.isfinite(value)}
-
-
-def machine() -> dict[str, str]:
-    """Processor, cores, memory, operating system and library versions, which numbers may depend on."""
-    import torch
-
-    kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")
-    return {
-        "processor": _search("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor() or platform.machine(),
-        "cores": str(os.cpu_count()),
-        "threads": str(torch.get_num_threads()),
-        "memory": f"{int(kibibytes) / 2**20:.0f} GiB" if kibibytes else "unknown",
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("vitpos", "torch", "numpy")},
-    }
-
-
-def _search(path: str, pattern: str) -> str | None:
-    try:
-        found = re.search(pattern, Path(path).read_text())
-    except OSError:
-        return None
-    return found[1] if found else None

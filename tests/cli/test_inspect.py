@@ -9,16 +9,16 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
 
+from tests.cli.command import vitpos
 from tests.inspection.tables import plane
-from tests.test_cli import vitpos
 from vitpos.cli import tables
-from vitpos.cli.inspect import find_targets
+from vitpos.lab.targets import find_targets
 
 
-def checkpoint(path, dim=16, depth=2):
-    """A ViT with timm's names, CLS and a table of 4×7 positions; nothing in the file determines the grid."""
+def checkpoint(path, dim=16, depth=2, grid=(4, 7)):
+    """A ViT with timm's names, CLS and a position table; nothing in the file determines the grid."""
     generator = torch.Generator().manual_seed(0)
-    table = plane((4, 7), dim, 0.05).flatten(0, 1).float()
+    table = plane(grid, dim, 0.05).flatten(0, 1).float()
     shapes = {"cls_token": (1, 1, dim), "patch_embed.proj.weight": (dim, 3, 4, 4), "patch_embed.proj.bias": (dim,)}
     for layer in range(depth):
         shapes[f"blocks.{layer}.attn.qkv.weight"] = (3 * dim, dim)
@@ -52,6 +52,15 @@ def test_inspect_writes_numbers_figures_and_a_page_for_a_checkpoint(tmp_path):
         with Image.open(tmp_path / "out" / f"{name}.png") as image:
             assert min(image.size) > 100
     assert (tmp_path / "out" / "inspect.html").read_text().count("data:image/png") == 6
+
+
+def test_a_square_grid_is_assumed_with_a_note_on_how_to_give_another(tmp_path):
+    file = checkpoint(tmp_path / "vit.safetensors", grid=(6, 6))
+    done = vitpos("inspect", file, "--out", tmp_path / "out")
+    assert done.returncode == 0 and done.stderr.startswith("note: ") and "--grid RxC" in done.stderr.splitlines()[0]
+    assert json.loads((tmp_path / "out" / "inspect.json").read_text())["grid"] == [6, 6]
+    other = vitpos("inspect", file, "--out", tmp_path / "other", "--grid", "4x9")
+    assert other.returncode == 0 and "note: " not in other.stderr
 
 
 def test_compare_shows_two_checkpoints_side_by_side(tmp_path):

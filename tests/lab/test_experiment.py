@@ -49,20 +49,20 @@ def test_a_block_overrides_what_is_shared_and_a_setting_overrides_both():
     assert len(changed) == 2, "cells that became the same are run once"
 
 
-def test_two_trainings_of_one_model_are_told_apart():
+def test_two_trainings_of_one_model_are_two_groups():
     text = TEXT.replace("lr = [0.01, 0.001]", "") + "[[cells]]\ntrain.batch_size = 32\n[[cells]]\ntrain.lr = 0.5\n"
     experiment = make(text, ["encoding=none"], seeds=[0, 1])
     assert experiment.columns == ("train.batch_size", "train.lr")
     assert len({cell.group for cell in experiment.cells}) == 2 and len(experiment.cells) == 4
 
 
-def test_a_cell_named_twice_is_run_once_and_asked_everything():
+def test_a_cell_given_twice_is_run_once_with_all_evaluations():
     text = TEXT + '[[cells]]\nevaluations = ["cost"]\n[[cells]]\nevaluations = ["token_diversity", "cost"]\n'
     cells = make(text).cells
     assert len(cells) == 8 and all(cell.evaluations == ("cost", "token_diversity") for cell in cells)
 
 
-def test_without_a_word_on_it_accuracy_is_asked():
+def test_the_default_evaluation_is_accuracy():
     assert make(TEXT.replace('evaluations = ["accuracy"]', "")).cells[0].evaluations == ("accuracy",)
 
 
@@ -183,18 +183,18 @@ def test_every_shipped_experiment_reads_and_every_reference_has_its_cell(name):
 
 
 def _covering(experiment):
-    """Few cells that are asked, between them, for every column of every table, and nothing else."""
-    asked = {}
+    """Few cells that, between them, have every column of every table, and nothing else."""
+    wanted = {}
     for table in experiment.tables:
         for column in table.columns:
             able = [cell for cell in experiment.cells if table.shows(cell) and column.evaluation in cell.evaluations]
-            cell = next((cell for cell in able if cell in asked), able[0])
-            asked.setdefault(cell, []).append(column.evaluation)
-    return [replace(cell, evaluations=tuple(dict.fromkeys(specs))) for cell, specs in asked.items()]
+            cell = next((cell for cell in able if cell in wanted), able[0])
+            wanted.setdefault(cell, []).append(column.evaluation)
+    return [replace(cell, evaluations=tuple(dict.fromkeys(specs))) for cell, specs in wanted.items()]
 
 
 def _noise(spec):
-    """As many channels, pixels and classes as the named data, without its pictures."""
+    """As many channels, pixels and classes as the named data, without its images."""
     shape, classes = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "fashion_mnist": ((1, 28, 28), 10)}[
         spec
     ]
@@ -242,7 +242,7 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
 
 
 def test_the_scorecard_has_the_same_columns_at_every_size():
-    """But for the number of pictures that are corrupted."""
+    """But for the number of images that are corrupted."""
     small, large = (
         [(c.evaluation.split("(")[0], c.metric) for table in Experiment.load(name).tables for c in table.columns]
         for name in ("scorecard", "scorecard-gpu")

@@ -1,0 +1,27 @@
+"""The option ``--plugin`` of most commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typer import Option
+
+
+def _load(names: list[str] | None) -> list[str] | None:
+    """Imports plug-ins by name or path while options are parsed, before the command runs."""
+    from vitpos.registry.plugins import load
+
+    for name in names or ():
+        load(name)
+    return names
+
+
+Plugins = Annotated[
+    list[str] | None,
+    Option(
+        "--plugin",
+        metavar="FILE_OR_MODULE",
+        callback=_load,
+        help="Python file or module that registers encodings, models and so on; repeatable",
+    ),
+]

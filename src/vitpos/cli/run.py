@@ -1,0 +1,111 @@
+"""``vitpos run``, ``evaluate`` and ``report``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from vitpos.cli.plugins import Plugins
+from vitpos.errors import InputError, RunError
+
+
+def run(
+    experiment: Annotated[str, Argument(metavar="NAME_OR_TOML", help="a shipped experiment or a TOML file")],
+    out: Annotated[Path, Option(help="output folder; if it holds an unfinished run, that run is continued")],
+    settings: Annotated[
+        list[str] | None,
+        Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="override a value, such as train.epochs=1 or encoding=learned; repeatable",
+        ),
+    ] = None,
+    seeds: Annotated[str | None, Option(help="seeds that replace those of the experiment, such as 0,1,2")] = None,
+    workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core")] = None,
+    plugins: Plugins = None,
+) -> None:
+    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per cell."""
+    from vitpos.lab.experiment import Experiment
+    from vitpos.registry.plugin_records import recall
+
+    recall(out)
+    wanted = Experiment.load(experiment, settings or (), _seeds(seeds), plugins or ())
+    from vitpos.cli.progress import RunProgress
+    from vitpos.cli.tables import show_evaluation
+    from vitpos.lab import runner
+    from vitpos.lab.experiment_folder import ExperimentFolder
+    from vitpos.report import write_report
+
+    changed = (out / "experiment.json").exists() and ExperimentFolder.open(out).experiment.cells != wanted.cells
+    failure: RunError | None = None
+    with RunProgress() as progress:
+        try:
+            runner.run(wanted, out, workers=workers, observer=progress)
+        except RunError as error:
+            failure = error
+    results = progress.results
+    if results is None or not results.trained:
+        raise failure or AssertionError("a run without cells")
+    if changed:
+        _note(
+            f"note: {out} was run with other settings before; results and report show the new ones, older cells are kept"
+        )
+    progress.show(range(len(wanted.tables)), results)
+    for spec in () if wanted.tables else dict.fromkeys(spec for cell in wanted.cells for spec in cell.evaluations):
+        show_evaluation(results, spec)
+    _note(f"results: {out / 'results.csv'}")
+    _note(f"report:  {write_report([results], out / 'report.html')}")
+    if failure:
+        raise failure
+
+
+def evaluate(
+    run: Annotated[Path, Argument(metavar="RUN", help="folder of an experiment, or of one of its cells")],
+    specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, such as jigsaw(per='image')")],
+    more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
+    plugins: Plugins = None,
+) -> None:
+    """Run more evaluations on a trained run and add the numbers to its results."""
+    from vitpos.evaluations import EVALUATIONS
+    from vitpos.registry.plugin_records import recall
+
+    recall(run.resolve().parent.parent if (run / "cell.json").exists() else run)
+    wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
+    from vitpos.cli.tables import show_evaluation
+    from vitpos.lab.console import Console
+    from vitpos.lab.runner import evaluate_run
+    from vitpos.report import write_report
+
+    with Console() as console:
+        results, stored = evaluate_run(run, wanted, console)
+    write_report([results], results.path / "report.html")
+    for spec in stored:
+        show_evaluation(results, spec)
+    _note(f"results: {results.path / 'results.csv'}")
+
+
+def report(
+    folders: Annotated[list[Path], Argument(metavar="DIR…", help="folders of finished runs")],
+    out: Annotated[Path, Option(metavar="FILE.html", help="path of the page")],
+    plugins: Plugins = None,
+) -> None:
+    """Write a self-contained HTML page on stored runs."""
+    from vitpos.report import write_report
+
+    _note(f"report: {write_report(folders, out)}")
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and int(part) < 2**31 for part in parts):
+        raise InputError(f"--seeds {text!r} is not a list of integers from 0 to 2³¹ − 1; write --seeds 0,1,2")
+    return [int(part) for part in parts]

@@ -1,0 +1,77 @@
+"""The folder of an experiment: ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with its cells.
+
+Files are written atomically: after a crash, no partly written file counts as finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from vitpos.errors import InputError
+from vitpos.files import exclusive, os_reason, read_json, require_folder, write_json
+from vitpos.lab.cell_folder import FORMAT_VERSION, CellFolder, check_version
+from vitpos.lab.cells import Cell
+from vitpos.lab.experiment import Experiment
+from vitpos.registry.plugin_records import keep, recall, used
+
+
+@dataclass(frozen=True)
+class ExperimentFolder:
+    """The folder of an experiment, and the experiment as it was last run."""
+
+    path: Path
+    experiment: Experiment
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Opens the folder of an experiment that was run before."""
+        if not (path / "experiment.json").exists():
+            raise InputError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
+        stored = read_json(path / "experiment.json")
+        check_version(stored, path)
+        recall(path)
+        return cls(path, Experiment.from_origin(stored))
+
+    @classmethod
+    def reserve(cls, path: Path, experiment: Experiment) -> Self:
+        """Checks that ``path`` does not hold another experiment, and returns its folder; writes nothing."""
+        require_folder(path)
+        if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
+            raise InputError(f"--out {path} holds experiment {other!r}; give another folder for {experiment.name!r}")
+        return cls(path, experiment)
+
+    @classmethod
+    @contextmanager
+    def create_locked(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
+        """Yields the folder of an experiment, created if needed and locked against other processes."""
+        folder = cls.reserve(path, experiment)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / ".lock").touch()
+        except OSError as error:
+            raise InputError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
+        with exclusive(path):
+            _keep_plugins(path, experiment)
+            write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.origin})
+            yield folder
+
+    def cell_folder(self, cell: Cell) -> CellFolder:
+        """Returns the folder of a cell, which may not exist yet."""
+        return CellFolder(self.path / "cells" / cell.folder_name)
+
+    @property
+    def trained(self) -> list[CellFolder]:
+        """The folders of the trained cells, in the order of the experiment."""
+        return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
+
+
+def _keep_plugins(path: Path, experiment: Experiment) -> None:
+    """Records the plug-ins of an experiment in its folder, with descriptions of the entries it uses."""
+    specs = experiment.specs
+    found = used([spec for _, spec in specs], experiment.origin.get("plugins", ()))
+    terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
+    keep(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})

@@ -1,0 +1,33 @@
+"""The machine behind a result."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+
+def machine() -> dict[str, str]:
+    """Processor, cores, memory, operating system and library versions, which numbers may depend on."""
+    import torch
+
+    kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")
+    return {
+        "processor": _search("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor() or platform.machine(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "memory": f"{int(kibibytes) / 2**20:.0f} GiB" if kibibytes else "unknown",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("vitpos", "torch", "numpy")},
+    }
+
+
+def _search(path: str, pattern: str) -> str | None:
+    try:
+        found = re.search(pattern, Path(path).read_text())
+    except OSError:
+        return None
+    return found[1] if found else None

@@ -1,0 +1,42 @@
+"""Finds the models and checkpoints that ``vitpos inspect`` can inspect in a path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from vitpos.data.dataset import load
+from vitpos.inspection.inspect import Target, target_from_checkpoint, target_from_model
+from vitpos.interop.checkpoint import read_checkpoint
+from vitpos.interop.formats import read_metadata
+from vitpos.interop.grids import Grid
+from vitpos.lab.cell_models import load_models
+from vitpos.lab.cells import Cell
+from vitpos.models.base import Classifier
+
+LoadTarget = Callable[[], Target]
+
+
+def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTarget]]:
+    """Names and loaders of the inspection targets in a run, a cell, a weights file or a checkpoint.
+
+    Args:
+        grid: rows and columns of patches, for checkpoints that do not store them.
+    """
+    if is_ours(path):
+        return [(_name(cell), partial(_load_cell, cell, load_model)) for cell, load_model in load_models(path)]
+    return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
+
+
+def is_ours(path: Path) -> bool:
+    """Whether the path is a run, a cell of a run, or a weights file written by vitpos."""
+    return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.label} · {cell.model} · {cell.data} · seed {cell.seed}"
+
+
+def _load_cell(cell: Cell, load_model: Callable[[], Classifier]) -> Target:
+    return target_from_model(_name(cell), load_model(), load(cell.data), encoding=cell.encoding)
