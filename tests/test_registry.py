@@ -11,7 +11,7 @@ from vitpos.cli.entries import REGISTRIES, explain
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
-from vitpos.lab.toml import KEYS
+from vitpos.lab.settings import KEYS
 from vitpos.models import MODELS
 from vitpos.registry import accepts, suggest
 from vitpos.registry.descriptions import describe_object

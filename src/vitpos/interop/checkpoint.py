@@ -15,7 +15,6 @@ from torch import Tensor
 from vitpos.errors import InputError, Notice
 from vitpos.interop.absolute_tables import AbsoluteTable, find_absolute_table
 from vitpos.interop.architecture import Trunk, count_heads, count_layers, find_trunk, patch_projection
-from vitpos.interop.formats import errors_in_one_line
 from vitpos.interop.grids import ASSUMED, Grid, GridHint, format_grid, grid_from_config
 from vitpos.interop.relative_tables import (
     evaluate_bias_networks,
@@ -29,6 +28,7 @@ from vitpos.interop.relative_tables import (
 from vitpos.interop.rotary_tables import RotaryTables, find_rotary_tables, rotary_grid_hints
 from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
+from vitpos.interop.untrusted_files import errors_in_one_line
 
 CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, before a block (CPE, PEG)
 NONE_STORED = (

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from vitpos.errors import InputError
 from vitpos.interop.architecture import Trunk
-from vitpos.interop.formats import MAX_MAGNITUDE, to_float32
 from vitpos.interop.grids import (
     Grid,
     GridHint,
@@ -24,6 +23,7 @@ from vitpos.interop.grids import (
     window_from_config,
 )
 from vitpos.interop.sanitize import sanitize
+from vitpos.interop.untrusted_files import MAX_MAGNITUDE, to_float32
 
 TABLE = "relative_position_bias_table"
 INDEX = "relative_position_index"

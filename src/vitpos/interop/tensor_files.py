@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.formats import errors_in_one_line, read_file
 from vitpos.interop.sanitize import sanitize
+from vitpos.interop.untrusted_files import errors_in_one_line, read_file
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".ckpt")
 DEFAULT_NAMES = ("model.safetensors", "pytorch_model.bin")  # Hugging Face's names for the file of a folder

@@ -17,9 +17,22 @@ from typing import Any
 
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.lab import toml
 from vitpos.lab.cells import Cell, Column, PublishedNumber, Table
-from vitpos.lab.toml import SPECS, TRAIN, choices, flatten, read_record
+from vitpos.lab.settings import (
+    SPECS,
+    TRAIN,
+    as_list,
+    choices,
+    flatten,
+    parse_setting,
+    read_record,
+    read_table,
+    require_seed,
+    require_text,
+    setting_texts,
+    storable,
+    take_blocks,
+)
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
 from vitpos.registry.plugins import load as load_plugin
@@ -69,7 +82,7 @@ class Experiment:
         """
         for name in plugins:
             load_plugin(name)
-        texts = toml.setting_texts(settings) if isinstance(settings, Mapping) else list(settings)
+        texts = setting_texts(settings) if isinstance(settings, Mapping) else list(settings)
         if isinstance(source, Experiment):
             if not texts and seeds is None and not plugins:
                 return source
@@ -78,7 +91,7 @@ class Experiment:
             path = SHIPPED / f"{source}.toml" if source in shipped() else Path(source)
             origin = {"name": path.stem, "name_given": source, "text": _read(path, source)}
         else:
-            document = {key: toml.storable(key, value) for key, value in source.items() if key != "name"}
+            document = {key: storable(key, value) for key, value in source.items() if key != "name"}
             origin = {"name": source.get("name", "experiment"), "document": document}
         origin["settings"] = [*origin.get("settings", ()), *texts]
         origin["seeds"] = origin.get("seeds") if seeds is None else list(seeds)
@@ -96,18 +109,18 @@ class Experiment:
             raise InputError(f"{where} is not valid TOML: {error}") from None
         settings: dict[str, Any] = {}
         for text in origin["settings"]:
-            key, value = toml.parse_setting(text)
+            key, value = parse_setting(text)
             if key in settings:
                 raise InputError(f"--set {key!r} is given twice; keep one, or write a list")
             settings[key] = value
         if origin["seeds"] is not None:
             settings["seeds"] = list(origin["seeds"])
-        blocks, tables, published = (toml.take_blocks(document, k, where) for k in ("cells", "tables", "published"))
+        blocks, tables, published = (take_blocks(document, k, where) for k in ("cells", "tables", "published"))
         about = {f.name: document.pop(f.name) for f in fields(About) if f.name in document}
         shared = flatten(document, where)
         flat = [flatten(block, f"{where}, cells {number}") for number, block in enumerate(blocks or [{}], 1)]
         cells = _merge(cell for block in _kept(flat, settings) for cell in _expand(shared | block, settings))
-        shown = list(_available([toml.read_table(t, where) for t in tables], cells, strict=not settings))
+        shown = list(_available([read_table(t, where) for t in tables], cells, strict=not settings))
         if not all(any(table.shows(cell) for table in shown) for cell in cells):
             shown += _default_table(cells)
         return cls(
@@ -176,11 +189,11 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
         if key not in values:
             raise InputError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
     options = {key: choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
-    specs = toml.as_list(values.get("evaluations", "accuracy"))
-    evaluations = tuple(EVALUATIONS.canonical(toml.require_text("evaluations", spec)) for spec in specs)
+    specs = as_list(values.get("evaluations", "accuracy"))
+    evaluations = tuple(EVALUATIONS.canonical(require_text("evaluations", spec)) for spec in specs)
     if not isinstance(values.get("seeds", []), list):
         raise InputError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
-    seeds = [toml.require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
+    seeds = [require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         if "encoding" in settings and "model" not in settings and not _takes_positions(chosen["model"]):

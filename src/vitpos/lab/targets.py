@@ -9,8 +9,8 @@ from pathlib import Path
 from vitpos.data.dataset import load
 from vitpos.inspection.inspect import Target, target_from_checkpoint, target_from_model
 from vitpos.interop.checkpoint import read_checkpoint
-from vitpos.interop.formats import read_metadata
 from vitpos.interop.grids import Grid
+from vitpos.interop.untrusted_files import read_metadata
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.cells import Cell
 from vitpos.models.base import Classifier

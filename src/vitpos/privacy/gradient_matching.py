@@ -17,9 +17,9 @@ from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import make_generator
 from vitpos.positions import Positions
-from vitpos.privacy import closed_form
+from vitpos.privacy import closed_form_projection
 from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient, client_gradient, to_precision
-from vitpos.privacy.closed_form import Attacker
+from vitpos.privacy.closed_form_projection import Attacker
 from vitpos.privacy.reconstruction import NotApplicable, Progress, Reconstruction, run_attack
 from vitpos.training.defenses import Gradients
 
@@ -107,7 +107,11 @@ def gradient_matching(
     low, high = data.normalize(black_white).to(like)
 
     def attack(double: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
-        pos = closed_form.assumed_positions(double, shared, attacker) if isinstance(double, PatchClassifier) else None
+        pos = (
+            closed_form_projection.assumed_positions(double, shared, attacker)
+            if isinstance(double, PatchClassifier)
+            else None
+        )
         target = {name: g.to(like) for name, g in shared.gradients.items()}
         used_label = shared.label if label == "known" else infer_label(target)
         matcher = GradientMatcher(
@@ -144,7 +148,7 @@ def _part(progress: Progress, number: int, count: int) -> Progress:
 def _closed_form_images(model: Classifier, shared: SharedGradient, attacker: Attacker) -> list[Tensor]:
     """Returns a list with the reconstruction of ``closed_form``; an empty one if that attack does not apply."""
     try:
-        return [closed_form.invert_gradient(model, shared, attacker).image]
+        return [closed_form_projection.invert_gradient(model, shared, attacker).image]
     except NotApplicable:
         return []
 

@@ -14,8 +14,8 @@ import torch
 from tests.interop.checkpoints import DIM, FILE_FORMATS, GRID, HEADS, assert_rejected, random, save, timm_state, vit
 from vitpos.errors import InputError
 from vitpos.interop.checkpoint import read_checkpoint
-from vitpos.interop.formats import read_metadata
 from vitpos.interop.tensor_files import read_contents, read_tensors
+from vitpos.interop.untrusted_files import read_metadata
 
 
 @pytest.mark.parametrize(("name", "options"), FILE_FORMATS)

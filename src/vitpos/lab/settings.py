@@ -1,4 +1,4 @@
-"""Validates experiment files and ``--set``: rejects unknown keys and wrong types, and makes specs canonical."""
+"""Settings of experiments: validates the keys and values of TOML files and of ``--set``, and makes specs canonical."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from vitpos.errors import InputError
 from vitpos.patches import patchify
 from vitpos.positions import Positions
 from vitpos.privacy.client import SharedGradient, client_gradient, to_precision
-from vitpos.privacy.closed_form import (
+from vitpos.privacy.closed_form_projection import (
     assumed_positions,
     attacker_view,
     invert_gradient,

@@ -15,7 +15,13 @@ from vitpos.models.base import Classifier
 from vitpos.models.vit import AprilBlock, ViT
 from vitpos.patches import patchify, unpatchify
 from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient
-from vitpos.privacy.closed_form import Attacker, attacker_view, error_std, separable_system, truncated_svd_solve
+from vitpos.privacy.closed_form_projection import (
+    Attacker,
+    attacker_view,
+    error_std,
+    separable_system,
+    truncated_svd_solve,
+)
 from vitpos.privacy.reconstruction import NotApplicable, Progress, Reconstruction, run_attack
 
 
