@@ -26,7 +26,14 @@ TRAITS = {
     "content_dependent": "logits of two tokens depend on other tokens too",
 }
 HOOKS = ("augment", "prefix_vectors", "unknown_vector", "vectors", "update", "bias", "rotate", "penalty")
-ATTENTION_HOOKS = ("bias", "rotate", "token_bias", "mix_weights", "added_values")  # what acts inside attention
+ATTENTION_HOOKS = (  # what acts inside attention
+    "bias",
+    "rotate",
+    "rotate_prefix",
+    "token_bias",
+    "mix_weights",
+    "added_values",
+)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,17 @@ class FusedLogits(Protocol):
 
 
 @runtime_checkable
+class RotatesPrefix(Protocol):
+    """Rotates prefix tokens too, which then have positions of their own (the registers of ViT-5)."""
+
+    def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Returns the q and k of the prefix tokens (B, H, P, d), as `PositionEncoding.rotate` does for the patches.
+
+        Pairs of a prefix token and a hidden patch get the plain q·k.
+        """
+
+
+@runtime_checkable
 class TokenBias(Protocol):
     """Computes a bias from the tokens that enter attention rather than from q and k (PaPE)."""
 

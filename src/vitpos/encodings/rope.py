@@ -35,22 +35,40 @@ class RoPE(Rotary):
             frequency unchanged and divides the lowest by s.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
             training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        register_grid: Rows and columns of a grid of registers, as in ViT-5: the last prefix tokens, as many as it has
+            cells, are rotated by their cell in it. ViT-5 is ``learned + rope(base=10000.0, register_grid=(2, 2))``.
+        register_base: Base of the frequencies of registers.
     """
 
     paper = "Su et al., 2021; Heo et al., ECCV 2024"
     traits = ("translation_invariant",)
 
     def __init__(
-        self, geometry: Geometry, *, base: float = 100.0, ntk_factor: float = 1.0, prefix_mode: PrefixMode = "origin"
+        self,
+        geometry: Geometry,
+        *,
+        base: float = 100.0,
+        ntk_factor: float = 1.0,
+        prefix_mode: PrefixMode = "origin",
+        register_grid: tuple[int, int] | None = None,
+        register_base: float = 100.0,
     ):
         super().__init__(geometry, prefix_mode)
         self.head_dim = check_head_dim("rope", geometry)
-        check_positive("rope", base=base, ntk_factor=ntk_factor)
+        check_positive("rope", base=base, ntk_factor=ntk_factor, register_base=register_base)
+        if register_grid is not None:
+            _check_registers(register_grid, geometry, prefix_mode)
+        self.register_grid, self.register_base = register_grid, register_base
         if self.head_dim == 4 and ntk_factor != 1:
             raise InputError(
                 f"encoding 'rope' got ntk_factor={ntk_factor} for heads of width 4, which have one frequency; leave it out"
             )
         self.base = base * _ntk_scale(self.head_dim, ntk_factor)
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        """Leaves out the rotation of prefix tokens if there is no grid of registers."""
+        return super().hooks - ({"rotate_prefix"} if self.register_grid is None else set())
 
     def ntk_scaled(self, factor: float) -> RoPE:
         """Returns a copy with its base scaled as by ``ntk_factor``."""
@@ -72,12 +90,38 @@ class RoPE(Rotary):
         factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
         return partial(rotate_pairs, factors)
 
+    def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        """Rotates the registers by their cell in their own grid; other prefix tokens are left unchanged."""
+        assert self.register_grid is not None
+        coords = Positions.from_grid(self.register_grid, device=q.device).coords
+        factors = self._pair_factors(
+            coords.to(torch.promote_types(q.dtype, torch.float32)), self.register_base, q.dtype
+        )
+        first = q.shape[2] - coords.shape[1]
+        rotated = [torch.cat([x[:, :, :first], rotate_pairs(factors, x[:, :, first:])], 2) for x in (q, k)]
+        return rotated[0], rotated[1]
+
     def _factors(self, pos: Positions, dtype: torch.dtype) -> PairFactors:
-        coords = self.centered_coords(pos, dtype).flip(-1)  # column before row
+        return self._pair_factors(self.centered_coords(pos, dtype), self.base, dtype)
+
+    def _pair_factors(self, coords: Tensor, base: float, dtype: torch.dtype) -> PairFactors:
         count = self.head_dim // 4
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
-        angles = coords[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
+        angles = coords.flip(-1)[..., None] * base ** (-steps / count)  # (B|1, N, 2, d/4), column before row
         return pair_factors(angles.flatten(2)[:, None], dtype)
+
+
+def _check_registers(grid: tuple[int, int], geometry: Geometry, prefix_mode: PrefixMode) -> None:
+    if len(grid) != 2 or min(grid) < 1 or grid[0] * grid[1] > geometry.num_prefix:
+        raise InputError(
+            f"encoding 'rope' got register_grid={grid} in a model with {geometry.num_prefix} CLS and register tokens; "
+            "choose rows and columns with at most that number of cells, or more registers"
+        )
+    if prefix_mode == "unrotated":
+        raise InputError(
+            f"encoding 'rope' got register_grid={grid} with prefix_mode='unrotated', which rotates no "
+            "pair with a register; leave one of them out"
+        )
 
 
 def _ntk_scale(head_dim: int, factor: float) -> float:

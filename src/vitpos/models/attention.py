@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding, pad_prefix, total
-from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights, TokenBias
+from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights, RotatesPrefix, TokenBias
 from vitpos.positions import Positions
 
 QKNorm = Literal["cosine", "layernorm"] | None
@@ -97,7 +97,11 @@ def attention_inputs(
     rotated = encoding.rotate(*patches, pos, layer)
     if rotated[0] is patches[0] and rotated[1] is patches[1]:
         return AttentionInputs(q, k, bias)
-    q2, k2 = (_with_prefix(whole[:, :, :prefix], part) for whole, part in zip((q, k), rotated, strict=True))
+    prefixes = q[:, :, :prefix], k[:, :, :prefix]
+    for part in encoding.parts:
+        if "rotate_prefix" in part.hooks:
+            prefixes = cast(RotatesPrefix, part).rotate_prefix(*prefixes, layer)
+    q2, k2 = (_with_prefix(first, rest) for first, rest in zip(prefixes, rotated, strict=True))
     plain_prefix = encoding.unrotated_prefix and prefix > 0
     if pos.has_hidden or plain_prefix:
         known = F.pad(pos.known, (prefix, 0), value=not plain_prefix)  # (B|1, T)
