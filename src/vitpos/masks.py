@@ -24,16 +24,18 @@ BLOCK_OPTIONS: dict[BlockSize, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class BlockMaskSampler:
-    """Samples the block masks and permutations of MJP during training, for tokens (``mjp``) and pixels (``jigsaw``).
+    """Samples the patches that Masked Jigsaw Puzzle (MJP) training masks, and the order in which it permutes them.
+
+    Used by the encoding ``mjp``, which permutes tokens, and the augmentation ``jigsaw``, which permutes pixels.
 
     Args:
-        name: Name of the owner in error messages.
-        mask_ratio: Maximum fraction of masked cells.
+        name: Name of the encoding or augmentation, for error messages.
+        mask_ratio: Maximum fraction of the grid cells that are masked.
         mask_per: One mask for the ``"batch"``, or one per ``"image"``.
         mask_prob: Probability that a batch is masked.
-        mask_warmup: Fraction of training before the first mask.
-        block_size: Areas of rectangles: ``"scaled"`` to the grid, as ``"published"`` for 14×14, or ``"exact"``, which
-            fills up to the exact ratio with single cells.
+        mask_warmup: Fraction of training, from the start, without masks.
+        block_size: Areas of the masked rectangles: ``"published"`` for a 14×14 grid, ``"scaled"`` from it to the size
+            of the grid, or ``"exact"``, which adds single cells until exactly the ratio is masked.
         derangement: Whether no masked cell may keep its position.
     """
 
@@ -51,7 +53,7 @@ class BlockMaskSampler:
                 raise InputError(f"{self.name} got {option}={getattr(self, option)}; choose a number from 0 to 1")
 
     def check(self, grid: tuple[int, int]) -> None:
-        """Raises InputError if the ratio masks no cell of a grid."""
+        """Raises InputError if ``mask_ratio`` is above 0 but too small to mask one cell of ``grid`` (rows, columns)."""
         cells = grid[0] * grid[1]
         if self.mask_ratio and not int(self.mask_ratio * cells + 1e-9):
             raise InputError(
@@ -60,9 +62,10 @@ class BlockMaskSampler:
             )
 
     def sample_mask(self, grid: tuple[int, int], images: int, progress: float, device: torch.device) -> Tensor | None:
-        """Samples masks (images|1, N), True where masked; None if this batch is not masked.
+        """Samples masks (images|1, N) of the grid cells, True where masked; returns None if this batch is not masked.
 
-        ``progress`` is the fraction of training that is done.
+        ``progress`` is the fraction of training that is done, 0 to 1. The first dimension is 1 if all images share a
+        mask.
         """
         if not self.mask_ratio or progress < self.mask_warmup:
             return None
@@ -72,7 +75,7 @@ class BlockMaskSampler:
         return block_mask(grid, self.mask_ratio, batch=batch, device=device, **BLOCK_OPTIONS[self.block_size])
 
     def sample_order(self, mask: Tensor) -> Tensor:
-        """Samples an order (images|1, N) that permutes the masked cells among themselves."""
+        """Samples an order (images|1, N) that permutes the cells where ``mask`` is True among themselves; others stay."""
         return permute_masked(mask, derangement=self.derangement)
 
 
@@ -89,9 +92,10 @@ def block_mask(
 ) -> Tensor:
     """Samples masks (batch, N) of random rectangles that cover at most int(ratio·N) cells; True is masked.
 
-    BEiT's block-wise masking as MJP uses it, vectorized over the batch. The area of a rectangle is uniform from
-    ``min_area`` to what is left, at most ``max_area``; its aspect ratio is log-uniform from 0.3 to 1/0.3. Of ten proposals
-    the first that adds a cell and not too many is taken; if there is none, the mask is complete.
+    BEiT's block-wise masking as MJP uses it, vectorized over the batch. Rectangles are added one by one. The area of
+    each is uniform from ``min_area`` to the number of cells that may still be masked, at most ``max_area``; its aspect
+    ratio is log-uniform from 0.3 to 1/0.3. Of ten sampled rectangles the first is added that masks a new cell without
+    exceeding the maximum; if there is none, the mask is complete.
 
     Args:
         grid: Rows and columns.
@@ -154,10 +158,11 @@ def block_mask(
 
 
 def _rectangle_sums(cells: Tensor, edges: Tensor) -> Tensor:
-    """Sums ``cells`` (B, R + 1, C + 1), whose first row and column are zero, inside rectangles: (B, A).
+    """Returns the sums (B, A) of ``cells`` (B, R + 1, C + 1) inside A rectangles per image, by a summed-area table.
 
-    ``edges`` (2, 2, B, A): the first row and column of a rectangle, then those after its last. Each sum takes four values
-    of the summed-area table.
+    Args:
+        cells: Values of the grid cells, after a first row and a first column of zeros.
+        edges: (2, 2, B, A), first row and column of each rectangle, then the row and column after its last.
     """
     table = cells.cumsum(1).cumsum_(2)
     corners = edges[:, None, 0] * cells.shape[2] + edges[None, :, 1]  # (2 rows, 2 columns, B, A)
@@ -166,10 +171,11 @@ def _rectangle_sums(cells: Tensor, edges: Tensor) -> Tensor:
 
 
 def permute_masked(mask: Tensor, *, derangement: bool = False, generator: torch.Generator | None = None) -> Tensor:
-    """Samples an order (B, N) that permutes the True cells of ``mask`` (B, N) among themselves.
+    """Samples an order (B, N) that permutes the cells where ``mask`` (B, N) is True among themselves; others stay.
 
-    All permutations are equally likely, so that on average one cell keeps its position. With ``derangement`` the cells
-    move along one random cycle instead, and none keeps its position unless it is the only one.
+    Slot i gets the content of cell ``order[b, i]``. All permutations are equally likely, so that on average one cell
+    keeps its position. With ``derangement`` the cells move along one random cycle instead, and none keeps its position
+    unless it is the only one.
     """
     index = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
     last = mask.shape[1] + index.double()  # unmasked cells are sorted behind the masked ones, in their own order
@@ -183,7 +189,7 @@ def permute_masked(mask: Tensor, *, derangement: bool = False, generator: torch.
 
 
 def upsample_mask(mask: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
-    """Converts a mask of the cells of ``grid`` to the cells of a ``finer`` grid: (B, N) → (B, N of finer)."""
+    """Converts a mask (B, N) of ``grid`` to a mask (B, N') of a ``finer`` grid, whose cells subdivide those of ``grid``."""
     check_finer(grid, finer)
     rows, columns = (new // old for old, new in zip(grid, finer, strict=True))
     return mask.unflatten(1, grid).repeat_interleave(rows, 1).repeat_interleave(columns, 2).flatten(1)

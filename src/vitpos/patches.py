@@ -13,12 +13,12 @@ from vitpos.errors import InputError
 
 
 def to_2tuple(size: int | tuple[int, int]) -> tuple[int, int]:
-    """Returns (height, width) of a side or of (height, width)."""
+    """Returns (height, width) for a size given as one number or as (height, width)."""
     return (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
 
 
 def patch_grid(size: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
-    """Returns the rows and columns of patches in an image of ``size`` (height, width)."""
+    """Returns the number of rows and columns of patches, each ``patch`` pixels, in an image of ``size`` (height, width)."""
     if min(patch) < 1 or size[0] % patch[0] or size[1] % patch[1]:
         raise InputError(
             f"an image of {size[0]}x{size[1]} pixels cannot be cut into patches of {patch[0]}x{patch[1]}; "
@@ -28,7 +28,10 @@ def patch_grid(size: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]
 
 
 def patchify(images: Tensor, patch: tuple[int, int]) -> Tensor:
-    """Cuts images into patches: (B, C, height, width) → (B, N, C·p·q), patches row-major, channels before pixels."""
+    """Cuts images (B, C, height, width) into N patches of p×q pixels: (B, N, C·p·q).
+
+    Patches are in row-major order; within a patch, all pixels of a channel come before those of the next.
+    """
     cells = images.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0]))  # (B, C, R, p, C, q)
     return cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
@@ -40,12 +43,12 @@ def unpatchify(patches: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -
 
 
 def seeded_permutation(count: int, *, seed: int) -> Tensor:
-    """Returns the permutation (count,) of a seed, the same in data and in evaluations."""
+    """Returns the random permutation (count,) of a seed; data views and evaluations with the same seed use the same one."""
     return torch.randperm(max(count, 0), generator=make_generator(seed))
 
 
 def seeded_permutations(images: int, count: int, *, seed: int) -> Tensor:
-    """Returns one permutation per image (images, count) of a seed."""
+    """Returns one random permutation per image (images, count), determined by ``seed``."""
     return torch.rand(images, max(count, 0), generator=make_generator(seed)).argsort(1)
 
 
@@ -57,7 +60,10 @@ def make_generator(seed: int) -> torch.Generator:
 
 
 def permute_patches(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
-    """Permutes the patches of images (B, C, height, width) by ``order``: (N,) or (1, N) for all images, or (B, N)."""
+    """Returns images (B, C, height, width) whose patches on a ``grid`` (rows, columns) are permuted.
+
+    ``order`` is (N,) or (1, N) for all images, or (B, N): slot i gets patch ``order[..., i]``.
+    """
     height, width = images.shape[2:]
     if min(grid) < 1 or height % grid[0] or width % grid[1]:
         raise InputError(
@@ -75,7 +81,10 @@ def permute_patches(images: Tensor, grid: tuple[int, int], order: Tensor) -> Ten
 
 
 def _move_few(images: Tensor, grid: tuple[int, int], patch: tuple[int, int], order: Tensor, moves: Tensor) -> Tensor:
-    """Copies images and overwrites only the patches that move; ``order`` and ``moves`` are (B|1, N)."""
+    """Permutes patches as `permute_patches`, but overwrites only the patches that move: faster if they are few.
+
+    ``order`` is (B|1, N); ``moves`` (B|1, N) is True where a slot gets another patch.
+    """
     changed = images.clone()
     old, new = (x.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0])) for x in (images, changed))
     image, slot = moves.nonzero(as_tuple=True)
@@ -86,14 +95,14 @@ def _move_few(images: Tensor, grid: tuple[int, int], patch: tuple[int, int], ord
 
 
 def permute_pixels(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
-    """Permutes the pixels within each patch of images (B, C, height, width) by one ``order`` (p·q,)."""
+    """Permutes the p·q pixels within each patch of images (B, C, height, width), all by the same ``order`` (p·q,)."""
     patch = images.shape[2] // grid[0], images.shape[3] // grid[1]
     patches = patchify(images, patch).unflatten(2, (images.shape[1], -1))  # (B, N, C, p·q)
     return unpatchify(patches[..., order].flatten(2), grid, patch)
 
 
 def upsample_order(order: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
-    """Converts an order of the cells of ``grid`` to the cells of a ``finer`` grid: (…, N) → (…, N of finer)."""
+    """Converts an order (…, N) of ``grid`` to an order (…, N') of a ``finer`` grid that moves the same pixels."""
     check_finer(grid, finer)
     index = torch.arange(finer[0] * finer[1], device=order.device).view(1, 1, *finer)
     batch = index.expand(len(order), -1, -1, -1) if order.ndim == 2 else index
@@ -101,7 +110,7 @@ def upsample_order(order: Tensor, grid: tuple[int, int], finer: tuple[int, int])
 
 
 def check_finer(grid: tuple[int, int], finer: tuple[int, int]) -> None:
-    """Raises InputError if a cell of ``grid`` does not consist of whole cells of ``finer``."""
+    """Raises InputError unless the rows and columns of ``finer`` are multiples of those of ``grid``."""
     if min(grid) < 1 or finer[0] % grid[0] or finer[1] % grid[1]:
         raise InputError(
             f"cells of a {grid[0]}x{grid[1]} grid do not consist of whole patches of a {finer[0]}x{finer[1]} grid; "

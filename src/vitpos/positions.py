@@ -47,21 +47,25 @@ def _tensor_bytes(value: object) -> int:
 
 
 GRID_TABLES = TableCache()
-"""The cache of tables of full grids, one for the whole process."""
+"""The cache of `Positions.cached` for full grids, such as RoPE's sines and cosines; one for the whole process."""
 
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """The positions of the N patch tokens of a batch; ``B|1`` is one set for all images, or one per image.
+    """The positions of the N patch tokens of a batch.
+
+    In shapes, ``B|1`` is B if each image has its own positions, and 1 if all images share them.
 
     Args:
         grid: Rows and columns of the grid.
         coords: (B|1, N, 2), row and column of each token, in units of patches of the training grid; may be fractional.
         index: (B|1, N), row-major index of the grid cell of each token.
-        known: (B|1, N), False where the position is hidden and must not be used.
-        is_full_grid: True if the tokens are all cells of the grid in row-major order, at whole coordinates. Encodings then
-            use faster code, without reading a tensor; False is always correct.
-        has_hidden: False if no position is hidden, with the same effect; True is always correct.
+        known: (B|1, N), False where the position is hidden: encodings must not use it, as for masked patches in MJP
+            training.
+        is_full_grid: True if the tokens are all cells of the grid in row-major order, at integer coordinates. Encodings
+            then use faster code; False is always correct, but slower.
+        has_hidden: False if ``known`` is True everywhere. Encodings then use faster code; True is always correct, but
+            slower.
     """
 
     grid: tuple[int, int]
@@ -84,9 +88,9 @@ class Positions:
 
         Args:
             grid: Rows and columns.
-            train_grid: Rows and columns of the training grid. The coordinates of the cell centers are scaled to its range,
-                so that a finer grid has fractional coordinates. By default coordinates are whole numbers, and a larger grid
-                extends beyond the training grid.
+            train_grid: Rows and columns of the training grid. Coordinates are scaled to its range: with 14 rows instead
+                of 7, they are −0.25, 0.25, 0.75, … By default coordinates are 0, 1, 2, …, and a larger grid extends
+                beyond the training grid.
             device: Device of the tensors; the CPU by default.
         """
         grid = _sides(grid)
@@ -96,7 +100,7 @@ class Positions:
         return _cached_full_grid(grid, train_grid, torch.device(device or "cpu"))
 
     def hide(self, mask: Tensor) -> Positions:
-        """Returns these positions, hidden where ``mask`` (B|1, N) is True."""
+        """Returns a copy whose positions are hidden from encodings where ``mask`` (B|1, N) is True."""
         if mask.shape[-1] != self.index.shape[1]:
             count = self.index.shape[1]
             raise InputError(
@@ -107,7 +111,7 @@ class Positions:
         return replace(self, known=self.known & ~mask, has_hidden=True)
 
     def reveal(self) -> Positions:
-        """Returns these positions with none hidden."""
+        """Returns a copy in which all positions are known (``known`` is True everywhere)."""
         return replace(self, known=torch.ones_like(self.known), has_hidden=False) if self.has_hidden else self
 
     def permute(self, order: Tensor) -> Positions:
@@ -128,18 +132,18 @@ class Positions:
         return replace(self, coords=coords, index=cells, known=known, is_full_grid=False)
 
     def to(self, device: torch.device | str) -> Positions:
-        """Returns these positions on a device."""
+        """Returns a copy whose tensors are on a device."""
         if self.index.device == torch.device(device):
             return self
         tensors = {name: getattr(self, name).to(device) for name in ("coords", "index", "known")}
         return replace(self, **tensors)
 
     def with_coords(self, coords: Tensor) -> Positions:
-        """Returns these positions with other coordinates (B|1, N, 2)."""
+        """Returns a copy with other coordinates (B|1, N, 2), in rows and columns."""
         return replace(self, coords=coords, is_full_grid=False)
 
     def shift(self, offset: tuple[float, float]) -> Positions:
-        """Returns these positions with ``offset`` (rows, columns) added to all coordinates."""
+        """Returns a copy with ``offset`` (rows, columns) added to the coordinates of all tokens."""
         return self.with_coords(self.coords + self.coords.new_tensor(offset))
 
     def offsets(self) -> Tensor:
@@ -147,15 +151,15 @@ class Positions:
         return self.coords[:, :, None] - self.coords[:, None]
 
     def known_pairs(self) -> Tensor:
-        """Returns a mask (B|1, 1, N, N), True where both positions of a pair are known; broadcasts over heads."""
+        """Returns a mask (B|1, 1, N, N) for attention: True where the positions of query and key are both known."""
         return (self.known[:, :, None] & self.known[:, None])[:, None]
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns ``make()``, computed once per key, for tables that depend only on these positions.
+        """Returns ``make()``, a table that depends only on these positions; computed once per ``key``.
 
-        Tables of full grids are used by all `Positions` of that grid, and the least recently used ones are dropped beyond
-        `GRID_TABLES.max_bytes`. ``make`` runs outside inference mode, so that a table that an evaluation computed can be
-        used in training later.
+        Tables of a full grid are shared by all `Positions` of that grid, in the cache `GRID_TABLES`, which drops the
+        least recently used ones. A key is, for example, ``("rope", 10.0)``. ``make`` runs outside inference mode, so
+        that training can use a table that an evaluation computed.
         """
         if torch.compiler.is_compiling():
             return make()

@@ -12,14 +12,14 @@ Border = Literal["zeros", "wrap", "crop"]
 
 
 def shift_pair(images: Tensor, by: tuple[int, int], border: Border) -> tuple[Tensor, Tensor]:
-    """Returns images (B, C, height, width) before and after a shift by ``by`` (down, right) pixels.
+    """Returns images (B, C, height, width) before a shift, and the same images after it.
 
     Args:
         images: The images.
         by: Pixels down and right; negative numbers shift up and left.
-        border: ``"zeros"`` fills with black, ``"wrap"`` with the pixels that leave on the other side. ``"crop"`` upscales
-            the images bilinearly by as many pixels as they shift, and returns two crops of the result, so that no pixel
-            is made up.
+        border: ``"zeros"`` fills with black, ``"wrap"`` with the pixels that leave on the other side. ``"crop"``
+            upscales the images bilinearly by as many pixels as they shift, and returns two crops of the result, so that
+            no pixel is filled in.
     """
     (down, right), (height, width) = by, images.shape[2:]
     if border == "wrap":
@@ -42,7 +42,10 @@ def shift_pair(images: Tensor, by: tuple[int, int], border: Border) -> tuple[Ten
 
 
 def shift_each(images: Tensor, steps: Tensor, border: Border) -> Tensor:
-    """Shifts each image by its own step (B, 2), down and right in pixels."""
+    """Shifts each image (B, C, height, width) by its own number of pixels, ``steps`` (B, 2): down and right.
+
+    The border is filled with black (``"zeros"``) or with the pixels that leave on the other side (``"wrap"``).
+    """
     (height, width), device = images.shape[2:], images.device
     pad = int(steps.abs().max())
     mode = "circular" if border == "wrap" else "constant"
@@ -55,7 +58,13 @@ def shift_each(images: Tensor, steps: Tensor, border: Border) -> Tensor:
 
 
 def overlapping_cells(grid: tuple[int, int], by: tuple[int, int], border: Border) -> tuple[Tensor, Tensor]:
-    """Returns the cells (n,) before and after a shift by whole patches that show the same content."""
+    """Returns two tensors (n,) of grid cells with the same content: before a shift by whole patches, and after it.
+
+    Args:
+        grid: Rows and columns.
+        by: Patches down and right.
+        border: As in `shift_pair`; with ``"wrap"`` n is the number of all cells, otherwise of those that stay visible.
+    """
     rows, columns = grid
     cells = torch.arange(rows * columns).view(grid)
     (down, right) = by

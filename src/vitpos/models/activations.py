@@ -19,7 +19,7 @@ from vitpos.positions import Positions
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The inputs of one attention module for one batch; logits and weights are computed only when requested."""
+    """The inputs of one attention module for one batch, from which its logits and weights can be computed."""
 
     layer: int
     module: SelfAttention
@@ -33,15 +33,15 @@ class AttentionCall:
         return self.x.shape[1] - self.pos.index.shape[1]
 
     def logits(self) -> Tensor:
-        """Attention logits (B, H, T, T), with biases and rotations applied."""
+        """Returns the attention logits (B, H, T, T), with the biases and rotations of the position encoding applied."""
         return self.module.logits(self.x, self.encoding, self.pos, self.layer)
 
     def weights(self) -> Tensor:
-        """Attention weights (B, H, T, T) that are multiplied with the values; rows sum to 1."""
+        """Returns the attention weights (B, H, T, T) that are multiplied with the values; rows sum to 1."""
         return self.module.weights(self.x, self.encoding, self.pos, self.layer)
 
     def queries_and_keys(self) -> tuple[Tensor, Tensor]:
-        """Queries and keys (B, H, T, d), before any rotation."""
+        """Returns the queries and keys (B, H, T, d), before any rotation by the position encoding."""
         q, k, _ = self.module.qkv_heads(self.x)
         return q, k
 
@@ -54,13 +54,13 @@ def capture_activations(
     on_tokens: Callable[[int, Tensor], None] | None = None,
     on_attention: Callable[[AttentionCall], None] | None = None,
 ) -> None:
-    """Runs one forward pass and calls back with its activations; the hooks are removed afterwards.
+    """Runs one forward pass and passes its patch tokens and attention inputs to the given functions.
 
     Args:
         images: (B, C, height, width), normalized.
-        on_tokens: called as ``on_tokens(layer, tokens)`` with patch tokens (B, N, D): layer 0 is the input of the first
+        on_tokens: Called as ``on_tokens(layer, tokens)`` with patch tokens (B, N, D): layer 0 is the input of the first
             block, layer l the output of block l.
-        on_attention: called with an :class:`AttentionCall` before every attention.
+        on_attention: Called with an :class:`AttentionCall` before every attention module.
     """
     x, pos = model.embed_patches(images, positions)
     if on_tokens:
@@ -91,7 +91,7 @@ def capture_activations(
 def layer_tokens_and_logits(
     model: PatchClassifier, images: Tensor, positions: Positions | None = None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Patch tokens (B, N, D) after each layer, and attention logits (B, H, N, N) between patches of each layer.
+    """Returns two lists with one tensor per layer: patch tokens (B, N, D) and attention logits (B, H, N, N) of patches.
 
     Both lists are empty for models with windowed attention, whose tokens do not stay on one grid.
     """
@@ -112,10 +112,10 @@ def layer_tokens_and_logits(
 
 
 def relative_error(values: Tensor, expected: Tensor) -> Tensor:
-    """‖values − expected‖ / ‖expected‖ for each of B images, (B,), in float64.
+    """Returns ‖values − expected‖ / ‖expected‖ of each image: (B,), in float64.
 
-    Two entries of −∞ are equal; where only one of the two is −∞, the difference counts as the root mean square of the
-    finite expected entries.
+    Masked logits (−∞) count as equal if both are −∞; if only one is, their difference counts as the root mean square of
+    the finite expected entries.
     """
     values, expected = values.flatten(1).double(), expected.flatten(1).double()
     masked, expected_masked = values.isneginf(), expected.isneginf()
@@ -127,7 +127,10 @@ def relative_error(values: Tensor, expected: Tensor) -> Tensor:
 
 
 def require_global_attention(model: Classifier, purpose: str) -> PatchClassifier:
-    """Returns the model if every attention is over all patches of one grid; otherwise raises, naming ``purpose``."""
+    """Returns the model if every attention is over all patches of one grid (ViT, not Swin or a CNN); otherwise raises.
+
+    ``purpose`` begins the error message, such as ``"evaluation 'token_diversity'"``.
+    """
     if not isinstance(model, PatchClassifier) or model.windowed:
         raise InputError(
             f"{purpose} needs attention over all patches of one grid, which model {type(model).__name__.lower()!r} "

@@ -1,7 +1,7 @@
 """Self-attention with any position encoding: the one implementation that all models share.
 
-Only this module deals with prefix tokens and hidden positions. A pair of tokens of which one is hidden gets the plain
-q·k/√d: no bias and no rotation.
+Only this module deals with prefix tokens (CLS and registers) and hidden positions (masked ones, which encodings must
+not use). A pair of tokens of which one has a hidden position gets the plain logit q·k/√d: no bias and no rotation.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from vitpos.positions import Positions
 QKNorm = Literal["cosine", "layernorm"] | None
 
 double_backward_attention = partial(sdpa_kernel, SDPBackend.MATH)
-"""A context in which gradients can be differentiated again: the fused kernels have no double backward."""
+"""A context manager for second derivatives: selects plain attention, because fused kernels have no double backward."""
 
 
 def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
-    """Returns the patch tokens (B, N, D) as they enter block ``layer``: with the encoding's vectors, then updated.
+    """Returns the patch tokens (B, N, D) as they enter block ``layer``: plus the encoding's vectors, then its update.
 
-    A hidden token gets no vector; at layer 0 it gets the encoding's unknown vector instead, if there is one.
+    A token with a hidden position gets no vector; at layer 0 it gets the encoding's ``unknown_vector`` instead, if any.
     """
     vectors = _vectors(encoding, pos, layer, x.dtype)
     return encoding.update(x if vectors is None else x + vectors, pos, layer)
@@ -45,10 +45,10 @@ def _vectors(encoding: PositionEncoding, pos: Positions, layer: int, dtype: torc
 
 
 def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> tuple[Tensor, bool]:
-    """Returns the vectors (B|1, N, D) that are added to the tokens at the input, and whether nothing else is done there.
+    """Returns the vectors (B|1, N, D) that an encoding adds to the tokens at the input, and whether that is all it does.
 
-    They have the width, dtype and device of tokens ``like`` (…, D). An update that depends on content, such as a
-    convolution, is left out, and the second value is then False.
+    The second value is False if the encoding also changes tokens depending on their content, for example by a
+    convolution (`cpe`); the vectors then leave this change out. ``like`` (…, D) gives width, dtype and device.
     """
     batch = max(map(len, (pos.coords, pos.index, pos.known)))
     zeros = like.new_zeros(batch, pos.index.shape[1], like.shape[-1])
@@ -63,7 +63,7 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
 
 
 def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, num_prefix: int) -> Tensor:
-    """Applies :func:`embed` to all tokens (B, T, D) but the first ``num_prefix``; returns ``x`` itself if unchanged."""
+    """Applies :func:`embed` to the patch tokens of x (B, T, D): all but the first ``num_prefix``, which stay unchanged."""
     patches = x[:, num_prefix:]
     embedded = embed(encoding, patches, pos, layer)
     if embedded is patches:
@@ -72,7 +72,11 @@ def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: i
 
 
 class AttentionInputs(NamedTuple):
-    """q and k (B, H, T, e) after rotation and the bias (B|1, H|1, T, T), or the logits (B, H, T, T) in their place."""
+    """The inputs of attention after a position encoding was applied.
+
+    q and k are (B, H, T, e), rotated, and the bias is (B|1, H|1, T, T) or None. If an encoding computes all logits at
+    once, ``logits`` (B, H, T, T) replaces them.
+    """
 
     q: Tensor
     k: Tensor
@@ -83,9 +87,9 @@ class AttentionInputs(NamedTuple):
 def attention_inputs(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
 ) -> AttentionInputs:
-    """Applies an encoding to q and k (B, H, T, d): rotation, bias, and the masking of hidden positions.
+    """Applies an encoding to q and k (B, H, T, d): rotates them, computes the bias, and masks hidden positions.
 
-    ``x`` (B, T, D) are the tokens that enter attention, needed by encodings with a `TokenBias` only.
+    ``x`` (B, T, D) are the tokens that enter attention; only encodings that define ``token_bias`` need them.
     """
     if not pos.has_hidden and (logits := _fused_logits(q, k, encoding, pos, layer)) is not None:
         return AttentionInputs(q, k, None, logits)
@@ -136,17 +140,20 @@ def _bias(
 
 
 def _with_prefix(prefix: Tensor, patches: Tensor) -> Tensor:
-    """Puts prefix tokens (B, H, P, d) in front of patches (B, H, N, e), with zeros in the channels that they lack."""
+    """Concatenates prefix tokens (B, H, P, d) and patch tokens (B, H, N, e) to (B, H, P + N, e).
+
+    Where an encoding widened the patches (e > d), the prefix tokens get zeros in the added channels.
+    """
     if not prefix.shape[2]:
         return patches
     return torch.cat([F.pad(prefix, (0, patches.shape[-1] - prefix.shape[-1])), patches], 2)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Returns softmax(q kᵀ/√d + bias) v with the fastest kernel for q, k (B, H, T, e), v (B, H, T, d) and the bias.
+    """Returns softmax(q kᵀ/√d + bias) v for q, k (B, H, T, e) and v (B, H, T, d), with the fastest available kernel.
 
-    A bias (W, H|1, T, T) with W < B is repeated for each group of W images, as attention windows need it. The fused CPU
-    kernels have no gradient for a bias: if it needs one, the plain formula is faster.
+    A bias (W, H|1, T, T) with W < B is repeated for each group of W images, as windowed attention needs it. The fused
+    CPU kernels have no gradient for a bias; if it needs one, the plain formula is used.
     """
     scale = v.shape[-1] ** -0.5
     if bias is not None and bias.requires_grad and torch.is_grad_enabled() and not q.is_cuda:
@@ -160,14 +167,14 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
 
 
 def add_per_window(x: Tensor, windows: Tensor) -> Tensor:
-    """Returns x (B, …) plus ``windows`` (W, …), repeated for each group of W in the batch."""
+    """Returns x (B, …) plus ``windows`` (W, …), repeated for each image: B is the number of images times W windows."""
     return x + windows if len(x) == len(windows) else (x.unflatten(0, (-1, len(windows))) + windows).flatten(0, 1)
 
 
 def attention_logits(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
 ) -> Tensor:
-    """Returns the logits (B, H, T, T) of q and k (B, H, T, d) with an encoding, as they enter the softmax."""
+    """Returns the logits (B, H, T, T) that enter the softmax, for q and k (B, H, T, d) and a position encoding."""
     return _logits(attention_inputs(q, k, encoding, pos, layer, x), q.shape[-1])
 
 
@@ -192,9 +199,13 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, mask: Tensor | None = None
     ) -> Tensor:
-        """(B, T, D) → (B, T, D); the first T − N tokens are prefix tokens.
+        """Returns the attention output (B, T, D) for tokens x (B, T, D), of which the first T − N are prefix tokens.
 
-        ``mask`` (W, 1, T, T) is added to the logits of each group of W windows: −∞ where a token must not be attended to.
+        Args:
+            pos: Positions of the N patch tokens.
+            layer: Number of the block, from 0; encodings may differ by layer.
+            mask: (W, 1, T, T), added to the logits of each group of W windows: −∞ where a token must not be attended
+                to.
         """
         q, k, v = self.qkv_heads(x)
         inputs = attention_inputs(q, k, encoding, pos, layer, x)
@@ -217,7 +228,7 @@ class SelfAttention(nn.Module):
         return mixed_weights(self.logits(x, encoding, pos, layer).softmax(-1), encoding, pos, layer)
 
     def qkv_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns q, k and v (B, H, T, d), normalized if the model has a ``qk_norm``, before any position encoding."""
+        """Returns q, k and v (B, H, T, d) before any position encoding; q and k are normalized if ``qk_norm`` is set."""
         # unbound before transposing, so that the gradients of q, k and v are written side by side in one pass
         q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
         if self.qk_norm == "cosine":
@@ -235,7 +246,7 @@ def _logits(inputs: AttentionInputs, width: int) -> Tensor:
 
 
 def _masked(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """Returns the sum of a bias (B|1, H, T, T) and a window mask (W, 1, T, T); None if there is neither."""
+    """Returns the sum of a bias (B|1, H, T, T) and a window mask (W, 1, T, T), either of which may be None."""
     if bias is None or mask is None:
         return mask if bias is None else bias
     return bias + mask if len(bias) == 1 else add_per_window(bias, mask)
@@ -246,7 +257,11 @@ def _acts_after_softmax(encoding: PositionEncoding) -> bool:
 
 
 def mixed_weights(weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-    """Applies `MixesWeights` to weights (B, H, T, T), among patches with known positions; the others stay unchanged."""
+    """Returns attention weights (B, H, T, T) after the ``mix_weights`` of an encoding that has it, such as `gpsa`.
+
+    Only weights among patches with known positions change; those with prefix tokens or hidden positions stay as they
+    are.
+    """
     count, pairs = pos.index.shape[1], pos.known_pairs()
     for part in encoding.parts:
         if "mix_weights" in part.hooks:
@@ -264,7 +279,10 @@ def mixed_weights(weights: Tensor, encoding: PositionEncoding, pos: Positions, l
 def _add_values(
     y: Tensor, weights: Tensor, v: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
 ) -> Tensor:
-    """Adds what `ActsOnValues` parts contribute to the patch outputs y (B, H, T, d)."""
+    """Returns the attention output y (B, H, T, d) plus the ``added_values`` of encodings that have them, such as `shaw`.
+
+    These are added for patch tokens only, without pairs that have a hidden position.
+    """
     count = pos.index.shape[1]
     for part in encoding.parts:
         if "added_values" in part.hooks:

@@ -24,13 +24,16 @@ Init = Literal["normal", "xavier"]
 
 
 class Classifier(nn.Module):
-    """Maps images (B, C, height, width) to logits (B, classes). Models keep no state between batches."""
+    """Base class of models: maps images (B, C, height, width) to logits (B, classes).
+
+    Models keep no state between batches.
+    """
 
     head: nn.Module
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """Returns the device of the parameters; the CPU if there are none."""
         return next(self.parameters(), torch.empty(0)).device
 
     def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
@@ -38,11 +41,17 @@ class Classifier(nn.Module):
         raise NotImplementedError
 
     def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """Returns logits (B, classes)."""
+        """Returns the logits (B, classes) of images (B, C, height, width).
+
+        ``positions`` replaces the default positions of the patches; None for models without patches.
+        """
         return self.head(self.forward_features(images, positions))
 
     def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
-        """Returns logits and the extra loss of this batch; training, DDP and compile wrap this method."""
+        """Returns logits (B, classes) and the position encoding's extra loss for this batch, here 0.
+
+        Training calls this method instead of ``forward``.
+        """
         return self.forward(images, positions), 0.0
 
 
@@ -79,14 +88,21 @@ class PatchClassifier(Classifier):
         self.encoding = build_encoding(encoding, self.geometry)
 
     def positions(self, images: Tensor) -> Positions:
-        """Returns the positions of the images' patches; another grid is interpolated into the training grid."""
+        """Returns the positions of the patches of images (B, C, height, width).
+
+        If the images are larger or smaller than in training, coordinates are scaled to the range of the training grid.
+        """
         height, width = images.shape[2:]
         return Positions.from_grid(
             patch_grid((height, width), self.patch), train_grid=self.train_grid, device=images.device
         )
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
-        """Returns a copy for another grid with position tables resampled; other encodings interpolate coordinates."""
+        """Returns a copy whose stored position tables are resampled to another ``grid`` (rows, columns).
+
+        Encodings without a table are kept; they depend on coordinates. ``mode`` is the interpolation, such as
+        ``"bicubic"``.
+        """
         new = deepcopy(self)
         new.encoding = resized(new.encoding, grid, mode=mode)
         new.geometry = replace(self.geometry, grid=grid)
@@ -97,7 +113,11 @@ class PatchClassifier(Classifier):
         return self.project(patchify(images, self.patch))
 
     def embed_patches(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
-        """Returns patch tokens (B, N, D) as they enter the first block, and positions as the encoding augmented them."""
+        """Returns the patch tokens (B, N, D) that enter the first block, position encoding included, and their positions.
+
+        The positions may differ from the given ones: in training some encodings augment them, as `mjp`, which hides
+        some.
+        """
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
             raise InputError(f"images of shape {shape} do not fit; give (batch, {self.channels}, height, width)")
@@ -120,16 +140,16 @@ class PatchClassifier(Classifier):
         return embed(self.encoding, x, pos, 0), pos
 
     def forward_tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
-        """Returns tokens (B, T, D) after the last block, prefix tokens first, and positions as augmented."""
+        """Returns the tokens (B, T, D) after the last block, prefix tokens first, and the positions of the patches."""
         x, pos = self.embed_patches(images, positions)
         return self.forward_blocks(x, pos), pos
 
     def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
-        """Applies all blocks: patch tokens (B, N, D) → tokens (B, T, D)."""
+        """Applies all blocks to embedded patch tokens x (B, N, D); returns tokens (B, T, D), prefix tokens included."""
         raise NotImplementedError
 
     def pool_tokens(self, x: Tensor) -> Tensor:
-        """Pools tokens (B, T, D) to features (B, D); by default the mean over patches."""
+        """Returns features (B, D) from tokens x (B, T, D); by default the mean over the patch tokens."""
         return x[:, self.geometry.num_prefix :].mean(1)
 
     def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
@@ -137,13 +157,13 @@ class PatchClassifier(Classifier):
         return self.pool_tokens(self.forward_tokens(images, positions)[0])
 
     def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
-        """Returns logits and the encoding's penalty for this batch."""
+        """Returns logits (B, classes) and the extra loss that the position encoding defines for this batch (0 for most)."""
         x, pos = self.forward_tokens(images, positions)
         return self.head(self.pool_tokens(x)), self.encoding.penalty(pos)
 
 
 def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
-    """Raises InputError if the last linear layer of a model's head, if it has one, has not one output per class."""
+    """Raises InputError if the last linear layer of the model's head does not have one output per class of ``data``."""
     head = getattr(model, "head", nn.Identity())
     layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
     if layers and layers[-1].out_features != len(classes):
@@ -154,9 +174,10 @@ def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None
 
 
 def build_encoding(encoding: EncodingLike, geometry: Geometry, *, seed_offset: int = 1) -> PositionEncoding:
-    """Builds the encoding of a spec, class, factory or instance.
+    """Builds a position encoding for a model of the given geometry (width, heads, depth, grid).
 
-    Its weights are drawn from a generator of their own, seeded with the initial seed plus ``seed_offset``; the other
+    ``encoding`` is a spec (a text such as ``"rope(base=10)"``), a class, a function or an instance. Its weights are
+    drawn from a generator of their own, seeded with torch's initial seed plus ``seed_offset``, so that the other
     weights of the model are the same with any encoding.
     """
     with torch.random.fork_rng(devices=[]):
@@ -181,7 +202,7 @@ def init_weights(root: nn.Module, init: Init) -> None:
 
 
 def reject_encoding(model: str, encoding: EncodingLike) -> None:
-    """Raises if a model without tokens is given an encoding that does anything."""
+    """Raises InputError if ``encoding`` uses positions or has weights; for models without tokens, such as a CNN."""
     traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
     if any("permutation_invariant" not in known or "learnable" in known for known in traits):
         given = encoding if isinstance(encoding, str) else getattr(encoding, "__name__", type(encoding).__name__)

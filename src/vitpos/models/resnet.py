@@ -71,7 +71,10 @@ class ResNet(Classifier):
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 and 1×1 convolutions with a residual connection; the last norm starts at zero, the block as identity."""
+    """A residual block of 1×1, 3×3 and 1×1 convolutions.
+
+    The scale of the last norm starts at zero, so that the block starts as the identity.
+    """
 
     def __init__(self, channels: int, stride: int, inner: int):
         super().__init__()
@@ -89,7 +92,7 @@ class Bottleneck(nn.Module):
             self.shortcut.append(nn.BatchNorm2d(outer))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, height, width) → (B, outer, height / stride, width / stride)."""
+        """Maps feature maps (B, channels, height, width) to (B, outer, height / stride, width / stride)."""
         y = F.relu(self.norm1(self.conv1(x)))
         y = F.relu(self.norm2(self.conv2(y)))
         return F.relu(self.norm3(self.conv3(y)) + self.shortcut(x))

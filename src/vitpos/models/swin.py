@@ -26,13 +26,14 @@ from vitpos.positions import Positions
 class Swin(PatchClassifier):
     """Swin-T by default: attention inside shifted windows, in stages that halve the grid and double the width.
 
-    There are two position encodings. ``encoding`` acts on the whole patch grid, once before the first stage: whatever
-    augments, hides or adds to tokens (``learned + mjp``). ``window_encoding`` acts inside the windows, one instance per
-    stage: the relative bias as published, or any other; what it adds at the input it adds at the start of its stage to
-    windows that are not shifted. Positions passed to the model are those of the patch grid; windows follow grid cells.
+    There are two position encodings. ``encoding`` acts once before the first stage, on the whole patch grid; it may add
+    to tokens, permute them or hide their positions (``learned + mjp``), but not act in attention. ``window_encoding``
+    acts inside the windows, one instance per stage: by default the relative bias of the paper. If it adds vectors to
+    tokens, it does so at the start of each stage, on windows that are not shifted. Positions passed to the model are
+    those of the patch grid.
 
-    A window larger than its stage's grid shrinks to it and is not shifted. A grid that is not a multiple of the window is
-    padded with masked tokens (timm does not mask them); odd grids are padded with zeros before merging.
+    A window larger than the grid of its stage is reduced to that grid and not shifted. A grid that is not a multiple of
+    the window is padded with masked tokens (timm does not mask them); odd grids are padded with zeros before merging.
 
     Args:
         patch: Patch size in pixels, one number or (height, width).
@@ -40,7 +41,7 @@ class Swin(PatchClassifier):
         heads: Number of heads of each stage.
         window: Side of the windows in patches, one number or (rows, columns).
         window_encoding: Spec of the position encoding inside windows.
-        drop_path: Rate of stochastic depth in the last block, linear from 0 in the first.
+        drop_path: Rate of stochastic depth in the last block, rising linearly from 0 in the first.
         weight_init: DeiT's truncated normal with std 0.02, or Xavier's uniform.
         qk_norm: Normalizes queries and keys: ``cosine`` attention with a learned scale per head (Swin-v2), or a
             ``layernorm`` per head.
@@ -96,7 +97,7 @@ class Swin(PatchClassifier):
         init_weights(self.head, weight_init)
 
     def _acts_in_blocks(self, part: PositionEncoding) -> bool:
-        """Whether an encoding acts inside attention or before any block but the first."""
+        """Returns whether an encoding acts inside attention or before a block other than the first; Swin refuses these."""
         pos, x = (
             Positions.from_grid(self.geometry.grid),
             torch.zeros(1, math.prod(self.geometry.grid), self.geometry.dim),
@@ -113,7 +114,7 @@ class Swin(PatchClassifier):
         return self.patch_norm(super().patch_tokens(images))
 
     def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
-        """Applies all stages and the final norm: (B, N, D) → (B, N', D')."""
+        """Applies all stages and the final norm to patch tokens x (B, N, D); returns the last grid's tokens (B, N', D')."""
         x = x.unflatten(1, pos.grid)
         for stage in self.stages:
             x = stage(x)
@@ -121,7 +122,10 @@ class Swin(PatchClassifier):
 
 
 class Stage(nn.Module):
-    """Blocks on one grid, after merging the patches of the previous stage; every second block shifts its windows."""
+    """One stage of Swin: merges the patches of the previous stage, then applies its blocks.
+
+    Every second block shifts its windows.
+    """
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class Stage(nn.Module):
                 init_weights(module, init)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, R, C, D) on the grid of the previous stage → (B, R', C', D') on that of this one."""
+        """Maps tokens (B, R, C, D) on the grid of the previous stage to tokens (B, R', C', D') on that of this stage."""
         if self.merge is not None:
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
@@ -167,7 +171,7 @@ class WindowBlock(Block):
         self.window, self.shifted = inside.grid, shifted
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """(B, R, C, D) → (B, R, C, D); ``pos`` are the positions inside a window."""
+        """Returns the tokens (B, R, C, D) after this block; ``pos`` are the positions inside one window."""
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=self.shifted)
         cut = tokens = windows.partition(x)
         if layer:
@@ -187,7 +191,7 @@ class PatchMerging(nn.Module):
         self.reduction = nn.Linear(4 * dim, 2 * dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, R, C, D) → (B, ⌈R/2⌉, ⌈C/2⌉, 2·D)."""
+        """Maps tokens (B, R, C, D) to (B, ⌈R/2⌉, ⌈C/2⌉, 2·D)."""
         x = F.pad(x, (0, 0, 0, x.shape[2] % 2, 0, x.shape[1] % 2))
         x = x.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (B, R/2, 2, C/2, 2, D)
         x = x.permute(0, 1, 3, 4, 2, 5).flatten(3)  # as published, the patch below comes before the patch to the right
@@ -206,7 +210,7 @@ def _check(
     mlp_ratio: float,
     drop_path: float,
 ) -> None:
-    """Raises if the options do not define a model."""
+    """Raises InputError if the options of `Swin` are out of range or do not fit each other."""
     if not depths or len(depths) != len(heads) or min(*depths, *heads, *window) < 1:
         raise InputError(
             f"model 'swin' got depths={depths}, heads={heads}, window={window}; "
@@ -228,7 +232,14 @@ def _check(
 def _refuse(
     given: EncodingLike, encoding: PositionEncoding, acts: Callable[[PositionEncoding], bool], remedy: str
 ) -> None:
-    """Raises if a part of an encoding acts where Swin cannot serve it."""
+    """Raises InputError for the first encoding of a sum for which ``acts`` is True, because Swin does not support it.
+
+    Args:
+        given: The encoding as the user gave it, for the message.
+        encoding: The encoding that was built from it.
+        acts: Returns whether one encoding of the sum acts where it must not.
+        remedy: What the user can do; ``{}`` stands for the encoding.
+    """
     terms = map(str, ENCODINGS.parse(given)) if isinstance(given, str) else [type(p).__name__ for p in encoding.parts]
     for term, part in zip(terms, encoding.parts, strict=True):
         if acts(part):
@@ -236,5 +247,5 @@ def _refuse(
 
 
 def _trains(part: PositionEncoding) -> bool:
-    """Whether an encoding has a penalty or follows the progress of training."""
+    """Returns whether an encoding has an extra loss or changes in the course of training."""
     return "penalty" in part.hooks or isinstance(part, FollowsTraining)

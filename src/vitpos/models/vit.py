@@ -17,14 +17,14 @@ from vitpos.positions import Positions
 class ViT(PatchClassifier):
     """A Vision Transformer with any position encoding.
 
-    With ``pool="cls"`` only the CLS row of the last block's attention is used, so that a bias between patches has no
-    effect in the last block, and none at all in a model of one block.
+    With ``pool="cls"`` only the CLS row of the last block's attention affects the result. A bias between patches
+    therefore has no effect in the last block, and none at all in a model of one block.
 
     Args:
         patch: Patch size in pixels, one number or (height, width).
-        pool: Classifies from a CLS token or from the mean over patches.
+        pool: What is classified: the CLS token, or the mean over the patch tokens.
         registers: Number of register tokens (Darcet et al., ICLR 2024).
-        drop_path: Rate of stochastic depth in the last block, linear from 0 in the first.
+        drop_path: Rate of stochastic depth in the last block, rising linearly from 0 in the first.
         weight_init: DeiT's truncated normal with std 0.02, or Xavier's uniform, which suits narrow models (dim 64).
         april_block: Leaves out the norm before the first attention and both residuals of the first block, as the APRIL
             attack needs it.
@@ -70,7 +70,7 @@ class ViT(PatchClassifier):
             init_weights(module, weight_init)
 
     def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
-        """Prepends the prefix tokens, then applies every block and the final norm."""
+        """Prepends the prefix tokens to x (B, N, D), applies all blocks and the final norm; returns tokens (B, T, D)."""
         count = self.geometry.num_prefix
         if self.prefix_tokens is not None:
             added = self.encoding.prefix_vectors()
@@ -83,7 +83,7 @@ class ViT(PatchClassifier):
         return self.norm(x)
 
     def pool_tokens(self, x: Tensor) -> Tensor:
-        """Returns the CLS token, or the mean over patches."""
+        """Returns the features (B, D) of tokens x (B, T, D): the CLS token, or the mean over patches."""
         return x[:, 0] if self.pool == "cls" else super().pool_tokens(x)
 
 
@@ -101,13 +101,16 @@ class Block(nn.Module):
         self.drop = DropPath(drop_path)
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """(B, T, D) → (B, T, D)."""
+        """Returns the tokens (B, T, D) after this block, which is number ``layer`` of the model, from 0."""
         x = x + self.drop(self.attention(self.norm1(x), encoding, pos, layer))
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
 class AprilBlock(nn.Module):
-    """A first block without the norm before its attention and without residuals (APRIL; Lu et al., CVPR 2022)."""
+    """A first block without the norm before its attention and without residual connections.
+
+    The closed-form attack on gradients of APRIL (Lu et al., CVPR 2022) needs this form.
+    """
 
     def __init__(self, dim: int, heads: int, hidden: int, *, qk_norm: QKNorm = None):
         super().__init__()
@@ -116,7 +119,7 @@ class AprilBlock(nn.Module):
         self.mlp = _mlp(dim, hidden)
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """(B, T, D) → (B, T, D)."""
+        """Returns the tokens (B, T, D) after this block, which is number ``layer`` of the model, from 0."""
         return self.mlp(self.norm2(self.attention(x, encoding, pos, layer)))
 
 
@@ -132,7 +135,7 @@ class DropPath(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, …) → (B, …)."""
+        """Returns x (B, …); in training, random images are set to zero and the others scaled by 1/(1 − rate)."""
         if not self.rate or not self.training:
             return x
         keep = 1 - self.rate
