@@ -17,7 +17,7 @@ MAX_BATCH = 128
 
 
 def image_grid(model: PatchClassifier, data: Dataset) -> tuple[int, int]:
-    """Rows and columns of patches into which the model divides the images of the data set."""
+    """Returns the number of rows and columns of patches into which the model divides each image of the data set."""
     return patch_grid(data.shape[1:], model.patch)
 
 

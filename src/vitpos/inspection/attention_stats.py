@@ -26,10 +26,11 @@ def for_each_logits(
     seed: int = 0,
     shuffled: bool = False,
 ) -> int:
-    """Calls every consumer with the attention logits of each layer and batch, in one pass; returns the image count.
+    """Runs the model on test images and passes the attention logits to functions; returns the number of images.
 
-    Logits are those between patches, without prefix tokens. ``limit``, ``seed`` and ``shuffled`` select the images as
-    in :func:`image_batches`.
+    Each of the ``consumers`` is called as ``consumer(layer, logits)`` for every layer and batch; logits (B, H, N, N) are
+    those between patches, without prefix tokens. ``limit``, ``seed`` and ``shuffled`` select the images as in
+    :func:`image_batches`.
     """
 
     def pass_on(call: AttentionCall) -> None:
@@ -46,7 +47,10 @@ def for_each_logits(
 
 
 class AttentionSum:
-    """Sum over images of the attention between patches, (depth, H, N, N), in float64; ``add`` is a LogitConsumer."""
+    """Accumulates ``total`` (depth, H, N, N), the sum over images of the attention between patches, in float64.
+
+    Its method ``add`` can be passed to :func:`for_each_logits`.
+    """
 
     def __init__(self, model: PatchClassifier, patches: int):
         geometry = model.geometry
@@ -54,12 +58,12 @@ class AttentionSum:
         self.total = self.total.to(model.project.weight.device)
 
     def add(self, layer: int, logits: Tensor) -> None:
-        """Adds the softmax of logits (B, H, N, N) over patches; prefix tokens are left out of the normalization."""
+        """Adds a batch of one layer: the softmax of logits (B, H, N, N) over patches, without prefix tokens."""
         self.total[layer] += logits.softmax(-1).sum(0, dtype=torch.float64)
 
 
 def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> Tensor:
-    """(depth, H, N, N) float64: attention from each patch to each patch, mean over ``limit`` test images.
+    """Returns the attention between patches (depth, H, N, N), float64, averaged over ``limit`` test images.
 
     Prefix tokens are left out as queries and keys, and each row is renormalized to sum to 1 in each image.
     """
@@ -70,28 +74,32 @@ def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256,
 
 
 def patch_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
-    """(N, N) float64: distance between the centers of every two patches, in pixels."""
+    """Returns the distance between the centers of every two patches, (N, N) float64, in pixels."""
     offsets = Positions.from_grid(grid).offsets()[0].double() * torch.tensor(patch, dtype=torch.float64)
     return offsets.norm(dim=-1)
 
 
 def attention_distance(attention: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
-    """Attention (…, N, N) → (…): mean over queries of Σ_j a_ij · ‖p_i − p_j‖₂, in pixels (ViT's Figure 7).
+    """Returns the mean distance (…) in pixels between query and key, weighted by ``attention`` (…, N, N).
 
-    It is linear: the distance of attention averaged over images is the mean of the distances of the images.
+    It is the mean over queries i of Σ_j a_ij · ‖p_i − p_j‖₂ with patch centers p (ViT's Figure 7). It is linear: the
+    distance of attention averaged over images is the mean of the distances of the images.
+
+    Args:
+        patch: height and width of a patch in pixels.
     """
     return (attention * patch_distances(grid, patch)).sum(-1).mean(-1)
 
 
 def uniform_attention_distance(grid: tuple[int, int], patch: tuple[int, int]) -> float:
-    """Attention distance of uniform attention, in pixels: about 0.52 of the side of a square image."""
+    """Returns the attention distance of uniform attention, in pixels: about 0.52 of the side of a square image."""
     return patch_distances(grid, patch).mean().item()
 
 
 def head_diversity(attention: Tensor) -> Tensor:
-    """Attention (…, H, N, N) → (…): Jensen–Shannon divergence between heads, in bits, from 0 (equal) to 1.
+    """Returns the Jensen–Shannon divergence (…) between heads of ``attention`` (…, H, N, N), from 0 (equal) to 1 bit.
 
-    The mean over queries and over all pairs of heads; NaN for a single head. Applied to attention averaged over images
+    It is the mean over queries and all pairs of heads; NaN for a single head. Applied to attention averaged over images
     it measures where heads attend in general. Applied per image and averaged afterwards it also includes differences
     that depend on content, and is never smaller.
     """
@@ -108,18 +116,18 @@ def head_diversity(attention: Tensor) -> Tensor:
 
 
 def _entropy(attention: Tensor) -> Tensor:
-    """(…, N, N) → (…): entropy over keys in bits, mean over queries."""
+    """Returns the entropy (…) over keys of ``attention`` (…, N, N), in bits, mean over queries."""
     return -torch.xlogy(attention, attention).sum(-1).mean(-1) / math.log(2)
 
 
 def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
-    """(T,): weight of each final token in the pooled feature: CLS alone, or the mean over patches."""
+    """Returns the weight (T,) of each final token in the feature that is classified: one-hot for CLS, or 1/N per patch."""
     one_hot = torch.eye(tokens, device=model.project.weight.device)[None]
     return model.pool_tokens(one_hot)[0]
 
 
 def attention_rollout(model: Classifier, images: Tensor) -> Tensor:
-    """Attention rollout (Abnar & Zuidema, ACL 2020) of normalized images (B, C, height, width) → maps (B, R, C).
+    """Returns attention rollout maps (B, R, C) (Abnar & Zuidema, ACL 2020) of normalized images (B, C, height, width).
 
     Multiplies ½(A + I) over the layers, with A the attention averaged over heads, and reads the row of the pooled token
     (CLS, or the mean over patches). Columns of prefix tokens are dropped, so a map may sum to less than 1.
@@ -142,7 +150,7 @@ def attention_rollout(model: Classifier, images: Tensor) -> Tensor:
 def attention_maps(
     model: Classifier, images: Tensor, *, layers: Sequence[int] = (-1,), heads: Sequence[int] | None = None
 ) -> Tensor:
-    """Attention of the pooled token (CLS, or the mean over patches) to each patch: (B, layers, heads, R, C).
+    """Returns the attention of CLS, or of the mean over patches, to each patch: (B, layers, heads, R, C).
 
     As in MJP's Figure 8. Columns of prefix tokens are dropped, so a map may sum to less than 1. Attention weights are
     computed only for the layers requested.
@@ -168,7 +176,7 @@ def attention_maps(
 
 
 def _pooled_maps(model: PatchClassifier, images: Tensor, weights: Tensor) -> Tensor:
-    """Weights between all tokens (…, T, T) → their pooled row over patches, (…, R, C)."""
+    """Returns maps (…, R, C): the row of CLS, or the mean over the rows of patches, of ``weights`` (…, T, T)."""
     grid = model.positions(images).grid
     return (_pooling_weights(model, weights.shape[-1]) @ weights)[..., -grid[0] * grid[1] :].unflatten(-1, grid).cpu()
 

@@ -1,4 +1,7 @@
-"""Gates and counted positions of content-dependent encodings (CoPE, SaPE2), and how their bias relates to content."""
+"""Gates and counted positions of CoPE and SaPE2, and the correlation of their bias with the similarity of content.
+
+These encodings compute a gate from 0 to 1 for each query and key; sums of gates over keys take the role of positions.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ class BiasContentCorrelation:
     """Partial correlation between the bias of two patches and the similarity of their content, at equal offsets.
 
     mean: (depth, H), mean over images, −1 to 1; negative if similar patches get a smaller bias than dissimilar ones at
-    the same offset. std: (depth, H), standard deviation over images. Images in which one of the two is constant are
-    left out; NaN if none remains.
+    the same offset. std: (depth, H), standard deviation over images. Images in which bias or similarity is constant are
+    left out; NaN if none remains. images: number of images.
     """
 
     mean: Tensor
@@ -37,11 +40,12 @@ class BiasContentCorrelation:
 def bias_content_correlation(
     model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0
 ) -> BiasContentCorrelation:
-    """SaPE2's case study (its Figure 4 shows two images) as a number, also for CoPE, over ``limit`` test images.
+    """Correlates the bias of CoPE or SaPE2 with the similarity of patches, over ``limit`` test images.
 
-    For every two different patches of an image: the bias added to the logit, and the cosine similarity of the tokens
-    that the attention reads. Both are centered on their mean over the pairs with the same |Δrow| and |Δcolumn|, so
-    proximity cannot contribute; then correlated within each image, layer and head.
+    It quantifies the case study of SaPE2's Figure 4. For every two different patches of an image it takes the bias added
+    to the logit and the cosine similarity of the two tokens that enter the attention. Both are centered on their mean
+    over the pairs with the same |Δrow| and |Δcolumn|, so proximity cannot contribute; then they are correlated within
+    each image, layer and head.
     """
     vit, encoding = _counting_model(model)
     pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.project.weight.device)
@@ -65,7 +69,10 @@ def bias_content_correlation(
 
 @dataclass(frozen=True)
 class GateMaps:
-    """Gates and counted positions as seen from one patch of each image, (B, H, R, C); NaN where nothing is counted."""
+    """Gates, and positions counted with them, from one query to every key of the grid, each (B, H, R, C).
+
+    NaN where a key is not counted, such as keys outside the query's row if SaPE2 counts along rows.
+    """
 
     gates: Tensor
     counts: Tensor
@@ -74,9 +81,10 @@ class GateMaps:
 def gates_from_position(
     model: Classifier, images: Tensor, position: tuple[int, int], *, layer: int = -1
 ) -> list[GateMaps]:
-    """Gates and counts of the query at ``position`` (row, column) in one layer, for each direction of counting.
+    """Returns the gates and counted positions of the query at ``position`` (row, column) in one layer.
 
-    SaPE2 counts along the row and along the column; CoPE along all patches in row-major order.
+    The list has one element per direction of counting: SaPE2 counts along the row and along the column, CoPE along all
+    patches in row-major order.
 
     Args:
         images: (B, C, height, width), normalized.
@@ -104,7 +112,7 @@ def gates_from_position(
 
 
 def counting_part(encoding: PositionEncoding) -> CountsByContent | None:
-    """The part of an encoding that counts positions by content; None if there is none."""
+    """Returns the part of a sum of encodings that counts positions by gates (CoPE, SaPE2); None if there is none."""
     return next((part for part in encoding.parts if isinstance(part, CountsByContent)), None)
 
 
@@ -117,14 +125,20 @@ def _counting_model(model: Classifier) -> tuple[PatchClassifier, CountsByContent
 
 
 def _pairs_by_offset(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Flat indices (P,) of the pairs of different patches among N·N, and the group (P,) of equal |Δrow|, |Δcolumn|."""
+    """Returns the flat indices (P,) of all pairs of different patches in an (N, N) matrix, and their groups (P,).
+
+    Pairs with the same |Δrow| and |Δcolumn| have the same group number.
+    """
     offsets = Positions.from_grid(grid, device=device).offsets()[0].abs().long().flatten(0, 1)  # (N·N, 2)
     pairs = offsets.any(1).nonzero()[:, 0]
     return pairs, (offsets[:, 0] * grid[1] + offsets[:, 1])[pairs]
 
 
 def _partial_correlation(a: Tensor, b: Tensor, groups: Tensor) -> Tensor:
-    """(…, P), (…, P) → (…): correlation after centering within groups; NaN where one varies only by rounding."""
+    """Returns the correlation (…) of a and b (…, P) after subtracting the mean of each group from both.
+
+    NaN where a or b varies only by rounding.
+    """
     x, y = _center_groups(a, groups), _center_groups(b, groups)
     constant = (x.norm(dim=-1) <= EPS * a.norm(dim=-1)) | (y.norm(dim=-1) <= EPS * b.norm(dim=-1))
     correlation = (F.normalize(x, dim=-1) * F.normalize(y, dim=-1)).sum(-1)
@@ -132,7 +146,7 @@ def _partial_correlation(a: Tensor, b: Tensor, groups: Tensor) -> Tensor:
 
 
 def _center_groups(values: Tensor, groups: Tensor) -> Tensor:
-    """(…, P) minus the mean of each group (P,)."""
+    """Subtracts from ``values`` (…, P) the mean of their group; ``groups`` (P,) are group numbers."""
     sizes = groups.bincount().clamp_min(1)
     sums = values.new_zeros(*values.shape[:-1], len(sizes)).index_add_(-1, groups, values)
     return values - (sums / sizes)[..., groups]

@@ -1,4 +1,4 @@
-"""Inspection targets (a model or a checkpoint), and ``inspect(target)``, which returns its sections."""
+"""``inspect(target)``: numbers and figures of the position encoding of a model or checkpoint, in up to three sections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A target with its sections; ``reason`` says why there are none."""
+    """The result of inspecting a target: up to three sections; if there is none, ``reason`` says why."""
 
     target: Target
     sections: list[Section]
@@ -45,7 +45,7 @@ class Inspection:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The content of ``inspect.json``: name and metadata of the target, then the numbers of each section."""
+        """Returns the content of ``inspect.json``: name and metadata of the target, section name → its numbers."""
         numbers = {"name": self.target.name, **self.target.metadata}
         numbers |= {section.name: section.numbers for section in self.sections}
         if not self.sections:
@@ -54,14 +54,17 @@ class Inspection:
 
     @property
     def figures(self) -> dict[str, Figure]:
-        """The figures of all sections by name."""
+        """Returns figure name → figure, for the figures of all sections."""
         return {figure.name: figure for section in self.sections for figure in section.figures}
 
 
 def inspect(
     target: Target, *, images: int = 256, shown: Dataset | None = None, extra: bool = False, seed: int = 0
 ) -> list[Section]:
-    """The sections that apply to a target: ``table``, ``offsets`` and ``model``, each if it has what they need.
+    """Computes the sections, numbers with figures, that apply to a target.
+
+    ``table``: the vectors added to patch tokens. ``offsets``: attention biases by offset, and rotary frequencies.
+    ``model``: tokens, logits and attention of the model on test images of its data set.
 
     Args:
         images: number of test images on which a model is run, sampled with ``seed``.
@@ -85,7 +88,13 @@ def _reason(target: Target) -> str:
 
 
 def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> Target:
-    """The target of a model, the data set it is run on, and the spec of its encoding."""
+    """Returns the inspection target of one of our models.
+
+    Args:
+        name: title of the inspection.
+        data: data set on whose test images the model is run.
+        encoding: text that describes the encoding, such as ``rope(base=10)``; it is only shown.
+    """
     if not isinstance(model, PatchClassifier):
         raise InputError(
             f"{name}: a model without patches has no positions to inspect; use a vit, minimal or swin model"
@@ -118,7 +127,7 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
 
 
 def _model_biases(model: PatchClassifier) -> dict[str, Tensor]:
-    """Bias tables by layer; for Swin those of the windows of every stage."""
+    """Returns ``layer 1``, ``layer 2``, … → bias table (H, 2R − 1, 2C − 1); for Swin the tables of all stages."""
     if isinstance(model, Swin):
         stages = [stage for stage in model.stages if isinstance(stage, Stage)]
         tables = [offset_biases(stage.encoding, stage.geometry) for stage in stages]
@@ -129,7 +138,7 @@ def _model_biases(model: PatchClassifier) -> dict[str, Tensor]:
 
 
 def target_from_checkpoint(checkpoint: Checkpoint) -> Target:
-    """The target of a recognized checkpoint: its position tables, without a model to run."""
+    """Returns the inspection target of a checkpoint: its position tensors and metadata, without a model to run."""
     metadata: dict[str, Any] = {
         "format": checkpoint.format,
         "encodings": checkpoint.encodings,
@@ -155,5 +164,5 @@ def target_from_checkpoint(checkpoint: Checkpoint) -> Target:
 
 
 def _layer_name(name: str) -> str:
-    """The part of a tensor name before its attention, as ``blocks.3``."""
+    """Returns the part of a tensor name before its attention: ``blocks.3`` for ``blocks.3.attn.rel_pos``."""
     return name.split(".attn")[0].split(".attention")[0]

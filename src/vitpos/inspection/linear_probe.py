@@ -22,7 +22,7 @@ PARTS = 5  # images are assigned in turn: three parts to fit, one to choose the 
 
 @dataclass(frozen=True)
 class Probe:
-    """Scores of a linear probe on test images.
+    """Scores of a linear regression from the tokens of one layer to row and column, on held-out images.
 
     r2: fraction of the variance of row and column explained, mean of both; 1 is perfect, 0 chance, negative worse.
     error: mean absolute error of row and column, in patches. chance: the error of a constant predictor (the center of
@@ -39,16 +39,16 @@ class Probe:
 def probe_positions(
     model: Classifier, data: Dataset, *, shuffled: bool = True, limit: int | None = 500, seed: int = 0
 ) -> list[Probe]:
-    """One probe per layer: of the tokens that enter the first block, then of those that each block returns.
+    """Fits a linear probe per layer from patch tokens to row and column; returns depth + 1 scores.
 
-    Three fifths of the images are fitted, one fifth chooses the ridge penalty, one fifth gives the scores. The probe is
+    The first is for the tokens that enter the first block, the others for those that each block returns. Three fifths
+    of the images are fitted, one fifth chooses the ridge penalty, one fifth gives the scores. The probe is
     linear: it finds positions that vary smoothly in the tokens, or any table with at least as many channels as
     positions.
 
     Args:
         shuffled: permute the patches of each image, so that content carries no information about position; a model
-        without
-            positions is then at chance in every layer.
+            without position encoding is then at chance in every layer.
         limit: number of test images, sampled with ``seed``.
     """
     vit = require_global_attention(model, "a position probe")
@@ -84,7 +84,7 @@ def probe_positions(
 
 
 def _probe(errors: Tensor, coords: Tensor) -> Probe:
-    """Scores from mean squared and mean absolute errors (images, 2, axes) and coordinates (N, axes)."""
+    """Computes the scores from errors per image (images, 2, axes), squared and absolute, and coordinates (N, axes)."""
     squared, absolute = errors.unbind(1)
     centered = coords - coords.mean(0)
     axes = centered.square().mean(0) > 0
@@ -98,7 +98,7 @@ Ridge = tuple[Tensor, Tensor]  # weight (D, 2) and bias (2,)
 
 
 class _Moments:
-    """Sums over tokens (…, N, D) that a regression of their coordinates (N, 2) needs, in float64."""
+    """Accumulates the sums over tokens that a regression of their coordinates (N, 2) on them needs, in float64."""
 
     def __init__(self, coords: Tensor, dim: int):
         self.coords = coords
@@ -115,14 +115,14 @@ class _Moments:
         self.cross += x.sum(0).mT @ self.coords
 
     def centered(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean token (D,), covariance of tokens (D, D), and covariance of tokens and coordinates (D, 2)."""
+        """Returns mean token (D,), covariance of tokens (D, D), and covariance of tokens and coordinates (D, 2)."""
         mean = self.sum / self.tokens
         covariance = self.products / self.tokens - mean[:, None] * mean
         return mean, covariance, self.cross / self.tokens - mean[:, None] * self.coords.mean(0)
 
 
 def _best_ridge(train: _Moments, validation: _Moments) -> Ridge:
-    """The closed-form ridge regression whose penalty has the smallest validation error."""
+    """Fits ridge regressions with all ``PENALTIES``; returns weight and bias of the one with the least validation error."""
     mean, covariance, cross = train.centered()
     values, directions = torch.linalg.eigh(covariance)
     rotated = directions.mT @ cross
@@ -136,7 +136,7 @@ def _best_ridge(train: _Moments, validation: _Moments) -> Ridge:
 
 
 def _squared_error(weight: Tensor, bias: Tensor, moments: _Moments) -> Tensor:
-    """Mean squared error of a fit, summed over axes, minus the variance of the coordinates (equal for every fit)."""
+    """Returns the mean squared error of a fit, summed over axes, up to a constant that is equal for all fits."""
     mean, covariance, cross = moments.centered()
     offset = mean @ weight + bias - moments.coords.mean(0)
     return (weight * (covariance @ weight)).sum() - 2 * (weight * cross).sum() + offset.square().sum()

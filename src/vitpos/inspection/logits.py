@@ -20,11 +20,11 @@ from vitpos.models.base import Classifier, PatchClassifier
 
 @dataclass(frozen=True)
 class LogitVariance:
-    """Variance components of attention logits over pairs of positions × images.
+    """The variance of attention logits, split into a part due to position and a part due to image content.
 
-    position: (depth, H), variance of the mean logit of a pair over images. content: (depth, H), variance over images,
-    mean over pairs. mean: (depth, H, N, N), mean logit of each pair minus the mean of its row; −∞ where a head masks
-    the pair.
+    position: (depth, H), variance over pairs of positions of the mean logit over images. content: (depth, H), variance
+    over images, mean over pairs. mean: (depth, H, N, N), mean logit of each pair minus the mean of its row; −∞ where a
+    head masks the pair. images: number of images.
     """
 
     position: Tensor
@@ -34,14 +34,19 @@ class LogitVariance:
 
     @property
     def position_share(self) -> Tensor:
-        """(depth, H): position / (position + content); 1 if the logits do not depend on the image, NaN if constant."""
+        """Returns position / (position + content), (depth, H).
+
+        It is 1 if the logits do not depend on the image, and NaN if they are constant.
+        """
         return self.position / (self.position + self.content)
 
 
 def logit_variance(
     model: Classifier, data: Dataset, *, shuffled: bool = False, limit: int | None = 256, seed: int = 0
 ) -> LogitVariance:
-    """Two-way analysis of variance of the attention logits between patches, over pairs of positions and test images.
+    """Splits the variance of the attention logits between patches into position and content, on test images.
+
+    This is a two-way analysis of variance over pairs of positions and images.
 
     Rows are centered first, since softmax ignores constants added to a row. Left out are a patch with itself, which
     would count as position, masked pairs (−∞) and pairs with prefix tokens. Both components are unbiased: a mean over B
@@ -67,14 +72,14 @@ class LogitMoments:
         self.off_diagonal = ~torch.eye(patches, dtype=torch.bool, device=device)
 
     def add(self, layer: int, logits: Tensor) -> None:
-        """Adds a batch of logits (B, H, N, N)."""
+        """Adds a batch of logits (B, H, N, N) of one layer to the sums."""
         self.finite[layer] = logits[0].isfinite()  # masks depend on positions alone, so one image shows them
         centered = _center_rows(logits.double(), self.finite[layer], self.off_diagonal)
         self.sums[layer] += centered.sum(0)
         self.squares[layer] += centered.square_().sum(0)
 
     def variance(self, images: int) -> LogitVariance:
-        """The variance components over the ``images`` added."""
+        """Returns the variance components; ``images`` is the number of images that were added."""
         if images < 2:
             raise InputError(f"a variance over {images} image is undefined; use a limit of 2 or more")
         pairs = self.finite & self.off_diagonal
@@ -86,7 +91,7 @@ class LogitMoments:
 
 
 def _center_rows(logits: Tensor, finite: Tensor, off_diagonal: Tensor) -> Tensor:
-    """Logits (B, H, N, N) minus the mean of each row over other, unmasked keys; 0 where masked."""
+    """Subtracts from each row of logits (B, H, N, N) its mean over unmasked keys other than the query; 0 where masked."""
     logits = logits.masked_fill(~finite, 0)
     counted = finite & off_diagonal
     means = (logits * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp_min(1)
@@ -94,21 +99,23 @@ def _center_rows(logits: Tensor, finite: Tensor, off_diagonal: Tensor) -> Tensor
 
 
 def _mean_over_pairs(values: Tensor, pairs: Tensor) -> Tensor:
-    """(depth, H, N, N) → (depth, H): mean over the masked pairs."""
+    """Returns the mean (depth, H) of ``values`` (depth, H, N, N) over the pairs where the mask ``pairs`` is true."""
     return (values * pairs).sum((-1, -2)) / pairs.sum((-1, -2)).clamp_min(1)
 
 
 def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[float]]:
-    """Differences between groups of pairs in mean logits or mean attention (depth, H, N, N): by layer, mean over heads.
+    """Compares the mean logit between groups of pairs of positions; returns contrast → one difference per layer.
+
+    ``logits`` (depth, H, N, N) are mean logits or mean attention; differences are averaged over heads.
 
     neighbors: mean over horizontally and vertically adjacent pairs minus that over all other pairs. same_row,
     same_column: over pairs in the same row (column) minus all others. two_dimensional: over vertical neighbors minus
     non-adjacent pairs that are closer in row-major order. border, corners: within the border (corners) and within the
-    center, averaged, minus between the two. ``…_beyond_distance``: the same after subtracting the mean at each distance
-    (``DistanceNull``).
+    center, averaged, minus between the two. ``…_beyond_distance``: the same after subtracting from each pair the mean
+    over all pairs at its distance.
 
     A position with itself is left out, as are masked pairs (−∞) of a head; NaN if no pair is left in any head.
-    Contrasts for which the grid has no pairs are absent. These are descriptive: there is no test.
+    Contrasts for which the grid has no pairs are absent. There are no significance tests.
     """
     count = grid[0] * grid[1]
     if logits.ndim != 4 or logits.shape[2:] != (count, count):
@@ -123,7 +130,10 @@ def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[flo
 
 
 def _merge_heads(layer: Tensor) -> Tensor:
-    """(H, N, N) → (1, N, N) if no head masks a pair: contrasts are linear, so the mean over heads suffices."""
+    """Returns the mean over heads (1, N, N) if no head masks a pair (−∞), otherwise the layer (H, N, N) as it is.
+
+    Contrasts are linear, so that of the mean equals the mean of those of the heads, and costs less.
+    """
     return layer.mean(0, keepdim=True) if layer.isfinite().all() else layer
 
 
@@ -140,11 +150,11 @@ def _contrasts(head: Tensor, weights: dict[str, Tensor], null: DistanceNull) -> 
 
 
 def _weighted_difference(values: Tensor, weight: Tensor) -> Tensor:
-    """Weighted mean over pairs of positive weight minus that over pairs of negative weight; NaN if one is empty."""
+    """Returns the weighted mean of ``values`` over positive weights minus that over negative ones; NaN without either."""
     positive, negative = weight.clamp(min=0), weight.clamp(max=0)
     return (values * positive).sum() / positive.sum() - (values * negative).sum() / negative.sum()
 
 
 def _mean_over_heads(heads: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Mean over the heads whose value is not NaN."""
+    """Returns contrast → mean over the heads whose value is not NaN."""
     return {name: torch.stack([head[name] for head in heads]).nanmean().item() for name in heads[0]}

@@ -33,7 +33,7 @@ COMPARED_IMAGES = 64  # images for per-image head diversity, whose cost grows wi
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """Measures of position in tokens, logits and attention, by layer and head."""
+    """How much position information the tokens, attention logits and attention of each layer contain."""
 
     probes: list[Probe]  # depth + 1: the input of the first block, then the output of each block
     shuffled: LogitVariance  # on images whose patches are permuted
@@ -44,7 +44,7 @@ class LayerSummary:
     head_diversity_per_image: Tensor  # (depth,), in bits, mean over the first images
 
     def numbers(self) -> dict[str, float | list[float]]:
-        """Numbers by layer, means over heads.
+        """Returns name → one value per layer (mean over heads), or a single number.
 
         probe_r2: R² of a linear regression of row and column on the tokens that enter the first block and that each
         block returns, with the patches of each image permuted; 0 is chance. probe_standard_error: its standard error
@@ -55,8 +55,8 @@ class LayerSummary:
         attention_distance: mean distance between query and key, weighted by attention, in pixels;
         attention_distance_uniform: that of uniform attention. head_diversity: Jensen–Shannon divergence, 0 to 1 bit,
         between the mean attention of two heads, averaged over queries and pairs of heads; absent for a single head.
-        head_diversity_per_image: the same divergence computed in each image, mean over the first 64 images; its excess
-        is due to heads that differ by content.
+        head_diversity_per_image: the same divergence computed in each image, mean over the first 64 images; it exceeds
+        head_diversity if heads differ depending on the content of the image.
         """
         numbers: dict[str, float | list[float]] = {
             "probe_r2": [probe.r2 for probe in self.probes],
@@ -102,12 +102,12 @@ def summarize_layers(model: Classifier, data: Dataset, *, limit: int | None = 50
 def inspect_model(
     model: PatchClassifier, data: Dataset, *, images: int = 256, shown: Dataset | None = None, seed: int = 0
 ) -> Section:
-    """Numbers and figures of a model with global attention on test images.
+    """Runs a model with global attention on test images; returns numbers and figures as the section ``model``.
 
-    The numbers of :class:`LayerSummary`, two of them also by head; logit_contrasts: differences of mean logits on
-    shuffled images between neighbors, rows, columns, border and corners, by layer. bias_content_correlation: for
-    encodings that count by content, the partial correlation of bias and content similarity at equal offsets, by layer
-    and head.
+    The numbers are those of :class:`LayerSummary`; position_share and attention_distance are also given by head.
+    logit_contrasts: differences of mean logits on images with permuted patches, such as adjacent pairs minus all other
+    pairs, by layer. bias_content_correlation: for CoPE and SaPE2, whose positions are sums of content-dependent gates,
+    the partial correlation of bias and content similarity at equal offsets, by layer and head.
 
     Args:
         images: number of test images, sampled with ``seed``.
@@ -172,7 +172,7 @@ def _distance_figure(distance: Tensor, uniform: float) -> Figure:
 
 
 def _mean_figures(layers: LayerSummary, grid: tuple[int, int]) -> list[Figure]:
-    """Mean logits and mean attention of the layer with the largest position share of the logits."""
+    """Returns two figures, mean logits and mean attention, of the layer with the largest ``position_share``."""
     layer = int(layers.shuffled.position_share.nanmean(1).nan_to_num(-1).argmax())
     logits = layers.shuffled.mean[layer].mean(0)
     maps = {
@@ -192,7 +192,7 @@ def _mean_figures(layers: LayerSummary, grid: tuple[int, int]) -> list[Figure]:
 
 
 def _image_figures(model: PatchClassifier, data: Dataset, grid: tuple[int, int]) -> list[Figure]:
-    """Attention maps, and gates and counts if there are any, on the test images of ``data``."""
+    """Returns figures on the test images of ``data``: attention maps and, for CoPE and SaPE2, gates and their sums."""
     images = data.test.images[: len(data.test)]
     pixels = images.permute(0, 2, 3, 1).numpy()
     inputs = data.normalize(images.to(model.project.weight.device))

@@ -1,6 +1,7 @@
-"""Null models of position tables: similarity that depends on distance alone, or on the absolute offset alone.
+"""Null models: random position tables in which the similarity of two positions depends on distance or offset alone.
 
-A claim about rows, columns or the border must exceed what such a null model predicts.
+A claim such as "positions in the same row are more similar than others" counts only if it holds for the inspected table
+more clearly than for tables that are sampled from a null model.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ MAX_NUMBERS = 2**22  # numbers per batch of tables, or of their inner products
 
 
 class NullModel:
-    """Pairs of positions are grouped into classes (equal distance, or equal offset); nothing else matters.
+    """Base class: the similarity of two positions is the mean over all pairs of the same class, and nothing else.
 
-    Gives contrasts with the class means removed, and random tables whose inner products follow the class means.
+    A class is all pairs at equal distance, or at equal offset. ``residual_weights`` removes the class means from a
+    contrast, a weighted sum over pairs such as "same row minus other pairs"; ``sample_tables`` samples random tables
+    that follow the class means.
     """
 
     def __init__(self, grid: tuple[int, int], separation: Tensor):
-        """``separation``: (N, N, …); pairs with equal values form a class."""
+        """Groups all pairs of the N positions into classes: pairs with equal values in ``separation`` (N, N, …)."""
         self.symmetry = MirrorSymmetry(grid)
         flat = separation.reshape(len(separation) ** 2, -1)
         self.values, class_of, counts = flat.unique(dim=0, return_inverse=True, return_counts=True)
@@ -34,19 +37,22 @@ class NullModel:
         self.smoother = torch.eye(len(counts), dtype=torch.float64)  # (K, K), applied to the K class means
 
     def residual_weights(self, weight: Tensor) -> Tensor:
-        """(N, N) weights of a contrast → weights of the same contrast of values minus their class means."""
+        """Returns weights (N, N) that apply the contrast ``weight`` (N, N) to values minus their class means."""
         sums = weight.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), weight.flatten())
         return weight - (self.smoother.mT @ sums / self.counts)[self.class_of]
 
     def expected_products(self, products: Tensor) -> Tensor:
-        """Centered inner products (N, N) → those of vectors whose squared distances are their class means."""
+        """Returns the inner products (N, N) that the null model predicts for vectors with inner products ``products``.
+
+        The squared distances between the vectors, which are centered, are replaced by their class means.
+        """
         squares = products.diagonal()
         distances = self.class_means(squares[:, None] + squares - 2 * products)
         centered = distances - distances.mean(0)
         return -(centered - centered.mean(1, keepdim=True)) / 2
 
     def class_means(self, values: Tensor) -> Tensor:
-        """(N, N) → (N, N): each pair's (smoothed) mean over all pairs of its class."""
+        """Replaces each pair's value in ``values`` (N, N) by the mean, possibly smoothed, over all pairs of its class."""
         sums = values.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), values.flatten())
         return (self.smoother @ (sums / self.counts))[self.class_of]
 
@@ -81,7 +87,11 @@ class NullModel:
 
 
 class OffsetNull(NullModel):
-    """Similarity depends on |Δrow| and |Δcolumn| alone; it explains rows and columns, but no border or center."""
+    """Null model in which the similarity of two positions depends on |Δrow| and |Δcolumn| alone.
+
+    Vectors may be similar within rows or columns, but the border is not special. Statements about border, corners and
+    norms are compared with tables sampled from it.
+    """
 
     def __init__(self, grid: tuple[int, int]):
         coords = grid_coordinates(grid)
@@ -89,11 +99,12 @@ class OffsetNull(NullModel):
 
 
 class DistanceNull(NullModel):
-    """Similarity depends on the Euclidean distance alone.
+    """Null model in which the similarity of two positions depends on their Euclidean distance alone.
 
-    Means over pairs of equal distance are smoothed over distance by local quadratic regression (Gaussian weights of
-    width ``BANDWIDTH`` patches times the number of pairs). Without smoothing, the null model would explain rows, since
-    only pairs within a row or column are exactly 2 or 3 patches apart.
+    Statements about rows and columns are compared with tables sampled from it. Means over pairs of equal distance are
+    smoothed over distance by local quadratic regression (Gaussian weights of width ``BANDWIDTH`` patches times the
+    number of pairs). Without smoothing, similarity within rows would look like an effect of distance, since only pairs
+    within a row or column are exactly 2 or 3 patches apart.
     """
 
     def __init__(self, grid: tuple[int, int]):
@@ -104,7 +115,10 @@ class DistanceNull(NullModel):
             self.smoother[1:, 1:] = _local_quadratic(self.distances[1:], self.counts[1:])
 
     def expected(self, values: Tensor, mask: Tensor) -> Tensor:
-        """(N, N): the smoothed mean of ``values`` (N, N) over the masked off-diagonal pairs at each distance."""
+        """Returns, for each pair (N, N), the smoothed mean of ``values`` (N, N) over all pairs at its distance.
+
+        Only pairs of different positions where ``mask`` (N, N) is true are used.
+        """
         class_of = self.class_of.flatten()
         counts, sums = (
             torch.zeros_like(self.counts).index_add_(0, class_of, x.flatten().double()) for x in (mask, values * mask)
@@ -115,7 +129,11 @@ class DistanceNull(NullModel):
 
 
 def _local_quadratic(at: Tensor, counts: Tensor) -> Tensor:
-    """(K, K): the linear map from values at K distances to their local quadratic fits at the same distances."""
+    """Returns the matrix (K, K) that smooths values at K distances ``at`` by local quadratic regression.
+
+    Args:
+        counts: (K,), number of pairs at each distance, the weight of its value.
+    """
     gap = at - at[:, None]
     weights = counts * torch.exp(-(gap / BANDWIDTH).square() / 2)
     terms = torch.stack([torch.ones_like(gap), gap, gap.square()], 2)  # (K, K, 3)

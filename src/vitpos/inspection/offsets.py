@@ -1,4 +1,4 @@
-"""Inspects functions of the offset between positions: bias tables, decomposed tables, rotary frequencies."""
+"""Inspects encodings of the offset between query and key: bias tables, row and column vectors, rotary frequencies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Decomposed = Mapping[str, tuple[Tensor, Tensor]]
 
 
 def rotary_frequencies(encoding: PositionEncoding) -> Tensor | None:
-    """(depth, H, pairs, 2): angle by which one row and one column rotate each pair of channels, in radians per patch.
+    """Returns the rotary frequencies (depth, H, pairs, 2): radians per row and per column for each pair of channels.
 
-    Frequencies refer to the training grid; those of several rotary encodings are concatenated over pairs. None if no
-    part of the encoding rotates pairs of channels.
+    Frequencies refer to the training grid; those of several rotary encodings in a sum are concatenated over pairs. None
+    if the encoding rotates no pairs of channels.
     """
     each = [part.frequencies() for part in encoding.parts if isinstance(part, HasFrequencies)]
     known = [frequencies.float().cpu() for frequencies in each if frequencies is not None]
@@ -31,10 +31,11 @@ def rotary_frequencies(encoding: PositionEncoding) -> Tensor | None:
 def offset_biases(
     encoding: PositionEncoding, geometry: Geometry, *, train_grid: tuple[int, int] | None = None
 ) -> Tensor | None:
-    """(depth, H, 2R − 1, 2C − 1): bias added to the logits at each offset, query minus key, from −(R − 1), −(C − 1).
+    """Returns the bias (depth, H, 2R − 1, 2C − 1) that the encoding adds to the logits at each offset, query minus key.
 
-    Sums all parts of the encoding whose bias depends on the offset alone (a table, a network, a slope); −∞ where a head
-    masks the pair. None if there is no such part or all biases are 0, as in a table that is initialized with zeros.
+    Offsets start at −(R − 1), −(C − 1). In a sum of encodings, all biases that depend on the offset alone (a table, a
+    network, a slope) are added; −∞ where a head masks the pair. None if there is no such bias or all are 0, as in a
+    table that is initialized with zeros.
 
     Args:
         train_grid: grid on which the encoding was trained, if it differs from the grid of ``geometry``.
@@ -57,7 +58,7 @@ def offset_biases(
 
 
 def _by_offset(pairs: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(…, N, N) biases that depend on the offset alone → (…, 2R − 1, 2C − 1), read from one pair per offset."""
+    """Returns biases by offset (…, 2R − 1, 2C − 1) from biases by pair (…, N, N), taking one pair per offset."""
     rows, columns = (torch.arange(1 - side, side) for side in grid)
     query = rows.clamp_min(0)[:, None] * grid[1] + columns.clamp_min(0)
     key = (-rows).clamp_min(0)[:, None] * grid[1] + (-columns).clamp_min(0)
@@ -67,14 +68,14 @@ def _by_offset(pairs: Tensor, grid: tuple[int, int]) -> Tensor:
 def inspect_offsets(
     biases: Mapping[str, Tensor], frequencies: Tensor | None = None, decomposed: Decomposed | None = None
 ) -> Section:
-    """Numbers and figures of bias tables, rotary frequencies and decomposed tables.
+    """Returns the section ``offsets``: numbers and figures of bias tables, rotary frequencies and decomposed tables.
 
-    biases: for each layer the numbers of :func:`bias_numbers`. frequencies: the array given.
+    biases: for each layer the numbers of :func:`bias_numbers`. frequencies: the array given, as nested lists.
 
     Args:
         biases: (H, 2R − 1, 2C − 1) by layer.
         frequencies: (depth, H, pairs, 2), radians per row and column.
-        decomposed: vectors of row offsets (2R − 1, d) and of column offsets (2C − 1, d), by layer.
+        decomposed: by layer, a vector per row offset (2R − 1, d) and per column offset (2C − 1, d), as in SAM.
     """
     numbers: dict[str, Any] = {}
     figures = []
@@ -98,12 +99,13 @@ def inspect_offsets(
 
 
 def bias_numbers(table: Tensor) -> dict[str, Any]:
-    """Variance decomposition over pairs of positions of a bias table (H, 2R − 1, 2C − 1); one number per head.
+    """Returns which fraction of the variance of a bias table (H, 2R − 1, 2C − 1) distance, row and column explain.
 
-    std: standard deviation of the biases, in logits. by_distance, by_row, by_column: fraction of the variance, 0 to 1,
-    explained by the distance, by |Δrow| alone and by |Δcolumn| alone. antisymmetric: fraction that changes sign when
-    query and key are exchanged. noise: the expected value of each fraction for a table of white noise, mean over heads.
-    diversity: 1 − mean correlation between two heads; None for one head. Masked offsets (−∞) are left out.
+    Each entry is a list with one number per head; every pair of positions counts once. std: standard deviation of the
+    biases, in logits. by_distance, by_row, by_column: fraction of the variance, 0 to 1, explained by the distance, by
+    |Δrow| alone and by |Δcolumn| alone. antisymmetric: fraction that changes sign when query and key are exchanged.
+    noise: the expected value of each fraction for a table of white noise, mean over heads. diversity: 1 − mean
+    correlation between two heads; None for one head. Masked offsets (−∞) are left out.
     """
     table = table.double()
     rows, columns = ((side + 1) // 2 for side in table.shape[1:])
@@ -136,24 +138,29 @@ def bias_numbers(table: Tensor) -> dict[str, Any]:
 
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """(H, rows, columns) → (H, 1, 1)."""
+    """Returns the weighted mean (H, 1, 1) of ``values`` (H, rows, columns)."""
     return (values * weights).sum((1, 2), keepdim=True) / weights.sum((1, 2), keepdim=True).clamp_min(1)
 
 
 def _explained_variance(weighted: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    """(H,): variance of the group means, from centered values times weights and the group of each offset."""
+    """Returns the variance (H,) of the group means.
+
+    Args:
+        weighted: centered values times their weights, (H, rows, columns).
+        groups: (rows · columns,), group number of each offset.
+    """
     sums, sizes = _group_sums(weighted, groups), _group_sums(weights, groups)
     return (sums.square() / sizes.clamp_min(1)).sum(1) / sizes.sum(1).clamp_min(1)
 
 
 def _noise_variance(weights: Tensor, groups: Tensor) -> Tensor:
-    """(H,): expected mean square of the group means of white noise of variance 1."""
+    """Returns the expected mean square (H,) of the group means if values are white noise of variance 1."""
     squares, sizes = _group_sums(weights.square(), groups), _group_sums(weights, groups)
     return (squares / sizes.clamp_min(1)).sum(1) / sizes.sum(1).clamp_min(1)
 
 
 def _group_sums(values: Tensor, groups: Tensor) -> Tensor:
-    """(H, rows, columns) → (H, groups)."""
+    """Returns the sum over each group, (H, groups), of ``values`` (H, rows, columns)."""
     return values.new_zeros(len(values), int(groups.max()) + 1).index_add_(1, groups, values.flatten(1))
 
 

@@ -1,4 +1,4 @@
-"""The result of one part of an inspection: numbers, and figures described as data."""
+"""Result types of an inspection: ``Section``, numbers with figures, and ``Figure``, a figure described as data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """One part of an inspection.
+    """The results of one part of an inspection, such as all numbers and figures of the position table.
 
     Args:
         name: the key of the section in ``inspect.json``: ``table``, ``offsets`` or ``model``.

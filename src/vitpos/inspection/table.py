@@ -27,13 +27,16 @@ PROJECTION_TITLES = {"pca": "First two principal components", "umap": "UMAP"}
 
 
 def inspect_table(table: Tensor, *, extra: bool = False, seed: int = 0) -> Section:
-    """Numbers and figures of a position table (R, C, D), beside white noise and a sin-cos table of the same shape.
+    """Returns the section ``table``: numbers and figures of a position table (R, C, D), beside two baseline tables.
 
-    norm: mean, smallest and largest norm of the vectors; norm_by_position: (R, C) norms. spectrum, regression: of the
-    table and of both baselines. structure, projection: of the table.
+     The baselines, of the same shape, are white noise and fixed sin-cos. norm: mean, smallest and largest norm of the
+     vectors; norm_by_position: (R, C) norms. spectrum: singular values, of the table and of both
+     baselines. regression: prediction of the position from its vector, likewise. structure: tests
+     such as "neighbors are similar". projection: agreement of PCA and UMAP with the grid
+    .
 
-    Args:
-        extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
+     Args:
+         extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
     """
     grid = table.shape[0], table.shape[1]
     flat = table.detach().cpu().double().flatten(0, 1)
@@ -66,9 +69,10 @@ def inspect_table(table: Tensor, *, extra: bool = False, seed: int = 0) -> Secti
 
 
 def baseline_tables(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
-    """Reference tables on the grid of ``table``: ``noise``, Gaussian with its standard deviation, and ``sin_cos``.
+    """Returns two tables on the grid of ``table`` (R, C, D) to compare it with: ``noise`` and ``sin_cos``.
 
-    ``sin_cos`` is the fixed 2-D sinusoidal encoding; its width is rounded up to a multiple of 4.
+    ``noise`` is Gaussian with the standard deviation of the table. ``sin_cos`` is the fixed 2-D sinusoidal encoding; its
+    width is rounded up to a multiple of 4.
     """
     rows, columns, width = table.shape
     noise = torch.randn(table.shape, generator=make_generator(seed), dtype=torch.float64)
@@ -83,13 +87,13 @@ def baseline_tables(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
 
 
 def _spectrum_numbers(one: Spectrum) -> dict[str, Any]:
-    """The entries of a spectrum in ``inspect.json``."""
+    """Returns a spectrum as written to ``inspect.json``: explained_1, …, effective_rank, reason and cumulative curves."""
     curves = {"cumulative_variance": one.variance, "cumulative_singular_values": one.cumulative}
     return one.explained() | {"effective_rank": one.effective_rank, "reason": one.reason} | curves
 
 
 def _spectrum_figures(spectra: Mapping[str, Mapping[str, Spectrum]]) -> list[Figure]:
-    """Cumulative curves of the table and both baselines: of squared singular values, and of singular values."""
+    """Returns figures of cumulative curves of the table and both baselines: of squared and of plain singular values."""
     figures = []
     for name, quantity in (("variance", "variance"), ("cumulative", "sum of singular values")):
         curves = {
@@ -138,6 +142,6 @@ def _projection_figures(projections: Mapping[str, Projection], labels: list[str]
 
 
 def _component_labels(one: Spectrum) -> list[str]:
-    """Axis labels of the first three components, with the percentage of the variance in each."""
+    """Returns axis labels of the first three components, such as ``component 1 (32 %)``, the percentage of variance."""
     cumulative = [0.0, *(one.variance or [])[:3]]
     return [f"component {n} ({100 * (b - a):.0f} %)" for n, (a, b) in enumerate(pairwise(cumulative), 1)]

@@ -16,11 +16,12 @@ MIN_UMAP = 5  # positions that UMAP needs
 
 @dataclass(frozen=True)
 class Projection:
-    """A projection of a position table.
+    """A projection of a position table to two dimensions, with measures of its agreement with the grid.
 
-    points: (R, C, 2). residual: :func:`grid_residual`, 0 to 1. trustworthiness: :func:`trustworthiness`; None without
-    scikit-learn or with fewer than 3 positions. points_3d: (R, C, 3), for PCA only; ``points`` are its first two
-    components. What is undefined is None, and ``reason`` says why.
+    points: (R, C, 2). residual: distance of the points from a regular grid, 0 to 1 (:func:`grid_residual`).
+    trustworthiness: whether neighbors in the projection are neighbors in the table (:func:`trustworthiness`); None
+    without scikit-learn or with fewer than 3 positions. points_3d: (R, C, 3), for PCA only; ``points`` are its first two
+    components. Undefined values are None, and ``reason`` says why.
     """
 
     points: Tensor | None
@@ -31,14 +32,14 @@ class Projection:
 
 
 def pca(table: Tensor) -> Projection:
-    """The first two and three principal components of a table (R, C, D)."""
+    """Projects a table (R, C, D) to its first two principal components, and to three as ``points_3d``."""
     components = principal_components(table, dimensions=3)
     projection = _projection(table, components[..., :2])
     return projection if projection.points is None else replace(projection, points_3d=components)
 
 
 def umap(table: Tensor, *, neighbors: int = 15, seed: int = 0) -> Projection:
-    """UMAP of a table (R, C, D) to the plane (McInnes et al., 2018), by umap-learn, deterministic for a seed.
+    """Projects a table (R, C, D) to two dimensions by UMAP (McInnes et al., 2018; umap-learn), deterministic for a seed.
 
     Layouts vary between seeds: compare numbers over several seeds rather than trusting one figure.
     """
@@ -63,9 +64,9 @@ def _projection(table: Tensor, points: Tensor) -> Projection:
 
 
 def principal_components(table: Tensor, *, dimensions: int = 2) -> Tensor:
-    """(R, C, D) → (R, C, dimensions): scores of the first principal components, 0 where there are fewer.
+    """Returns the first principal component scores (R, C, dimensions) of a table (R, C, D), 0 where there are fewer.
 
-    They are in units of the table's largest magnitude; the largest absolute score of each component is positive.
+    Scores are in units of the table's largest magnitude; the largest absolute score of each component is positive.
     """
     x = center(flatten_table(table))
     u, values, _ = torch.linalg.svd(x, full_matrices=False)
@@ -77,7 +78,7 @@ def principal_components(table: Tensor, *, dimensions: int = 2) -> Tensor:
 
 
 def _umap_layout(x: Tensor, neighbors: int, seed: int) -> Tensor:
-    """(N, D) → (N, 2) by umap-learn on one core, with its warnings suppressed."""
+    """Returns the UMAP layout (N, 2) of vectors x (N, D), by umap-learn on one core, with its warnings suppressed."""
     with warnings.catch_warnings(action="ignore"):
         try:
             from umap import UMAP
@@ -93,7 +94,7 @@ def _umap_layout(x: Tensor, neighbors: int, seed: int) -> Tensor:
 
 
 def grid_residual(points: Tensor) -> float | None:
-    """Procrustes distance between points (R, C, K) and their grid: 0 for the grid itself, up to 1 for no resemblance.
+    """Returns the Procrustes distance between points (R, C, K) and their grid: 0 for a perfect grid, at most 1.
 
     Points and true coordinates (row and column, in patches) are centered and scaled to a sum of squares of 1; the
     points are rotated, reflected and scaled to fit best; the residual is the sum of squared distances that remains.
@@ -109,10 +110,10 @@ def grid_residual(points: Tensor) -> float | None:
 
 
 def trustworthiness(table: Tensor, points: Tensor, *, neighbors: int = 5) -> float | None:
-    """Whether neighbors in a projection (R, C, K) are neighbors in the table (R, C, D), 0 to 1 (Venna and Kaski, 2001).
+    """Returns to what degree neighbors in a projection (R, C, K) are neighbors in the table (R, C, D), from 0 to 1.
 
-    Computed by scikit-learn for the nearest ``neighbors``, or fewer than half of the positions; None for fewer than 3
-    positions. Tables of more than 2,000 positions are subsampled.
+    (Venna and Kaski, 2001.) Computed by scikit-learn for the nearest ``neighbors``, or fewer than half of the
+    positions; None for fewer than 3 positions. Tables of more than 2,000 positions are subsampled.
     """
     try:
         from sklearn.manifold import trustworthiness as sklearn_trustworthiness

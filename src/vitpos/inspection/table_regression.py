@@ -35,11 +35,11 @@ PENALTIES = torch.logspace(-8, 3, 12, dtype=torch.float64)  # in units of the me
 
 @dataclass(frozen=True)
 class Regression:
-    """Scores of each method; empty, with a ``reason``, for fewer than 4 positions.
+    """Regression method → metric → score; empty, with a ``reason``, for fewer than 4 positions.
 
-    The metrics concern two targets: ``index``, the row-major index of a position from 0, and ``grid``, its row and
-    column in patches (mean of both). ``…_mae``: mean absolute error on the held-out positions of a fold, mean over
-    folds; ``…_train_mae``: the same on the positions that were fitted, far below ``…_mae`` if the fit memorizes.
+    The metrics concern two predicted quantities: ``index``, the row-major index of a position from 0, and ``grid``, its
+    row and column in patches (mean of both). ``…_mae``: mean absolute error on the held-out positions of a fold, mean
+    over folds; ``…_train_mae``: the same on the positions that were fitted, far below ``…_mae`` if the fit memorizes.
     ``…_r2``: R² over all held-out positions; 1 is perfect, 0 a constant predictor. ``…_offset_mae``: error of the
     signed offset between two held-out positions of a fold; absent if a fold holds one position. Each is a mean over
     shufflings of the folds, with its standard deviation ``…_std``. ``subsampled`` says which positions of a large table
@@ -54,7 +54,7 @@ class Regression:
 def regression(
     table: Tensor, *, methods: Sequence[str] = LINEAR, folds: int = 5, shuffles: int | None = None, seed: int = 0
 ) -> Regression:
-    """Regresses the index and the row and column of each position on its vector, for a table (R, C, D).
+    """Predicts the index, and the row and column, of each position from its vector in a table (R, C, D); scores the fits.
 
     MJP's relative regression predicts |offset|, which is no linear function of a difference of vectors, and its 2-D
     targets overflow 8 bits. A linear fit of signed offsets on differences of vectors over all training pairs has the
@@ -100,12 +100,12 @@ def penalty_grid(positions: int) -> Tensor:
 
 
 def nested_ridge(u: Tensor, values: Tensor, targets: Sequence[Tensor], orders: Tensor, folds: int) -> list[Tensor]:
-    """Ridge predictions (S, k, N, K) for each target (N, K) by nested cross-validation, one fit per shuffling and fold.
+    """Returns ridge predictions (S, k, N, K) for each target (N, K), from S shufflings × k folds of nested CV.
 
-    The centered vectors are given by left singular vectors u (N, r) and singular values (r,). ``orders`` (S, N) are the
-    shufflings; each of the k folds holds out a contiguous part of an order, and the inner folds split the rest
-    likewise. The penalty minimizes the squared error over the inner folds, per fold and target; the intercept is not
-    penalized.
+    A target holds K numbers to predict at each of N positions. The centered vectors to predict from are given by left
+    singular vectors u (N, r) and singular values (r,). ``orders`` (S, N) are the shufflings; each of the k folds holds
+    out a contiguous part of an order, and the inner folds split the rest likewise. The penalty minimizes the squared
+    error over the inner folds, per fold and target; the intercept is not penalized.
 
     Nothing is fitted twice. With Q = (I − hat matrix) / penalty of the fit on all N positions, the residuals of a fit
     without the positions F are Q_FF⁻¹ (Q y)_F, and the Q of that fit on the remaining positions T is
@@ -128,7 +128,12 @@ def nested_ridge(u: Tensor, values: Tensor, targets: Sequence[Tensor], orders: T
 
 
 def _residual_makers(u: Tensor, squares: Tensor, penalties: Tensor) -> Tensor:
-    """Q of :func:`nested_ridge` for each penalty, (P, N, N), from u (N, r) and squared singular values (r,)."""
+    """Returns (P, N, N): the matrix Q of :func:`nested_ridge` for each of P penalties, which gives residuals / penalty.
+
+    Args:
+        u: (N, r), left singular vectors of the centered position vectors.
+        squares: (r,), their squared singular values.
+    """
     q = u / (squares + penalties[:, None])[:, None] @ u.mT
     if u.shape[1] < len(u) - 1:  # directions in which the vectors do not vary
         q += (torch.eye(len(u), dtype=u.dtype) - 1 / len(u) - u @ u.mT) / penalties[:, None, None]
@@ -136,7 +141,11 @@ def _residual_makers(u: Tensor, squares: Tensor, penalties: Tensor) -> Tensor:
 
 
 def _without_fold(q: Tensor, residuals: Tensor, penalties: Tensor, fold: Tensor, folds: int) -> tuple[Tensor, Tensor]:
-    """Fits without one fold: errors y − ŷ (P, N, K) at all positions, squared errors (P, K) over the inner folds."""
+    """Fits without the positions of one fold, for each of P penalties.
+
+    Returns the errors y − ŷ (P, N, K) at all positions, and the squared errors (P, K) over the inner folds, which choose
+    the penalty. ``q`` (P, N, N) and ``residuals`` (P, N, K) = q @ y are those of the fit on all positions.
+    """
     start, stop, count = int(fold[0]), int(fold[-1]) + 1, q.shape[-1]
     rows = q[:, start:stop]
     root = torch.linalg.cholesky(rows[..., start:stop])
@@ -155,14 +164,14 @@ def _without_fold(q: Tensor, residuals: Tensor, penalties: Tensor, fold: Tensor,
 
 
 def _fold_masks(orders: Tensor, folds: int) -> Tensor:
-    """(S, k, N) bool: the positions each fold holds out, a contiguous part of its order (S, N)."""
+    """Returns masks (S, k, N) of the positions that each fold holds out: contiguous parts of the ``orders`` (S, N)."""
     sizes = torch.tensor([len(part) for part in torch.arange(orders.shape[1]).tensor_split(folds)])
     fold = torch.arange(folds).repeat_interleave(sizes)[orders.argsort(1)]  # (S, N)
     return fold[:, None] == torch.arange(folds)[:, None]
 
 
 def _minimum_norm(u: Tensor, values: Tensor, targets: Sequence[Tensor], held_out: Tensor) -> list[Tensor]:
-    """Minimum-norm least squares with intercept: (S, k, N, K) for each target (N, K)."""
+    """Returns predictions (S, k, N, K) of minimum-norm least squares with intercept, for each target (N, K)."""
     y = torch.cat(list(targets), 1)
     x = u * values if len(values) else y.new_zeros(len(y), 1)
     predictions = torch.stack([_least_squares(x, y, masks) for masks in held_out])
@@ -170,7 +179,7 @@ def _minimum_norm(u: Tensor, values: Tensor, targets: Sequence[Tensor], held_out
 
 
 def _least_squares(x: Tensor, y: Tensor, held_out: Tensor) -> Tensor:
-    """(k, N, K): predictions at all positions of k fits, each without the positions of one mask (k, N)."""
+    """Returns predictions (k, N, K) at all positions of k fits, each without the positions of one mask (k, N)."""
     train = (~held_out).to(x.dtype)
     weights = train / train.sum(1, keepdim=True)
     x_centered, y_centered = x - (weights @ x)[:, None], y - (weights @ y)[:, None]  # (k, N, …)
@@ -179,7 +188,7 @@ def _least_squares(x: Tensor, y: Tensor, held_out: Tensor) -> Tensor:
 
 
 def _sklearn(method: str, x: Tensor, y: Tensor, held_out: Tensor, seed: int) -> Tensor:
-    """(S, k, N, K): predictions of scikit-learn's regressors at all positions."""
+    """Returns predictions (S, k, N, K) of scikit-learn's SVR or MLPRegressor, one fit per shuffling and fold."""
     predictions = y.repeat(*held_out.shape[:2], 1, 1).numpy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Stochastic Optimizer: Maximum iterations")
@@ -205,7 +214,10 @@ def _regressor(method: str, seed: int) -> Any:
 
 
 def _scores(name: str, y: Tensor, predictions: Tensor, held_out: Tensor) -> dict[str, float]:
-    """The metrics of :class:`Regression` for one target (N, K) from predictions (S, k, N, K)."""
+    """Computes the metrics of :class:`Regression` for one target y (N, K), such as ``grid_mae``, from its predictions.
+
+    ``predictions`` are (S, k, N, K) and ``held_out`` (S, k, N), for S shufflings of k folds.
+    """
     errors = predictions - y
     absolute = errors.abs().mean(3)
     held_out_errors = (errors * held_out[..., None]).sum(1)  # (S, N, K)
@@ -222,12 +234,17 @@ def _scores(name: str, y: Tensor, predictions: Tensor, held_out: Tensor) -> dict
 
 
 def _fold_mean(values: Tensor, masks: Tensor) -> Tensor:
-    """(S, k, N) → (S,): mean over the masked positions of each fold, then over folds."""
+    """Returns (S,): the mean of ``values`` (S, k, N) over the masked positions of each fold, then over folds."""
     return ((values * masks).sum(2) / masks.sum(2)).mean(1)
 
 
 def _offset_mae(errors: Tensor, held_out: Tensor) -> Tensor:
-    """Mean absolute error of the offset between two held-out positions of a fold, mean over folds; errors (N, K)."""
+    """Returns the mean absolute error of the offset between two held-out positions of a fold, averaged over folds.
+
+    Args:
+        errors: (N, K), predicted minus true coordinates.
+        held_out: (k, N), positions that each fold holds out.
+    """
     means = []
     for mask in held_out:
         differences = (errors[mask][:, None] - errors[mask]).abs().mean(2)  # (M, M)

@@ -20,7 +20,12 @@ CONSTANT = "all position vectors are equal"
 
 
 def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None) -> Tensor:
-    """(N, D): what the encoding adds to each patch token of the model's grid, or of ``grid`` interpolated into it."""
+    """Returns the vectors (N, D) that the encoding adds to the patch tokens.
+
+    Args:
+        grid: rows and columns of patches; by default the grid the model was built for. Coordinates of another grid are
+            interpolated into that one.
+    """
     own = model.geometry.grid
     pos = Positions.from_grid(grid or own, train_grid=own)
     with torch.inference_mode():
@@ -42,35 +47,36 @@ def validate_table(table: Tensor) -> Tensor:
 
 
 def flatten_table(table: Tensor) -> Tensor:
-    """(R, C, D) → (N, D), row-major, float64, divided by the largest magnitude so that the scale does not matter."""
+    """Flattens a table (R, C, D) to (N, D), row-major, float64, and divides it by its largest magnitude."""
     flat = validate_table(table).double().flatten(0, 1)
     largest = flat.abs().max()
     return flat / largest if largest > 0 else flat
 
 
 def center(x: Tensor) -> Tensor:
-    """(N, D) minus its mean over N; rows and columns that differ from the mean only by rounding become exactly 0."""
+    """Subtracts the mean over N from x (N, D); rows and columns that vary only by rounding become exactly 0."""
     centered = x - x.mean(0)
     varies = centered.abs() > 16 * EPS * x.abs().max()
     return torch.where(varies.any(0) & varies.any(1, keepdim=True), centered, 0)
 
 
 def column_space(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Left singular vectors (N, r) and singular values (r,) of x (N, D), descending, without those due to rounding."""
+    """Returns left singular vectors (N, r) and singular values (r,) of x (N, D), descending, without rounding errors."""
     u, values, _ = torch.linalg.svd(x, full_matrices=False)
     kept = values > max(x.shape) * EPS * values[0]
     return u[:, kept], values[kept]
 
 
 def grid_coordinates(grid: tuple[int, int]) -> Tensor:
-    """(N, 2) float64: row and column of each position of the grid, row-major, in patches."""
+    """Returns the row and column, (N, 2) float64, of each position of the grid in row-major order."""
     return torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))
 
 
 def subsample(table: Tensor, *, max_positions: int = MAX_POSITIONS) -> tuple[Tensor, tuple[int, int]]:
-    """Every k-th row and column of a table (R, C, D), with k minimal for at most ``max_positions``, and the two steps.
+    """Returns every k-th row and column of a table (R, C, D), and the step of each axis.
 
-    Both axes have the same step, which keeps distances in proportion; an axis of length 1 has step 1.
+    k is the smallest step that leaves at most ``max_positions``. Both axes have the same step, which keeps distances in
+    proportion; an axis of length 1 has step 1.
     """
     rows, columns, _ = validate_table(table).shape
     step = 1
@@ -81,7 +87,7 @@ def subsample(table: Tensor, *, max_positions: int = MAX_POSITIONS) -> tuple[Ten
 
 
 def subsample_text(steps: tuple[int, int]) -> str:
-    """The steps of :func:`subsample` in words, as "every 2nd row and column"; empty if both are 1."""
+    """Describes the steps of :func:`subsample`, as "every 2nd row and column"; empty if both are 1."""
     step = max(steps)
     if step == 1:
         return ""
@@ -91,14 +97,14 @@ def subsample_text(steps: tuple[int, int]) -> str:
 
 
 def cosine_similarity(x: Tensor) -> Tensor:
-    """(N, D) → (N, N): cosine of every two vectors; 0 where one of them is zero."""
+    """Returns the cosine (N, N) of every two vectors of x (N, D); 0 where one of them is zero."""
     norms = x.norm(dim=1, keepdim=True)
     unit = torch.where(norms > 0, x / norms, 0)
     return unit @ unit.mT
 
 
 def linear_cka(x: Tensor, y: Tensor) -> float | None:
-    """Linear centered kernel alignment (Kornblith et al., ICML 2019) of x (N, D) and y (N, E), 0 to 1.
+    """Returns the linear centered kernel alignment (Kornblith et al., ICML 2019) of x (N, D) and y (N, E), 0 to 1.
 
     It is 1 if y is x rotated and scaled, and None if one of them does not vary.
     """
@@ -124,15 +130,15 @@ class Spectrum:
     reason: str = ""
 
     def explained(self, components: int = 10) -> dict[str, float]:
-        """explained_1, explained_2, …: fraction of the variance, 0 to 1, in the first n components."""
+        """Returns explained_1, explained_2, … → fraction of the variance, 0 to 1, in the first 1, 2, … components."""
         return {f"explained_{n}": fraction for n, fraction in enumerate((self.variance or [])[:components], 1)}
 
 
 def spectrum(table: Tensor) -> dict[str, Spectrum]:
-    """Spectra of a table (R, C, D): ``centered`` (mean vector subtracted, principal components) and ``raw``.
+    """Returns two spectra of a table (R, C, D): ``centered``, with the mean vector subtracted as in PCA, and ``raw``.
 
-    MJP's Definition 1 does not say which; its Table 6 uses torch.pca_lowrank, which centers. Its Figure 4 mentions both
-    eigenvalues and singular values: ``variance`` is the former, ``cumulative`` the latter.
+    MJP's Definition 1 does not state which is meant; its Table 6 uses torch.pca_lowrank, which centers. Its Figure 4
+    mentions both eigenvalues and singular values: ``variance`` is the former, ``cumulative`` the latter.
     """
     x = flatten_table(table)
     both = torch.linalg.svdvals(torch.stack([center(x), x]))  # (2, K)

@@ -1,11 +1,11 @@
 """Tests statements about position tables, such as "neighbors are similar", with effect sizes, p-values and verdicts.
 
-Similarity is the cosine of centered vectors; a large common vector would bring all cosines near 1. Every statement but
-the last is a difference of mean cosines. ``neighbors`` and ``two_dimensional`` claim that positions matter at all and
-are tested by permuting the positions. ``same_row`` and ``same_column`` claim more than proximity, so they are measured
-at matched distance and tested against random tables in which similarity depends on distance alone. ``border``,
-``corners`` and ``norm`` claim more than offsets and are tested against tables in which similarity depends on the offset
-alone.
+Similarity is the cosine of centered vectors; a large common vector would bring all cosines near 1. Every statement of
+``STATEMENTS`` but the last is a difference of mean cosines. ``neighbors`` and ``two_dimensional`` claim that positions
+matter at all and are tested by permuting the positions. ``same_row`` and ``same_column`` claim more than proximity, so
+they are measured at matched distance and tested against random tables in which similarity depends on distance alone.
+``border``, ``corners`` and ``norm`` claim more than offsets and are tested against random tables in which similarity
+depends on |Δrow| and |Δcolumn| alone.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ NULL_MODELS = {"same_row": DistanceNull, "same_column": DistanceNull, "border": 
 
 @dataclass(frozen=True)
 class Finding:
-    """The test of one statement.
+    """The test of one statement about a position table, such as "adjacent positions have more similar vectors".
 
-    observed: the difference that the statement is about. expected: its value without the claimed structure. effect:
-    observed − expected. raw: as observed, with cosines of vectors that are not centered. p: two-sided, twice the
-    smaller tail, each (1 + samples at least as extreme) / (1 + samples). verdict: "yes", "opposite" or "no structure"
+    observed: the difference that the statement claims to be positive, such as the mean cosine of adjacent pairs minus
+    that of other pairs. expected: its mean over permuted or random tables without the claimed structure. effect:
+    observed − expected. raw: as observed, with cosines of vectors that are not centered. p: two-sided p-value, twice
+    the smaller tail, each (1 + samples at least as extreme) / (1 + samples). verdict: "yes", "opposite" or "no structure"
     (p above the level); for ``norm`` "center-weighted", "edge-aware" or "no structure". There is no correction for
-    several statements: at level .01, one in a hundred without structure passes. What is undefined is None, and
-    ``reason`` says why. subsampled: which positions of a large table were used; neighbors are then neighbors among
-    these.
+    several statements: at level .01, one in a hundred passes by chance. Undefined values are None, and ``reason`` says
+    why. subsampled: which positions of a large table were used; neighbors are then neighbors among these.
     """
 
     statement: str
@@ -71,7 +71,7 @@ class Finding:
 def structure(
     table: Tensor, *, level: float = 0.01, shuffles: int | None = None, tables: int | None = None, seed: int = 0
 ) -> dict[str, Finding]:
-    """Tests the statements of ``STATEMENTS`` on a table (R, C, D).
+    """Tests seven statements on a table (R, C, D); returns statement name → finding.
 
     neighbors: mean cosine of horizontally and vertically adjacent positions minus that of all other pairs. same_row,
     same_column: of pairs in the same row (column) minus all others. two_dimensional: of vertical neighbors, which are C
@@ -85,7 +85,7 @@ def structure(
     Args:
         level: significance level of the verdicts.
         shuffles: permutations for neighbors and two_dimensional; default 2,000, or 500 above 400 positions.
-        tables: null tables for the other statements; default 500, or 400.
+        tables: random tables for the other statements; default 500, or 400 above 400 positions.
     """
     used, steps = subsample(table)
     x, grid = flatten_table(used), (used.shape[0], used.shape[1])
@@ -109,9 +109,9 @@ def structure(
 
 
 def contrasts(grid: tuple[int, int]) -> dict[str, Tensor]:
-    """Weights (N, N) of each statement that the grid allows, by which the sum of cosines is a difference of means.
+    """Returns statement name → weights (N, N): their sum with the cosines (N, N) is the statement's difference of means.
 
-    They are symmetric, sum to 0 and are 0 on the diagonal.
+    Weights are symmetric, sum to 0 and are 0 on the diagonal. Statements for which the grid has no pairs are absent.
     """
     rows, columns = grid
     index = torch.arange(rows * columns)
@@ -138,7 +138,10 @@ def contrasts(grid: tuple[int, int]) -> dict[str, Tensor]:
 
 
 def regions(grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """(N,) bool masks of the border, its corners, and the center: the inner half of rows and columns off the border."""
+    """Returns bool masks (N,) of the border, its corners, and the center.
+
+    The center is the inner half of rows and columns, without the border.
+    """
     coords, sides = grid_coordinates(grid), torch.tensor(grid, dtype=torch.float64)
     at_end = (coords == 0) | (coords == sides - 1)
     inner = (coords - (sides - 1) / 2).abs() < sides / 4
@@ -146,7 +149,7 @@ def regions(grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _region_weights(first: Tensor, second: Tensor) -> Tensor:
-    """Weights of the mean over pairs of different positions, one from each region (N,)."""
+    """Returns weights (N, N) of the mean over pairs of different positions, one from each of two masks (N,)."""
     pairs = (first[:, None] & second) | (second[:, None] & first)
     return _mean_weights(pairs & ~torch.eye(len(first), dtype=torch.bool))
 
@@ -182,13 +185,13 @@ def _equal_norms(x: Tensor) -> Finding | None:
 
 
 def _center_minus_border(norms: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(…, N) → (…): mean norm in the center minus that on the border, over the mean norm."""
+    """Returns the mean of ``norms`` (…, N) in the center minus that on the border, divided by the mean norm: (…)."""
     border, _, inner = regions(grid)
     return (norms[..., inner].mean(-1) - norms[..., border].mean(-1)) / norms.mean(-1)
 
 
 def permuted_sums(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
-    """(n,): Σ_ij weight_ij · cosines[order_i, order_j] for each of n orders of the positions (n, N).
+    """Returns (n,): Σ_ij weight_ij · cosines[order_i, order_j] for each of n permutations ``orders`` (n, N) of positions.
 
     The sum of all cosines is invariant, so only pairs whose weight differs from the most common one are gathered.
     """
@@ -205,7 +208,11 @@ def permuted_sums(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
 def _null_model_values(
     x: Tensor, grid: tuple[int, int], weights: dict[str, Tensor], tables: int, seed: int
 ) -> dict[str, Tensor]:
-    """(1 + n,) for each statement with a null model: its value for the table and for n sampled tables."""
+    """Returns statement → its value (1 + n,) for the table x and for n random tables.
+
+    The random tables are sampled from a null model: similarity depends on distance alone for ``same_row`` and
+    ``same_column``, and on |Δrow| and |Δcolumn| alone for ``border``, ``corners`` and ``norm``.
+    """
     values: dict[str, Tensor] = {}
     models: list[NullModel] = [DistanceNull(grid), by_offset := OffsetNull(grid)]
     for model in models:
@@ -221,7 +228,10 @@ def _null_model_values(
 def _residual_contrasts(
     model: NullModel, x: Tensor, weights: dict[str, Tensor], tables: int, seed: int
 ) -> dict[str, Tensor]:
-    """(1 + n,) for each contrast: its value beyond the null model, for the table and for n sampled tables."""
+    """Returns statement → its value (1 + n,) for the table x and for n tables sampled from the null model.
+
+    A value is the weighted sum of cosines minus their means at equal distance or offset, which the null model explains.
+    """
     residual = torch.stack([model.residual_weights(weight) for weight in weights.values()])  # (statements, N, N)
     blocks = [block.flatten(1).mT.float() for block in model.symmetry.blocks(residual)]
     sums = [(cosine_similarity(x) * residual).sum((1, 2))[None]]
@@ -233,7 +243,14 @@ def _residual_contrasts(
 
 
 def _finding(name: str, own: Tensor, samples: Tensor, null_mean: Tensor, *, observed: Tensor, raw: Tensor) -> Finding:
-    """The finding for the table's own value () among the sampled values (n,) of its null distribution."""
+    """Computes effect and p-value of a statement.
+
+    Args:
+        own: (), value of the table.
+        samples: (n,), values of permuted or random tables.
+        null_mean: (), expected value without the claimed structure.
+        observed, raw: (), as in :class:`Finding`.
+    """
     rounding = 1e-6 * max(own.abs().item(), samples.abs().max().item())  # sampled tables are in float32
     tails = ((samples >= own - rounding).sum(), (samples <= own + rounding).sum())
     p = min(1.0, 2 * (1 + min(tails).item()) / (1 + len(samples)))
