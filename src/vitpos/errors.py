@@ -1,4 +1,4 @@
-"""The exceptions and the warning that commands print in one line, without a traceback."""
+"""Two exceptions and a warning category that the ``vitpos`` commands print in one line, without a traceback."""
 
 
 class InputError(ValueError):
@@ -10,4 +10,4 @@ class RunError(RuntimeError):
 
 
 class Notice(UserWarning):
-    """An assumption or a change that the user should know of; commands print it as a note."""
+    """Warning category for what a user should know, such as a changed plug-in file; commands print it as ``note: …``."""

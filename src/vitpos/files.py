@@ -33,10 +33,10 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Context that holds a lock on a folder; the lock is released when the process ends, even by a crash.
+    """Locks a folder during a ``with`` block; the lock is released when the process ends, even by a crash.
 
-    If another process holds the lock: waits for it with ``wait``, otherwise raises BlockingIOError. No effect on systems
-    without ``flock``.
+    If another process holds the lock: waits for it if ``wait`` is true, otherwise raises BlockingIOError. Does nothing on
+    systems without ``flock``, such as Windows.
     """
     try:
         import fcntl
@@ -55,7 +55,7 @@ def locked(folder: Path, *, wait: bool) -> Iterator[None]:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Context that locks a folder; raises a InputError if another process holds the lock."""
+    """Locks a folder during a ``with`` block; raises an InputError if another process holds the lock."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(folder, wait=False))
@@ -66,7 +66,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Converts an error of the file system into a RunError with the path, what is kept and the remedy."""
+    """Converts an OSError in a ``with`` block into a RunError whose message gives ``path``, the cause and the remedy."""
     try:
         yield
     except OSError as error:
@@ -76,18 +76,18 @@ def explain_os_errors(path: Path) -> Iterator[None]:
 
 
 def os_reason(error: OSError) -> str:
-    """The message of the operating system, such as "No space left on device"."""
+    """Returns the operating system's message of an error, such as ``No space left on device``."""
     return error.strerror or str(error)
 
 
 def require_folder(out: Path) -> None:
-    """Raises a InputError if ``--out`` is a file."""
+    """Raises an InputError if ``out``, the output folder given as ``--out``, exists and is a file."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a folder")
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
-    """Writes a file atomically; creates its folder if needed."""
+    """Writes a file atomically, creates its folder if needed, and returns ``path``."""
     with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, content)
@@ -95,17 +95,17 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Writes a text file atomically; creates its folder if needed."""
+    """Writes a text file (UTF-8) atomically, creates its folder if needed, and returns ``path``."""
     return write_bytes(path, text.encode())
 
 
 def write_json(path: Path, values: Any) -> Path:
-    """Writes a JSON file atomically; creates its folder if needed."""
+    """Writes ``values`` as a JSON file atomically, creates its folder if needed, and returns ``path``."""
     return write_text(path, json.dumps(values, indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Returns the content of a JSON file that an earlier command wrote."""
+    """Returns the content of a JSON file that vitpos wrote; raises a RunError if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -113,7 +113,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-    """Writes a CSV file atomically; creates its folder if needed."""
+    """Writes a header and rows as a CSV file atomically, creates its folder if needed, and returns ``path``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -122,14 +122,14 @@ def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) 
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Path:
-    """Writes a safetensors file atomically; creates its folder if needed."""
+    """Writes tensors by name and string metadata to a safetensors file atomically; returns ``path``."""
     from safetensors.torch import save
 
     return write_bytes(path, save({key: t.detach().cpu().contiguous() for key, t in tensors.items()}, metadata))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Returns the tensors and the metadata of a safetensors file that an earlier command wrote."""
+    """Returns (tensors by name, metadata) of a safetensors file that vitpos wrote; raises a RunError if it is damaged."""
     with _opened(path) as file:
         return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
 

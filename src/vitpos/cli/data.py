@@ -70,7 +70,7 @@ def _verify(wanted: Mapping[str, CachedFiles]) -> None:
 
 
 def _show(wanted: Mapping[str, CachedFiles], as_json: bool) -> None:
-    """Prints name, summary, state, folder and sources of data sets."""
+    """Prints for each data set its name, summary, size on disk (or ``not downloaded``), folder and download URLs."""
     from vitpos.data import DATASETS
 
     found: list[dict[str, Any]] = [

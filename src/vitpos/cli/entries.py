@@ -1,4 +1,4 @@
-"""Descriptions of all registered entries for ``vitpos list``, read from source files without importing torch."""
+"""Descriptions of all registered classes for ``vitpos list``, read from source files without importing torch."""
 
 from __future__ import annotations
 
@@ -46,10 +46,14 @@ GEOMETRY = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "num_prefix":
 
 
 def entries(kind: str, geometry: str | None = None, only: str | None = None) -> list[dict[str, Any]]:
-    """One dictionary per entry with name, summary and options; for encodings also source, traits and more.
+    """Returns one dictionary per registered class or function, as ``vitpos list --json`` prints it.
+
+    Its keys are ``kind``, ``name``, ``summary`` and ``options``; for encodings also ``source`` (paper), ``attaches``
+    (where it acts in the model), ``resolution`` and ``translation`` (other grids, shifts) and ``traits``.
 
     Args:
-        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of parameters of each encoding.
+        kind: one of KINDS, such as ``encodings``.
+        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds ``parameters``, the number of each encoding.
         only: name of a single entry.
     """
     names = [only] if only is not None else shipped() if kind == "experiments" else list(REGISTRIES[kind])
@@ -71,14 +75,18 @@ def entries(kind: str, geometry: str | None = None, only: str | None = None) -> 
 
 
 def _option(option: Option) -> dict[str, Any]:
-    """Type, default and choices of an option; a default that cannot be written in a spec is given by its repr."""
+    """Returns type, default and choices of an option; a default that cannot be written in a spec is given by its repr."""
     shown = option.default if option.literal else repr(option.default)
     required = option.default is REQUIRED
     return {"type": str(option), "default": "required" if required else shown, "choices": option.choices}
 
 
 def _encoding(entry: Entry) -> dict[str, Any]:
-    """Paper, hooks, behavior on other grids and under a shift, and traits of an encoding."""
+    """Returns the keys that ``vitpos list --json`` has for encodings only.
+
+    ``source`` is the paper, ``attaches`` where the encoding acts in the model, ``resolution`` and ``translation`` describe
+    other grids and shifts, and ``traits`` is the list of declared traits.
+    """
     attaches = [text for method, text in ATTACHES.items() if method in entry.methods]
     resolution = next((text for trait, text in OTHER_GRIDS.items() if trait in entry.traits), "any, by coordinates")
     shift = "has no effect" if "translation_invariant" in entry.traits else "has an effect"
@@ -92,7 +100,7 @@ def _encoding(entry: Entry) -> dict[str, Any]:
 
 
 def _parameters(name: str, geometry: str) -> int | str:
-    """Number of parameters of an encoding in a geometry, or the reason why it cannot be built."""
+    """Returns the number of parameters of an encoding for ``geometry``, or the reason why it cannot be built."""
     from vitpos.encodings.base import Geometry
 
     values: dict[str, Any] = dict(GEOMETRY)
@@ -115,7 +123,7 @@ def _parameters(name: str, geometry: str) -> int | str:
 
 
 def show(kind: str, geometry: str | None = None) -> None:
-    """Prints the entries of a kind: name and summary in a line, options and other facts below it."""
+    """Prints all entries of a kind, such as ``encodings``: name and summary in a line, options and other facts below it."""
     found = entries(kind, geometry)
     print(f"{kind}:")
     width = max(len(entry["name"]) for entry in found)
@@ -159,7 +167,7 @@ def explain(kind: str, name: str) -> str:
 
 
 def _line(key: str, entry: Entry) -> str:
-    """Type and default of an option, and its line in the docstring."""
+    """Returns one line on option ``key``: its type, its default and its text from the ``Args:`` list of the docstring."""
     option = _option(entry.options[key])
     default = option["default"] if option["default"] == "required" else f"= {entry.options[key].default!r}"
     return f"{option['type']} {default}" + (f"  {entry.arguments[key]}" if key in entry.arguments else "")
@@ -171,12 +179,12 @@ def _aligned(lines: dict[str, str]) -> list[str]:
 
 
 def _values(option: dict[str, Any]) -> str:
-    """The default of an option and its other choices, separated by ``|``."""
+    """Returns the default of an option and its other choices, separated by ``|``, such as ``'cls'|'mean'``."""
     others = [choice for choice in option["choices"] if choice != option["default"]]
     return "|".join(map(repr, [option["default"], *others]))
 
 
 def _question(name: str) -> str:
-    """The first line of the header of an experiment file."""
+    """Returns the first comment line of a shipped experiment file, which states the question of the experiment."""
     with (SHIPPED / f"{name}.toml").open(encoding="utf-8") as file:
         return file.readline().lstrip("# ").strip()

@@ -81,9 +81,16 @@ def _inspect_all(
     files: Sequence[Path],
     extra: bool,
 ) -> None:
-    """Inspects every model of the sources, writes numbers, figures and a page to ``out`` and prints the summary table.
+    """Inspects every model in the sources, writes numbers, figures and a page to ``out``, and prints the summary table.
 
-    A target that cannot be inspected is listed with the reason; it is an error only if nothing else remains.
+    A model that cannot be inspected is listed with the reason; it is an error only if no model can be.
+
+    Args:
+        sources: paths of runs or checkpoints, each with its grid of patches (rows, columns) if the user gave one.
+        command: ``inspect`` or ``compare``; the name of the page.
+        images: number of test images on which models are inspected.
+        files: image files for attention maps.
+        extra: whether to run UMAP, SVM and MLP too.
     """
     from vitpos.cli.progress import progress_bar
     from vitpos.cli.tables import show_columns
@@ -129,7 +136,11 @@ def _inspect_all(
 def _inspect_one(
     name: str, load_target: LoadTarget, images: int, files: Sequence[Path], extra: bool, *, may_fail: bool
 ) -> Inspection:
-    """The inspection of one target; if it ``may_fail``, an error becomes the reason of an empty inspection."""
+    """Loads and inspects one model or checkpoint.
+
+    Args:
+        may_fail: whether an error is returned as the ``reason`` of an empty inspection instead of raised.
+    """
     from vitpos.data.image_files import read_images
     from vitpos.inspection import inspect as inspection
 

@@ -1,4 +1,4 @@
-"""``vitpos list``."""
+"""``vitpos list``: prints the registered encodings, models, data sets and so on."""
 
 from __future__ import annotations
 

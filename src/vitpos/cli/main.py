@@ -83,7 +83,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Prints a warning in one line; repeated warnings once."""
+    """Prints a warning in one line on standard error; replaces ``warnings.showwarning`` and prints equal messages once."""
     _print_once(f"{'note' if issubclass(category, Notice) else category.__name__}: {message}")
 
 

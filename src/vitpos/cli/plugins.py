@@ -1,4 +1,4 @@
-"""The option ``--plugin`` of most commands."""
+"""The option ``--plugin`` of most commands: a Python file or module that registers encodings, models and so on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typer import Option
 
 
 def _load(names: list[str] | None) -> list[str] | None:
-    """Imports plug-ins by name or path while options are parsed, before the command runs."""
+    """Imports the files or modules given by ``--plugin`` while options are parsed, before the command runs."""
     from vitpos.registry.plugins import load
 
     for name in names or ():

@@ -15,7 +15,7 @@ from vitpos.lab.summary import complete
 
 
 class RunProgress(Console):
-    """Shows the progress of a run, and prints each table as soon as all its cells are done."""
+    """Shows the progress of a run, and prints each result table as soon as all trainings it depends on are finished."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class RunProgress(Console):
         self.shown: set[int] = set()
 
     def on_event(self, event: Event) -> None:
-        """Updates the bars; prints the tables that a cell completes."""
+        """Updates the progress bars for an event of the run; prints the tables that are complete after it."""
         super().on_event(event)
         if isinstance(event, RunStart):
             self.results = event.results
@@ -32,7 +32,7 @@ class RunProgress(Console):
             self.show([n for n, table in enumerate(tables) if complete(self.results, table)], self.results)
 
     def show(self, tables: Iterable[int], results: Results) -> None:
-        """Prints the tables, given by their indices, that have not been printed yet."""
+        """Prints those of the experiment's ``tables``, given by their indices, that have not been printed yet."""
         due = [number for number in tables if number not in self.shown]
         self.shown.update(due)
         if due:
@@ -44,7 +44,7 @@ class RunProgress(Console):
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[tuple[progress.Progress, progress.TaskID]]:
-    """Yields a progress bar and its task for a loop over ``total`` items; hidden if there is no terminal."""
+    """Yields (progress bar, task id) for a loop over ``total`` items; the bar is hidden if there is no terminal."""
     columns = (
         progress.SpinnerColumn(),
         progress.TextColumn("{task.description}", markup=False),

@@ -1,4 +1,4 @@
-"""``vitpos run``, ``evaluate`` and ``report``."""
+"""The commands ``vitpos run``, ``vitpos evaluate`` and ``vitpos report``."""
 
 from __future__ import annotations
 

@@ -33,7 +33,12 @@ output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty(
 
 
 def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> None:
-    """Prints the properties of several models side by side, in blocks of as many models as fit the width."""
+    """Prints the properties of several models side by side, split into blocks of as many models as fit the terminal width.
+
+    Args:
+        names: column headings, one per model.
+        rows: pairs (property, one value per model).
+    """
     fitting = max(1, output.width // NARROWEST - 1)
     for first in range(0, len(names), fitting):
         some = slice(first, first + fitting)
@@ -42,7 +47,12 @@ def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) ->
 
 
 def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
-    """Prints a table for each attack with a row per model, and the reasons where an attack does not apply."""
+    """Prints a table for each attack with a row per model, and the reasons where an attack does not apply.
+
+    Args:
+        results: (cell, attack, result) of each attacked model; a cell holds the model's settings, and the attack is a text
+            such as ``closed_form(images=8)``.
+    """
     rows = [Row(cell, ()) for cell, _, _ in results]
     seeds = {cell.seed for cell, _, _ in results}
     headings = [*labels(rows), *(["seed"] if len(seeds) > 1 else [])]
@@ -74,7 +84,7 @@ def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
 
 
 def show_table(results: Results, table: Table) -> None:
-    """Prints a table; published numbers are in brackets below the measured ones."""
+    """Prints a result table of an experiment; published numbers are in brackets below the measured ones."""
     rows = summarize(results, table)
     shown: list[list[str | Text]] = [[*map(row.label, labels(rows)), *map(_cell, row.estimates)] for row in rows]
     output.print()
@@ -91,7 +101,13 @@ def show_table(results: Results, table: Table) -> None:
 
 
 def show_evaluation(results: Results, spec: str) -> None:
-    """Prints the numbers of an evaluation: a line per metric, or a column per metric if there are more than 8 rows."""
+    """Prints the numbers of one evaluation for all trained models.
+
+    Up to 8 models are columns and the metrics rows; more models are rows and the metrics columns.
+
+    Args:
+        spec: the evaluation with its options, such as ``jigsaw(per='image')``.
+    """
     silent: dict[str, list[str]] = {}
     for cell, folder in results.trained:
         result = folder.load_result(spec)
@@ -115,7 +131,7 @@ def show_evaluation(results: Results, spec: str) -> None:
 
 
 def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Grid:
-    """A table with columns of text followed by columns of numbers, and a bold title."""
+    """Builds a rich table with left-aligned ``texts`` columns, right-aligned ``numbers`` columns and a bold title."""
     grid = Grid(title=Text(title, "bold") if title else None, title_justify="left", pad_edge=False)
     for heading in texts:
         grid.add_column(Text(heading), overflow="fold")

@@ -1,1 +1,1 @@
-"""Runs experiments: trains and evaluates their cells, stores the results in folders and summarizes them in tables."""
+"""Runs experiments: trains and evaluates their cells (a cell is one training), stores the results and makes tables."""

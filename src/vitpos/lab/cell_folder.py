@@ -1,4 +1,4 @@
-"""The folder of one cell: its description, weights, logs and results.
+"""The folder of one cell (one training of an experiment): its description, weights, logs and results.
 
 ``cell.json``; during training ``checkpoint.safetensors``; after training ``log.csv``, ``machine.json``,
 ``test_samples.safetensors``, ``position_table.safetensors`` and, written last, ``weights.safetensors``; after evaluation
@@ -36,30 +36,30 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class CellFolder:
-    """The folder of one cell."""
+    """Reads and writes the folder of one cell, i.e. of one training of an experiment: weights, log and results."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, cell: Cell) -> Self:
-        """Returns the folder of a cell, with ``cell.json``; creates it if needed."""
+        """Creates the folder of a cell (one training) with its ``cell.json``, if it does not exist, and returns it."""
         if not (path / "cell.json").exists():
             write_json(path / "cell.json", {"format_version": FORMAT_VERSION, **asdict(cell)})
         return cls(path)
 
     @cached_property
     def cell(self) -> Cell:
-        """The cell of this folder."""
+        """The settings of the training in this folder (data, model, encoding, seed …), read from ``cell.json``."""
         return _read_cell(read_json(self.path / "cell.json"), self.path)
 
     @property
     def trained(self) -> bool:
-        """Whether the weights exist; they are written last, after all other files of the training."""
+        """Whether training is finished, i.e. ``weights.safetensors`` exists; that file is written last."""
         return (self.path / "weights.safetensors").is_file()
 
     @property
     def results(self) -> dict[str, Result]:
-        """The results of all evaluations so far, without their arrays and images."""
+        """The stored results by evaluation, such as ``jigsaw(per='image')``, without their arrays and images."""
         return {evaluation: _read_result(stored) for evaluation, stored in self._scores.items()}
 
     @property
@@ -69,7 +69,7 @@ class CellFolder:
 
     @property
     def log(self) -> list[dict[str, float]]:
-        """One record per epoch of a trained cell."""
+        """One dictionary per epoch (``epoch``, ``loss``, ``accuracy`` …); empty before the training is finished."""
         path = self.path / "log.csv"
         if not path.exists():
             return []
@@ -78,7 +78,7 @@ class CellFolder:
 
     @property
     def machine(self) -> dict[str, str]:
-        """Machine and library versions with which it was trained."""
+        """Processor, memory and library versions of the training, from ``machine.json``."""
         return read_json(self.path / "machine.json")
 
     def save_result(self, evaluation: str, result: Result) -> None:
@@ -114,12 +114,18 @@ class CellFolder:
         return self.path / "tensors" / f"{hashlib.sha256(evaluation.encode()).hexdigest()[:16]}.safetensors"
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, Tensor], log: list[dict[str, float]]) -> None:
-        """Stores a state from which training can be resumed."""
+        """Stores the state after an epoch, from which training can be resumed.
+
+        Args:
+            epoch: number of finished epochs.
+            tensors: weights, optimizer state and so on, by name.
+            log: one dictionary per finished epoch.
+        """
         metadata = {"epoch": str(epoch), "log": json.dumps(log)}
         write_tensors(self.path / "checkpoint.safetensors", tensors, metadata)
 
     def load_checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
-        """Returns epoch, tensors and log of the last checkpoint; None if there is none."""
+        """Returns (number of finished epochs, tensors, log) of the last checkpoint; None if there is none."""
         if not (self.path / "checkpoint.safetensors").exists():
             return None
         tensors, about = read_tensors(self.path / "checkpoint.safetensors")
@@ -143,7 +149,12 @@ class CellFolder:
         return read_tensors(path)[0]["table"] if path.exists() else None
 
     def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
-        """Stores the log, the weights and the class names; afterwards the cell counts as trained."""
+        """Stores machine, log and weights of a trained model; afterwards the cell counts as trained.
+
+        Args:
+            log: one dictionary per epoch.
+            classes: names of the classes, stored with the weights.
+        """
         write_json(self.path / "machine.json", machine())
         write_csv(self.path / "log.csv", list(log[0]) if log else [], [list(record.values()) for record in log])
         about = json.dumps(
@@ -158,19 +169,19 @@ class CellFolder:
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def load_weights(self) -> dict[str, Tensor]:
-        """Returns the trained weights."""
+        """Returns the ``state_dict`` of the trained model; raises an InputError if training is not finished."""
         if not self.trained:
             raise InputError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
         return read_tensors(self.path / "weights.safetensors")[0]
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes it was trained on."""
+        """Names of the classes that the model was trained on, read from the weights file."""
         return tuple(json.loads(read_metadata(self.path / "weights.safetensors")["cell"])["classes"])
 
     @staticmethod
     def from_weights(weights: Path) -> tuple[Cell, dict[str, Tensor], tuple[str, ...]]:
-        """Reads the cell, the trained weights and the class names from a weights file, which may be a copy elsewhere."""
+        """Reads (cell with the training settings, weights, class names) from a weights file, which may lie anywhere."""
         try:
             tensors, about = read_tensors(weights)
         except RunError:
@@ -185,16 +196,21 @@ class CellFolder:
         return _read_cell(stored, weights), tensors, tuple(stored["classes"])
 
     def save_traceback(self, text: str) -> Path:
-        """Stores the traceback of an unexpected error."""
+        """Stores the traceback of an unexpected error in ``error.log`` and returns its path."""
         return write_text(self.path / "error.log", text)
 
     def clear_traceback(self) -> None:
-        """Removes the traceback of an earlier attempt."""
+        """Removes ``error.log``, the traceback of an earlier attempt."""
         (self.path / "error.log").unlink(missing_ok=True)
 
 
 def check_version(stored: Mapping[str, Any], path: Path) -> None:
-    """Raises an InputError if a folder or file has another format version."""
+    """Raises an InputError if a folder or file was written with another version of the file format.
+
+    Args:
+        stored: content of its JSON, with the key ``format_version``.
+        path: the folder or file, for the message.
+    """
     found = stored.get("format_version", 1)
     if found != FORMAT_VERSION:
         remedy = "upgrade vitpos" if found > FORMAT_VERSION else "run the experiment again into a new folder"

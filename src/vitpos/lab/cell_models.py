@@ -1,4 +1,4 @@
-"""Builds, loads and evaluates the model of a cell."""
+"""Builds, loads and evaluates the model of a cell (one training of an experiment)."""
 
 from __future__ import annotations
 
@@ -23,28 +23,32 @@ from vitpos.registry.plugin_records import recall
 
 
 def build_model(cell: Cell, data: Dataset) -> Classifier:
-    """Builds the untrained model of a cell; its weights depend only on the seed of the cell."""
+    """Builds the untrained model of a cell, on a GPU if there is one; its weights depend only on the cell's seed."""
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def evaluate_spec(spec: str, ctx: EvalContext) -> Result:
-    """Runs the evaluation or attack of a spec and returns its result."""
+    """Runs an evaluation or attack, given as text such as ``jigsaw(per='image')``, and returns its result.
+
+    Args:
+        ctx: the trained model, its data set and training settings.
+    """
     require_classes(ctx.model, ctx.data.classes, ctx.data.spec)
     result: Result = EVALUATIONS.build(spec, ctx)
     return result
 
 
 def load_model(folder: CellFolder) -> Classifier:
-    """Loads the trained model of a cell, in evaluation mode."""
+    """Loads the trained model from the folder of a cell, in evaluation mode."""
     return _load(folder.cell, folder.load_weights(), folder.classes, folder.path)
 
 
 def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
-    """Cells and loaders of the trained models in an experiment folder, a cell folder or a weights file.
+    """Returns pairs (cell, function that loads its model) of all trained models in ``path``; a cell holds the settings.
 
-    A model is loaded when its loader is called.
+    ``path`` is an experiment folder, a cell folder or a weights file. No model is loaded before its function is called.
     """
     if path.is_file():
         cell, weights, classes = CellFolder.from_weights(path)
@@ -59,7 +63,13 @@ def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
 
 
 def _load(cell: Cell, weights: Mapping[str, Tensor], classes: tuple[str, ...], path: Path) -> Classifier:
-    """Builds the model of a cell and loads ``weights``; errors mention the ``path`` they come from."""
+    """Builds the model of a cell and loads trained weights into it.
+
+    Args:
+        weights: ``state_dict`` of the model.
+        classes: names of the classes it was trained on; an InputError if the data set has others.
+        path: where the weights come from, for error messages.
+    """
     data = load(cell.data)
     if data.classes != classes:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The parts of an experiment: cells to run, tables to print, published numbers to compare with."""
+"""The parts of an experiment: cells (trainings), tables to print, published numbers to compare with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from vitpos.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Cell:
-    """One model to train, on one data set with one seed, and its evaluations."""
+    """One training of an experiment: a model with an encoding on one data set with one seed, and its evaluations.
+
+    ``data``, ``model``, ``encoding`` and ``evaluations`` are specs: texts such as ``vit(depth=6)``.
+    """
 
     data: str
     model: str
@@ -26,7 +29,7 @@ class Cell:
 
     @cached_property
     def folder_name(self) -> str:
-        """Name of its folder: readable, with a hash of everything that changes the weights."""
+        """Name of the cell's folder: data, model, encoding and seed, with a hash of everything that changes the weights."""
         identity = asdict(self)
         del identity["evaluations"], identity["varied"]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -35,27 +38,29 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Its encoding, followed by the ``train`` values in ``varied``."""
+        """The encoding, followed by the training options that vary in the experiment, such as ``rope, train.lr=0.1``."""
         return self.encoding + "".join(f", {key}={value if value != '' else 'none'}" for key, value in self.varied)
 
     def train_value(self, name: str) -> Any:
-        """The value of a training option, such as ``train.lr``."""
+        """Returns the value of a training option given by name, such as ``train.lr``."""
         return getattr(self.train, name.removeprefix("train."))
 
     @property
     def group(self) -> tuple[Any, ...]:
-        """Key shared by the cells that differ only in their seed; tables average over the seeds of a group."""
+        """Key that is equal for cells that differ only in their seed; tables average over the seeds of such a group."""
         return (self.data, self.model, self.encoding, *(value for _, value in self.varied))
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a metric of an evaluation.
+    """A column of a result table: one metric of one evaluation.
 
     Args:
+        label: heading of the column.
+        evaluation: the evaluation with its options, such as ``jigsaw(per='image')``.
         percent: whether the values are fractions, to be shown in percent.
-        x: the point of the curve named ``metric``, in place of a number.
-        at: the entry of the array named ``metric``, such as ``[6, 9]`` of a confusion matrix.
+        x: the x value, if ``metric`` is a curve: the column shows the curve's value there.
+        at: the index, if ``metric`` is an array: the column shows that entry, such as ``[6, 9]`` of a confusion matrix.
     """
 
     label: str
@@ -69,7 +74,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The metric with its point or entry: ``accuracy``, ``accuracy at 0.5``, ``confusion[6, 9]``."""
+        """The metric, with x value or index if it has one: ``accuracy``, ``accuracy at 0.5``, ``confusion[6, 9]``."""
         if self.at is not None:
             return f"{self.metric}[{', '.join(map(str, self.at))}]"
         return self.metric if self.x is None else f"{self.metric} at {self.x:g}"
@@ -77,7 +82,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to print; its rows are the cells with the given data, models and encodings (empty: all of them)."""
+    """A result table of an experiment, averaged over seeds.
+
+    ``data``, ``model`` and ``encoding`` select which trainings are its rows; empty: all of them.
+    """
 
     title: str
     columns: tuple[Column, ...]
@@ -91,14 +99,14 @@ class Table:
     baseline: str = ""  # baseline encoding that every row is compared with, by paired differences over seeds
 
     def shows(self, cell: Cell) -> bool:
-        """Whether a cell belongs to one of the rows."""
+        """Whether a cell (one training) is in one of the rows of the table."""
         filters = ((self.data, cell.data), (self.model, cell.model), (self.encoding, cell.encoding))
         return all(not wanted or value in wanted for wanted, value in filters)
 
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """A published number that tables show below the measured one."""
+    """A number from a paper, which tables show below the measured number with the same data, model, encoding and metric."""
 
     data: str
     model: str
@@ -110,5 +118,5 @@ class PublishedNumber:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Everything but the value: what a measured number must have in common with it."""
+        """All fields except ``value``; a measured number with the same key is compared with the published one."""
         return self.data, self.model, self.encoding, self.evaluation, self.metric, self.x

@@ -1,4 +1,4 @@
-"""Shows a run on standard error: a live bar per cell on a terminal, one line per finished cell elsewhere."""
+"""Shows a run on standard error: a live bar per training on a terminal, otherwise one line per finished training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ errors = rich.console.Console(stderr=True, highlight=False, markup=False)
 
 
 class Console(Observer):
-    """Shows downloads, the dry run, trainings and evaluations; use it as a context manager."""
+    """Shows the progress of downloads, dry run, trainings and evaluations; use it as a context manager."""
 
     def __init__(self) -> None:
         self.bars = progress.Progress(
@@ -47,7 +47,7 @@ class Console(Observer):
         self.bars.stop()
 
     def on_event(self, event: Event) -> None:
-        """Updates the bars; prints a line when a cell is done or has failed."""
+        """Updates the progress bars for an event of the run; prints a line when a training is done or has failed."""
         match event:
             case events.Download(name, done, total):
                 self._download(name, done, total)
@@ -72,7 +72,7 @@ class Console(Observer):
                 errors.print(f"failed: {describe(cell)}: {error}", style="red", soft_wrap=True)
 
     def _download(self, name: str, done: int, total: int) -> None:
-        """Shows one bar at a time; without a terminal, prints one line per source."""
+        """Shows ``done`` of ``total`` bytes of a download as the only bar; without a terminal, prints one line per file."""
         if name not in self.tasks:
             for task in self.tasks.values():
                 self.bars.update(task, visible=False)
@@ -102,25 +102,25 @@ class Console(Observer):
 
 
 class _Amount(progress.ProgressColumn):
-    """Completed and total amount; in bytes for downloads."""
+    """Progress-bar column with completed and total amount, in bytes for downloads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes, self.count = progress.DownloadColumn(), progress.MofNCompleteColumn()
 
     def render(self, task: progress.Task) -> Text:
-        """Returns the amounts of a task as text."""
+        """Returns the completed and total amount of a task as text, such as ``3/10``."""
         return (self.bytes if task.fields.get("unit") == "bytes" else self.count).render(task)
 
 
 class _Speed(progress.ProgressColumn):
-    """Images per second, for tasks that count images."""
+    """Progress-bar column with images per second, empty for tasks that do not count images."""
 
     def render(self, task: progress.Task) -> Text:
-        """Returns the speed over the last seconds as text."""
+        """Returns the images per second of the last seconds as text; empty for tasks that do not count images."""
         return Text(f"{task.speed:,.0f} images/s" if task.speed and task.fields.get("unit") == "images" else "")
 
 
 def describe(cell: Cell) -> str:
-    """Data, model, encoding and seed of a cell in one line."""
+    """Returns data, model, encoding and seed of a cell (one training) in one line."""
     return f"{cell.data} · {cell.model} · {cell.label} · seed {cell.seed}"

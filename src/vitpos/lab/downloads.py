@@ -1,4 +1,4 @@
-"""Finds and downloads the data sets that cells need and that are not in the cache."""
+"""Finds and downloads the data sets that an experiment needs and that are not in the cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitpos.lab.events import Download, Observer
 
 
 def missing_data(cells: Iterable[Cell]) -> list[str]:
-    """Names of the downloadable data sets that cells or their evaluations use and whose files are missing or damaged."""
+    """Returns the names of data sets that trainings or their evaluations use and whose files are missing or damaged."""
     specs = dict.fromkeys(
         spec for cell in cells for spec in (cell.data, *filter(None, map(_dataset, cell.evaluations)))
     )
@@ -21,13 +21,13 @@ def missing_data(cells: Iterable[Cell]) -> list[str]:
 
 
 def _dataset(evaluation: str) -> str | None:
-    """The data set that is an evaluation's option ``dataset``, such as that of ``ood``; None if it has no such option."""
+    """Returns the option ``dataset`` of an evaluation, such as ``ood(dataset='mnist')``; None if it has no such option."""
     (term,) = EVALUATIONS.parse(evaluation)
     spec: str | None = EVALUATIONS.filled(term).get("dataset")
     return spec if spec and spec.partition("(")[0].strip() not in SEGMENTATION else None
 
 
 def download(names: Iterable[str], observer: Observer) -> None:
-    """Downloads data sets into the cache."""
+    """Downloads data sets, given by name, into the cache; the observer receives Download events with the progress."""
     for name in names:
         DOWNLOADS.load(name).read(lambda what, done, total: observer.on_event(Download(what, done, total)))

@@ -1,4 +1,4 @@
-"""The dry run: runs every configuration on two images before anything is trained or written."""
+"""The dry run: executes every configuration of an experiment on two images before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from vitpos.training.loop import refuse, refuse_data
 
 
 def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Observer | None = None) -> None:
-    """Runs the data, model and evaluations of every configuration on two images, and checks the columns of tables.
+    """Executes data, model and evaluations of every configuration on two images, and checks the columns of tables.
 
     Raises the errors that a run would otherwise raise after hours of training.
+
+    Args:
+        cells: the trainings to check; those that differ only in their seed are checked once.
     """
     observer = observer or Observer()
     configurations = list({_configuration(cell): cell for cell in cells}.values())
@@ -39,13 +42,13 @@ def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Obser
 
 
 def _configuration(cell: Cell) -> tuple[object, ...]:
-    """Key of the values that the dry run of a cell depends on; seed and length of training are not among them."""
+    """Returns the settings of a cell (one training) that its dry run depends on; seed and epochs are not among them."""
     train = cell.train
     return cell.data, cell.model, cell.encoding, cell.evaluations, train.batch_size, train.augment, train.defense
 
 
 def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
-    """Builds a cell's model and runs every evaluation on two images."""
+    """Builds the model of a cell (one training), runs its evaluations on two images and checks its table columns."""
     try:
         data = load(cell.data)
         model = build_model(cell, data)
@@ -66,7 +69,7 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
 
 
 def _check_column(table: Table, column: Column, result: Result) -> None:
-    """Raises a InputError if a column names a metric, curve or array that the evaluation does not return."""
+    """Raises an InputError if a table column names a metric, curve or array that its evaluation does not return."""
     if not (result.numbers or result.curves or result.arrays):
         return  # the evaluation does not apply to this model
     kind, known = "metric", [*result.numbers]
@@ -80,7 +83,7 @@ def _check_column(table: Table, column: Column, result: Result) -> None:
 
 
 def _shortened_spec(spec: str) -> str:
-    """Returns the spec with ``steps`` of at most 1, if the evaluation has that option."""
+    """Returns an evaluation such as ``gradient_matching(steps=500)`` with ``steps`` of at most 1, if it has that option."""
     (term,) = EVALUATIONS.parse(spec)
     option = EVALUATIONS.describe(term.name).options.get("steps")
     if option and isinstance(option.default, int):

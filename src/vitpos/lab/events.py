@@ -1,4 +1,4 @@
-"""The events of a run, and the observer that receives them."""
+"""The events that a run sends while it works, such as TrainProgress, and the base class of objects that receive them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Download:
-    """``done`` of ``total`` bytes of a file of a data set are downloaded; ``total`` is 0 if it is unknown."""
+    """Sent while a data set is downloaded: ``done`` of ``total`` bytes of file ``name``; ``total`` is 0 if unknown."""
 
     name: str
     done: int
@@ -22,7 +22,7 @@ class Download:
 
 @dataclass(frozen=True)
 class DryRun:
-    """``done`` of ``total`` configurations of the dry run are done."""
+    """Sent during the dry run, which runs each configuration on two images: ``done`` of ``total`` are finished."""
 
     done: int
     total: int
@@ -30,14 +30,17 @@ class DryRun:
 
 @dataclass(frozen=True)
 class RunStart:
-    """The first cell is about to start; ``results`` is updated with each cell before its CellDone is sent."""
+    """Sent before the first cell (training) starts.
+
+    ``results`` are the results of the experiment; they are updated before each CellDone event is sent.
+    """
 
     results: Results
 
 
 @dataclass(frozen=True)
 class TrainStart:
-    """Training of a cell starts: ``images`` in all epochs together, ``done`` of them in an earlier, interrupted run."""
+    """Sent when a training starts: ``images`` in all epochs together, ``done`` of them in an earlier, interrupted run."""
 
     cell: Cell
     images: int
@@ -46,7 +49,7 @@ class TrainStart:
 
 @dataclass(frozen=True)
 class TrainProgress:
-    """Sent after a batch, or several: a cell was trained on ``images`` more images."""
+    """Sent after one or several batches: the training of ``cell`` has processed ``images`` more images."""
 
     cell: Cell
     images: int
@@ -54,7 +57,7 @@ class TrainProgress:
 
 @dataclass(frozen=True)
 class EvalStart:
-    """An evaluation of a trained cell starts; ``done`` of its ``total`` evaluations are finished."""
+    """Sent when an evaluation of a trained model starts; ``done`` of its ``total`` evaluations are finished."""
 
     cell: Cell
     spec: str
@@ -64,14 +67,14 @@ class EvalStart:
 
 @dataclass(frozen=True)
 class CellDone:
-    """A cell is trained and evaluated."""
+    """Sent when a cell is finished: one model is trained and all its evaluations are stored."""
 
     cell: Cell
 
 
 @dataclass(frozen=True)
 class CellFailed:
-    """A cell could not be finished; the other cells continue. ``error`` is one line."""
+    """Sent when a cell (one training) stops with an error, given in one line; the other cells continue."""
 
     cell: Cell
     error: str
@@ -81,7 +84,7 @@ Event = Download | DryRun | RunStart | TrainStart | TrainProgress | EvalStart | 
 
 
 class Observer:
-    """Base class of objects that receive the events of a run; ignores them."""
+    """Base class of objects that receive the events of a run; it ignores all events."""
 
     def on_event(self, event: Event) -> None:
-        """Called in the main process for each event, in order."""
+        """Called in the main process for each event of a run, in order."""

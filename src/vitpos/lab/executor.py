@@ -30,14 +30,21 @@ Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker
 
 
 class Executor(Protocol):
-    """Runs a job on every cell of an experiment."""
+    """Interface of objects that run a job on every cell (training) of an experiment, for example on a cluster."""
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
-        """Runs the job on all cells and sends CellDone or CellFailed for each; a failure stops no other cell."""
+        """Runs the job on all cells and sends CellDone or CellFailed for each; a failure does not stop other cells.
+
+        Args:
+            job: called as ``job(cell, cell_folder, observer)``; trains and evaluates one cell.
+            cells: the trainings of an experiment.
+            folder: folder of the experiment.
+            observer: receives the events of all cells.
+        """
 
 
 class LocalExecutor:
-    """Runs cells on this machine, in this process or in several.
+    """Runs cells (trainings) on this machine, in this process or in several.
 
     Args:
         workers: Number of processes; by default one per core, or a single one if there is a GPU.
@@ -47,7 +54,7 @@ class LocalExecutor:
         self.workers = workers or (1 if torch.cuda.is_available() else num_cores())
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
-        """Runs the job on every cell and forwards the events of all processes to the observer."""
+        """Runs the job on every cell (training) and forwards the events of all processes to the observer."""
         workers = max(1, min(self.workers, len(cells)))
         if workers > 1:
             with _noticing_ctrl_c() as pressed:
@@ -58,7 +65,10 @@ class LocalExecutor:
 
 
 def refuse_to_nest() -> None:
-    """Exits if this is a worker process that is importing a script which starts a run at its top level."""
+    """Exits with a message if a worker process imports a user's script that calls ``vitpos.run`` at its top level.
+
+    Otherwise each worker would start workers of its own.
+    """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         remedy = "put it under if __name__ == '__main__', or give workers=1"
         sys.exit(f"error: vitpos.run starts processes that import this script, which calls it again; {remedy}")
@@ -71,7 +81,7 @@ def num_cores() -> int:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Context in which torch uses one thread in this process."""
+    """Makes torch use a single thread during a ``with`` block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -81,7 +91,7 @@ def single_threaded() -> Iterator[None]:
 
 
 def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
-    """Runs the job on one cell and sends CellDone or CellFailed; stores the traceback of an unexpected error."""
+    """Runs the job on one cell (training) and sends CellDone or CellFailed; stores the traceback of an unexpected error."""
     cell_folder = CellFolder(folder / "cells" / cell.folder_name)
     try:
         cell_folder.clear_traceback()
@@ -106,7 +116,10 @@ def _unexpected(error: Exception, folder: CellFolder) -> str:
 
 @contextmanager
 def _noticing_ctrl_c() -> Iterator[list[int]]:
-    """Yields a list to which Ctrl-C appends: Python may drop a KeyboardInterrupt raised in a finalizer."""
+    """Yields a list to which Ctrl-C appends the signal number, in addition to raising KeyboardInterrupt.
+
+    The list is needed because Python may drop a KeyboardInterrupt that is raised in a finalizer.
+    """
     pressed: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -126,7 +139,11 @@ def _noticing_ctrl_c() -> Iterator[list[int]]:
 def _run_in_pool(
     job: Job, cells: Sequence[Cell], folder: Path, workers: int, observer: Observer, pressed: list[int]
 ) -> None:
-    """Runs the job on every cell in several processes."""
+    """Runs the job on every cell (training) in several processes and forwards their events to the observer.
+
+    Args:
+        pressed: list that is not empty after Ctrl-C.
+    """
     context = multiprocessing.get_context("spawn")
     tasks: multiprocessing.Queue[Cell | None] = context.Queue()
     events: multiprocessing.Queue[Event] = context.Queue()
@@ -165,7 +182,7 @@ def _work(
     folder: Path,
     threads: int,
 ) -> None:
-    """Main function of a worker process: runs cells from the queue until it receives None."""
+    """Main function of a worker process: runs cells (trainings) from the queue ``tasks`` until it receives None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process receives it and stops its workers
     torch.set_num_threads(threads)
     observer = _Forwarder(events)
@@ -182,7 +199,7 @@ class _Forwarder(Observer):
         self.images, self.last = 0, time.monotonic()
 
     def on_event(self, event: Event) -> None:
-        """Puts the event into the queue; exits if the main process has died."""
+        """Puts the event into the queue of the main process; exits if the main process has died."""
         if self.parent and not self.parent.is_alive():
             sys.exit(1)
         if isinstance(event, TrainStart):

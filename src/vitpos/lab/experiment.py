@@ -1,4 +1,4 @@
-"""Reads an experiment from a TOML file: cells to run and tables to print.
+"""Reads an experiment from a TOML file: cells (trainings) to run and tables to print.
 
 Top-level keys apply to every cell, and each ``[[cells]]`` block overrides some of them. A list in ``data``, ``model``,
 ``encoding`` or a ``train`` value gives one cell for each of its items. This module does not import torch.
@@ -44,7 +44,7 @@ SHIPPED = Path(__file__).parents[1] / "experiments"
 
 @dataclass(frozen=True)
 class About:
-    """The descriptive keys of an experiment file."""
+    """The keys of an experiment file that describe it: question, source of published numbers, notes."""
 
     question: str = ""
     published_source: str = ""  # source of the published numbers
@@ -53,7 +53,7 @@ class About:
 
 @dataclass(frozen=True)
 class Experiment:
-    """The question of an experiment, its cells, and the tables of its results."""
+    """An experiment: its question, its cells (each is one training with evaluations) and the tables of its results."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -101,7 +101,12 @@ class Experiment:
 
     @classmethod
     def from_origin(cls, origin: Mapping[str, Any]) -> Experiment:
-        """Builds an experiment from ``name``, ``text`` (TOML) or ``document`` (a dictionary), ``settings``, ``seeds``."""
+        """Builds an experiment from the values that ``experiment.json`` stores.
+
+        Args:
+            origin: has ``name``, ``text`` (TOML) or ``document`` (a dictionary), ``settings`` (a list of texts such as
+                ``train.lr=0.1``) and ``seeds`` (a list, or None for those of the text).
+        """
         where = f"experiment {origin['name']!r}"
         try:
             document = tomllib.loads(origin["text"]) if "text" in origin else deepcopy(origin["document"])
@@ -134,12 +139,15 @@ class Experiment:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the ``train`` values that differ between cells; each is a column of the results."""
+        """Names of the training options that differ between cells, such as ``train.lr``; columns of ``results.csv``."""
         return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.varied))
 
     @property
     def specs(self) -> list[tuple[Registry, str]]:
-        """The specs of all cells, without duplicates, each with its registry."""
+        """Pairs (registry, spec) of everything the experiment names: data, models, encodings, evaluations and so on.
+
+        A spec is a text such as ``rope(base=10)``; its registry maps the name ``rope`` to a class. There are no duplicates.
+        """
         found: dict[tuple[str, str], Registry] = {}
         for cell in self.cells:
             found |= {(key, getattr(cell, key)): registry for key, registry in SPECS.items()}
@@ -149,12 +157,12 @@ class Experiment:
 
 
 def shipped() -> list[str]:
-    """Names of the experiments shipped with the package."""
+    """Returns the names of the experiments shipped with the package, such as ``quick``."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def _read(path: Path, name: str) -> str:
-    """The text of an experiment file; ``name`` is what the user gave."""
+    """Returns the text of an experiment file; ``name`` is what the user typed, for error messages."""
     if not path.is_file():
         raise InputError(f"no experiment {name!r}; {suggest(name, shipped())} (or give the path of a TOML file)")
     try:
@@ -164,10 +172,11 @@ def _read(path: Path, name: str) -> str:
 
 
 def _kept(blocks: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
-    """The blocks that are run. If ``settings`` give the encoding, those that pair a model with one encoding are not.
+    """Returns the ``[[cells]]`` blocks that are run with given ``settings`` (values of ``--set``).
 
-    Such a block exists for its encoding, as a model with cosine attention for ``cpb``; with another encoding it would
-    train a second, different model. Models without tokens keep their encoding, and so does an experiment of pairs only.
+    If the settings replace the encoding, blocks that pair one model with one encoding are left out. Such a block exists
+    for its encoding, as a model with cosine attention for ``cpb``; with another encoding it would train a different model.
+    Blocks of models without tokens stay, and if all blocks are such pairs, all stay.
     """
     if "encoding" not in settings or "model" in settings:
         return blocks
@@ -180,9 +189,11 @@ def _is_pair(block: Mapping[str, Any]) -> bool:
 
 
 def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Cell]:
-    """Yields a cell for each combination of the lists in a block; ``settings`` override the ``written`` values.
+    """Yields a cell (one training) for each combination of the lists in a ``[[cells]]`` block.
 
-    An encoding in ``settings`` does not apply to models without tokens.
+    Args:
+        written: values of the block.
+        settings: values of ``--set``, which override those of the block; an encoding is ignored for models without tokens.
     """
     values = {**written, **settings}
     for key in SPECS:
@@ -204,12 +215,12 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
 
 
 def _takes_positions(model: str) -> bool:
-    """Whether a model has tokens and accepts a position encoding."""
+    """Whether a model, such as ``vit(depth=6)``, has tokens and accepts a position encoding; false for ``cnn``."""
     return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("takes_encoding", True))
 
 
 def _merge(cells: Iterable[Cell]) -> list[Cell]:
-    """Removes duplicates; a cell has the evaluations of all its duplicates."""
+    """Merges cells that are the same training; the remaining cell has the evaluations of all its duplicates."""
     merged: dict[str, Cell] = {}
     for cell in cells:
         known = merged[cell.folder_name].evaluations if cell.folder_name in merged else ()
@@ -218,9 +229,9 @@ def _merge(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Sets ``varied`` of each cell: the ``train`` values that differ between cells with its data, model and encoding.
+    """Sets ``varied`` of each cell: the training options that differ between cells with its data, model and encoding.
 
-    Without it, two trainings of one model would be averaged as if they were two seeds.
+    Without it, two trainings with different options would be averaged as if they were two seeds.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
@@ -235,9 +246,10 @@ def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def _available(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:
-    """Yields the tables, each with the columns whose evaluations its cells have.
+    """Yields the tables, each without the columns whose evaluation none of its cells has.
 
-    With ``strict`` a column without such a cell is an error; settings may remove the evaluations of a column.
+    Args:
+        strict: whether such a column is an error; it is not if the user changed settings, which may remove evaluations.
     """
     for table in tables:
         rows = [cell for cell in cells if table.shows(cell)]
@@ -257,7 +269,7 @@ def _available(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) 
 
 
 def _default_table(cells: Sequence[Cell]) -> list[Table]:
-    """Default table of an experiment: a column for each evaluation that returns an accuracy; empty if none does."""
+    """Returns a list with a table that has a column for each evaluation with an accuracy; an empty list if none has one."""
     specs = dict.fromkeys(spec for cell in cells for spec in cell.evaluations)
     shown = [spec for spec in specs if re.search(r"^accuracy:", _definition(spec), re.MULTILINE)]
     return [Table("Accuracy", tuple(Column(spec, spec) for spec in shown), bar_chart=True)] if shown else []

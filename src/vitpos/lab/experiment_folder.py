@@ -1,4 +1,4 @@
-"""The folder of an experiment: ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/`` with its cells.
+"""The folder of an experiment: ``experiment.json``, ``results.csv``, ``report.html`` and ``cells/``, a folder per training.
 
 Files are written atomically: after a crash, no partly written file counts as finished.
 """
@@ -28,7 +28,7 @@ class ExperimentFolder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Opens the folder of an experiment that was run before."""
+        """Opens the folder of an experiment that was run before; raises an InputError if ``path`` is not such a folder."""
         if not (path / "experiment.json").exists():
             raise InputError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
         stored = read_json(path / "experiment.json")
@@ -38,7 +38,7 @@ class ExperimentFolder:
 
     @classmethod
     def reserve(cls, path: Path, experiment: Experiment) -> Self:
-        """Checks that ``path`` does not hold another experiment, and returns its folder; writes nothing."""
+        """Returns the folder at ``path`` without creating it; raises an InputError if it holds another experiment."""
         require_folder(path)
         if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
             raise InputError(f"--out {path} holds experiment {other!r}; give another folder for {experiment.name!r}")
@@ -60,17 +60,17 @@ class ExperimentFolder:
             yield folder
 
     def cell_folder(self, cell: Cell) -> CellFolder:
-        """Returns the folder of a cell, which may not exist yet."""
+        """Returns the folder of a cell (one training), which may not exist yet."""
         return CellFolder(self.path / "cells" / cell.folder_name)
 
     @property
     def trained(self) -> list[CellFolder]:
-        """The folders of the trained cells, in the order of the experiment."""
+        """The folders of all cells whose training is finished, in the order of the experiment."""
         return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
 
 
 def _keep_plugins(path: Path, experiment: Experiment) -> None:
-    """Records the plug-ins of an experiment in its folder, with descriptions of the entries it uses."""
+    """Stores in ``plugins.json`` which plug-in files an experiment uses, with descriptions of their classes."""
     specs = experiment.specs
     found = used([spec for _, spec in specs], experiment.origin.get("plugins", ()))
     terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []

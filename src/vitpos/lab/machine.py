@@ -1,4 +1,4 @@
-"""The machine behind a result."""
+"""Describes the machine and library versions that a result was computed with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, operating system and library versions, which numbers may depend on."""
+    """Returns processor, cores, threads, memory, operating system and library versions by name, as text."""
     import torch
 
     kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")

@@ -1,4 +1,4 @@
-"""The results of an experiment: read once from its folder, then updated cell by cell."""
+"""The results of an experiment: read once from its folder, then updated after each cell (training)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation
 
 
 class Results:
-    """The numbers of an experiment's trained cells; ``print(results)`` shows its tables.
+    """The numbers of all finished trainings of an experiment; ``print(results)`` shows its tables.
 
     ``rows`` has one dictionary per number, as ``results.csv`` has one line: ``pandas.DataFrame(results.rows)``.
     """
@@ -35,7 +35,7 @@ class Results:
         return cls(ExperimentFolder.open(path))
 
     def refresh(self, cell: Cell) -> None:
-        """Reads the results of one cell again."""
+        """Reads the results of one cell (training) again from its folder."""
         folder = self.folder.cell_folder(cell)
         if folder.trained:
             self._results[cell.folder_name] = folder.results
@@ -52,34 +52,34 @@ class Results:
 
     @property
     def trained(self) -> list[tuple[Cell, CellFolder]]:
-        """The trained cells with their folders, in the order of the experiment."""
+        """Pairs (cell, its folder) of the cells whose training is finished, in the order of the experiment."""
         return [(cell, self.folder.cell_folder(cell)) for cell in self.experiment.cells if self.is_trained(cell)]
 
     def of(self, cell: Cell) -> dict[str, Result]:
-        """The results of a cell by evaluation, without arrays and images; empty if it is not trained."""
+        """Returns the results of a cell (one training) by evaluation, without arrays and images; may be empty."""
         return self._results.get(cell.folder_name, {})
 
     def is_trained(self, cell: Cell) -> bool:
-        """Whether a cell is trained."""
+        """Whether the training of a cell (one model, data set and seed) is finished, i.e. its weights are stored."""
         return cell.folder_name in self._results
 
     def is_done(self, cell: Cell) -> bool:
-        """Whether a cell is trained and all its evaluations are finished."""
+        """Whether the training of a cell (one model, data set and seed) and all its evaluations are finished."""
         return self.is_trained(cell) and set(cell.evaluations) <= set(self.of(cell))
 
     @property
     def pending(self) -> list[Cell]:
-        """The cells that are not done."""
+        """The cells (trainings) that are not trained yet or lack one of their evaluations."""
         return [cell for cell in self.experiment.cells if not self.is_done(cell)]
 
     @property
     def evaluations(self) -> list[str]:
-        """Specs of all evaluations that any cell has, in order of first appearance."""
+        """All evaluations with stored results, as texts such as ``jigsaw(per='image')``, in order of first appearance."""
         return list(dict.fromkeys(spec for cell, _ in self.trained for spec in self.of(cell)))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per number, with the columns of ``results.csv``."""
+        """One dictionary per number; its keys are the columns of ``results.csv``, such as encoding, seed, metric, value."""
         found = ((cell, spec, result) for cell, _ in self.trained for spec, result in self.of(cell).items())
         return result_rows(self.experiment.name, found, self.experiment.columns)
 
@@ -96,11 +96,12 @@ class Results:
 def result_rows(
     experiment: str, results: Iterable[tuple[Cell, str, Result]], varied: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """One row for each number, with an empty x, and for each point of a curve, by columns of ``results.csv``.
+    """Returns the rows of ``results.csv`` as dictionaries: one per number, with empty ``x``, and one per point of a curve.
 
     Args:
-        results: Cells, specs of evaluations, and their results.
-        varied: Training values that are further columns.
+        experiment: name of the experiment.
+        results: triples (cell, evaluation, result); a cell holds the settings of one training.
+        varied: training options that are further columns, such as ``train.lr``.
     """
     rows = []
     for cell, evaluation, result in results:
@@ -114,5 +115,5 @@ def result_rows(
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], varied: Sequence[str]) -> Path:
-    """Writes rows of :func:`result_rows` to a CSV file."""
+    """Writes the rows that `result_rows` returns to a CSV file; ``varied`` are the names of further columns."""
     return write_csv(path, [*RESULT_COLUMNS, *varied], [list(row.values()) for row in rows])

@@ -45,7 +45,7 @@ def run(
     plugins: Sequence[str] = (),
     **settings: Any,
 ) -> Results:
-    """Runs the unfinished cells of an experiment, stores them in a folder and returns all its results.
+    """Trains and evaluates the unfinished cells (trainings) of an experiment, stores them and returns all results.
 
     A cell that fails does not stop the others; at the end a RunError gives the reason. The weights of a cell depend on
     the number of threads (cores divided by workers) through floating-point rounding.
@@ -88,7 +88,7 @@ def run(
 
 
 class _Recorder(Observer):
-    """Updates the results of a run, then calls its observer."""
+    """Observer that updates the Results and ``results.csv`` after each cell and forwards all events to another observer."""
 
     def __init__(self, results: Results, observer: Observer):
         self.results, self.observer = results, observer
@@ -103,7 +103,7 @@ class _Recorder(Observer):
 
 
 def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
-    """Trains and evaluates one cell; skips what is done."""
+    """Trains and evaluates one cell (one training of an experiment); skips what is stored already."""
     recall(folder.path.parent.parent, quiet=True)
     CellFolder.create(folder.path, cell)
     if not folder.trained:
@@ -113,7 +113,7 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
 
 
 def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
-    """Trains a cell, from its last checkpoint if there is one, and stores its weights."""
+    """Trains the model of a cell, from its last checkpoint if there is one, and stores its weights in the cell's folder."""
     data = load(cell.data)
     model = build_model(cell, data)
     done, tensors, log = folder.load_checkpoint() or (0, None, [])
@@ -135,7 +135,11 @@ def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
 
 
 def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[str, float]]) -> None:
-    """Stores test samples, position vectors, log and, last, the weights of a trained model."""
+    """Stores test images, position vectors, log and, last, the weights of a trained model in its folder.
+
+    Args:
+        log: one dictionary per epoch.
+    """
     model.eval()
     folder.save_samples(_samples(data))
     if isinstance(model, PatchClassifier):
@@ -146,13 +150,19 @@ def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[
 
 
 def _samples(data: Dataset) -> Tensor:
-    """The first test image of each class, of at most ten classes: (n, C, height, width)."""
+    """Returns the first test image of each class, of at most ten classes: (n, C, height, width)."""
     first = [(data.test.labels == label).nonzero()[:1, 0] for label in range(len(data.classes))]
     return data.test.images[torch.cat(first)[:SAMPLES]]
 
 
 def evaluate(folder: CellFolder, specs: Sequence[str], observer: Observer | None = None) -> None:
-    """Evaluates a trained cell and stores the results in its folder."""
+    """Evaluates a trained model and stores the results in its folder.
+
+    Args:
+        folder: folder of one training.
+        specs: evaluations, as texts such as ``jigsaw(per='image')``.
+        observer: receives an EvalStart event per evaluation.
+    """
     if specs:
         observer = observer or Observer()
         ctx = EvalContext(load_model(folder), load(folder.cell.data), folder.cell.train)
@@ -162,10 +172,13 @@ def evaluate(folder: CellFolder, specs: Sequence[str], observer: Observer | None
 
 
 def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
-    """Evaluates the trained cells of an experiment folder, or one cell, and stores the results there.
+    """Evaluates all trained models of an experiment folder, or that of one cell folder, and stores the results there.
 
-    Returns the results of the experiment and the specs under which they are stored: a spec that differs from a stored
-    one only by written-out defaults is replaced by it.
+    Returns the results of the experiment, and the evaluations as they are stored: one that differs from a stored one only
+    by written-out default options is stored under the existing spelling.
+
+    Args:
+        specs: evaluations, as texts such as ``jigsaw(per='image')``.
     """
     path = path.resolve()
     if (path / "experiment.json").exists():

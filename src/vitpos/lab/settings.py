@@ -1,4 +1,7 @@
-"""Settings of experiments: validates the keys and values of TOML files and of ``--set``, and makes specs canonical."""
+"""Validates the keys and values of experiment files and of ``--set``, and converts specs to canonical form.
+
+A spec is a text such as ``rope(base=10)``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ KEYS = (*SPECS, "evaluations", "seeds", *TRAIN)  # keys allowed in --set and in 
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Splits ``"train.lr=0.1"`` into key and value; a value that is not TOML is a string."""
+    """Splits ``train.lr=0.1`` into key and value; the value is parsed as TOML, or kept as a string if that fails."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not value:
         raise InputError(f"--set {text!r} has no value; write --set key=value, as in --set train.epochs=1")
@@ -42,13 +45,13 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 def setting_texts(settings: Mapping[str, Any]) -> list[str]:
-    """Settings given in Python as texts such as ``"train.lr=0.1"``."""
+    """Converts settings given in Python, such as ``{"train": {"lr": 0.1}}``, to texts such as ``train.lr=0.1``."""
     flat = flatten(settings, "run()")
     return [f"{key}={json.dumps(storable(key, value))}" for key, value in flat.items()]
 
 
 def storable(key: str, value: Any) -> Any:
-    """Converts a Python value for storage: classes and functions become specs."""
+    """Converts the value of a setting to one that JSON can store: a class becomes a text such as ``mine.py:Class``."""
     if isinstance(value, Mapping):
         return {name: storable(f"{key}.{name}" if key == "train" else name, one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -58,7 +61,11 @@ def storable(key: str, value: Any) -> Any:
 
 
 def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """Removes the ``[[key]]`` tables from a document and returns them."""
+    """Removes the ``[[key]]`` tables from a parsed TOML document and returns them.
+
+    Args:
+        where: what the document is, for error messages.
+    """
     blocks = document.pop(key, [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise InputError(f"{where}: {key!r} is not a list of tables; write [[{key}]] above each one")
@@ -66,7 +73,11 @@ def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str
 
 
 def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Flattens nested tables to keys such as ``train.lr``; raises a InputError for unknown keys."""
+    """Flattens nested TOML tables to keys such as ``train.lr``; raises an InputError for unknown keys.
+
+    Args:
+        where: what the document is, for error messages.
+    """
     flat: dict[str, Any] = {}
     for key, value in document.items():
         flat |= {f"{key}.{name}": v for name, v in value.items()} if isinstance(value, dict) else {key: value}
@@ -77,7 +88,10 @@ def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def choices(key: str, value: Any) -> list[Any]:
-    """The items of a value that may be a list, each checked and in canonical form."""
+    """Returns the values of setting ``key`` as a list, checked and in canonical form; a single value gives a list of one.
+
+    For example ``["rope(base=10.0)"]`` for the encoding ``"rope( base=10 )"``.
+    """
     if not as_list(value):
         raise InputError(f"{key} is an empty list; give it a value or leave it out")
     if key in SPECS:
@@ -94,21 +108,21 @@ def as_list(value: Any) -> list[Any]:
 
 
 def require_text(key: str, value: Any) -> str:
-    """Returns the value of a key that takes a spec; raises a InputError if it is not a string."""
+    """Returns ``value`` if it is a string, as settings such as ``encoding`` must be; otherwise raises an InputError."""
     if not isinstance(value, str):
         raise InputError(f"{key} takes text such as {next(iter(SPECS.get(key, EVALUATIONS)))!r}, not {value!r}")
     return value
 
 
 def require_seed(key: str, value: Any) -> int:
-    """Returns a seed; raises a InputError if it is not an integer from 0 to 2³¹ − 1."""
+    """Returns ``value`` if it is a valid seed, an integer from 0 to 2³¹ − 1; otherwise raises an InputError."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise InputError(f"{key} takes whole numbers from 0 to 2³¹ − 1, not {value!r}")
     return value
 
 
 def read_table(document: Mapping[str, Any], where: str) -> Table:
-    """Builds a Table from a ``[[tables]]`` block."""
+    """Builds a Table from a ``[[tables]]`` block of an experiment file; ``where`` names the file in error messages."""
     columns = document.get("columns", [])
     where = f"{where}, table {document.get('title', '')!r}"
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
@@ -123,7 +137,13 @@ def read_table(document: Mapping[str, Any], where: str) -> Table:
 
 
 def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
-    """Builds a Column, Table, PublishedNumber or About from a TOML table, with specs in canonical form."""
+    """Builds a dataclass from a table of an experiment file, with specs such as ``rope(base=10)`` in canonical form.
+
+    Args:
+        kind: the class: Column, Table, PublishedNumber or About.
+        values: the keys and values of the TOML table.
+        where: what is read, for error messages.
+    """
     types = get_type_hints(kind)
     values_read = {}
     for key, value in values.items():

@@ -1,4 +1,4 @@
-"""Table rows: one estimate per column over the seeds of a configuration."""
+"""Computes the rows of result tables: mean and standard deviation over the seeds of each model, per column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANY = 40  # evaluations with more numbers than this are not shown in a table
 
 @dataclass(frozen=True)
 class Estimate:
-    """One number of a table: its values by seed, their statistics, and the published value if there is one."""
+    """One entry of a result table: its values by seed, their statistics, and the published value if there is one."""
 
     by_seed: dict[int, float]
     published: float | None
@@ -28,22 +28,22 @@ class Estimate:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values, one per seed."""
+        """The measured values, one per seed."""
         return tuple(self.by_seed.values())
 
     @property
     def mean(self) -> float:
-        """Mean over seeds."""
+        """Mean of the values over seeds."""
         return statistics.fmean(self.values)
 
     @property
     def std(self) -> float:
-        """Standard deviation (n − 1) over seeds; 0 for one seed."""
+        """Standard deviation (n − 1) of the values over seeds; 0 for one seed."""
         return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
     @property
     def constant(self) -> bool:
-        """Whether it is a count that is equal for all seeds."""
+        """Whether the value is equal for all seeds and not a percentage, such as a number of parameters."""
         return not self.percent and len(set(self.values)) == 1
 
     @property
@@ -56,7 +56,7 @@ class Estimate:
 
     @property
     def direction(self) -> int:
-        """1 if it is significantly higher than in the baseline row, −1 if lower, else 0."""
+        """1 if the values are significantly higher than in the baseline row (95 % interval), −1 if lower, else 0."""
         if self.difference is None or not self.difference.significant:
             return 0
         return 1 if self.difference.mean > 0 else -1
@@ -64,18 +64,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """One table row: the estimates of cells that differ only in their seed; ``cell`` is the first of them."""
+    """One table row: an estimate per column over trainings that differ only in their seed; ``cell`` is the first."""
 
     cell: Cell
     estimates: tuple[Estimate, ...]
 
     @property
     def measured(self) -> bool:
-        """Whether any estimate has values."""
+        """Whether any column of the row has a measured value."""
         return any(estimate.values for estimate in self.estimates)
 
     def label(self, name: str) -> str:
-        """The text of the row in the column ``name``, one of :func:`labels`."""
+        """Returns the text of the row under heading ``name``, one of `labels`, such as ``encoding`` or ``train.lr``."""
         cell = self.cell
         known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding}
         value = known[name] if name in known else cell.train_value(name)
@@ -83,19 +83,22 @@ class Row:
 
 
 def seeds_of(rows: Sequence[Row]) -> int:
-    """Largest number of seeds of any estimate."""
+    """Returns the largest number of seeds in any entry of the rows."""
     return max((len(estimate.values) for row in rows for estimate in row.estimates), default=0)
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
-    """Headings of the properties in which rows differ; :func:`shared` gives those that all have in common."""
+    """Returns the headings of the settings in which rows differ, such as ``["model", "encoding", "train.lr"]``.
+
+    `shared` gives the settings that all rows have in common.
+    """
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
     model = ["model"] if len({row.cell.model for row in rows}) > 1 else []
     return [*trained_on, *model, "encoding", *dict.fromkeys(key for row in rows for key, _ in row.cell.varied)]
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Groups rows that differ only in their encoding; keys name the properties of a group, ``""`` if there is one group."""
+    """Groups rows that differ only in their encoding; a key names the other settings, ``""`` if there is one group."""
     groups: dict[str, list[Row]] = {}
     names = [name for name in labels(rows) if name != "encoding"]
     for row in rows:
@@ -105,7 +108,7 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def shared(rows: Sequence[Row]) -> str:
-    """A sentence with the model and data that all rows have in common; empty if there are none."""
+    """Returns a sentence with the model and data that all rows have in common; empty if they share neither."""
     models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}
     same = [*models] if len(models) == 1 else []
     same += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
@@ -113,7 +116,7 @@ def shared(rows: Sequence[Row]) -> str:
 
 
 def compared(table: Table, rows: Sequence[Row]) -> str:
-    """The explanation of the marks ▲ and ▼ of a table; empty if it has none."""
+    """Returns the explanation of the significance marks ▲ and ▼ of a table; empty if it has no baseline or one seed."""
     if not table.baseline or seeds_of(rows) < 2:
         return ""
     return (
@@ -123,7 +126,7 @@ def compared(table: Table, rows: Sequence[Row]) -> str:
 
 
 def summarize(results: Results, table: Table) -> list[Row]:
-    """Returns the rows of a table; estimates that are not measured yet have no values."""
+    """Returns the rows of a table, one per group of trainings that differ only in seed; missing numbers have no values."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in results.experiment.cells:
         if table.shows(cell):
@@ -136,7 +139,7 @@ def summarize(results: Results, table: Table) -> list[Row]:
 
 
 def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
-    """The row with its differences from the baseline row, which differs from it only in the encoding."""
+    """Returns a row with its differences from the baseline row, which differs from it only in the encoding."""
 
     def rest(cell: Cell) -> tuple[object, ...]:
         return cell.data, cell.model, cell.varied
@@ -152,7 +155,11 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
 
 
 def measured(results: Results, evaluations: Iterable[str] | None = None) -> Table:
-    """A table of all numbers of some evaluations; by default of those that no other table shows."""
+    """Returns a table of all numbers that some evaluations have stored.
+
+    Args:
+        evaluations: texts such as ``jigsaw(per='image')``; by default the numbers that no other table shows.
+    """
     tables = results.experiment.tables
     shown = {(column.evaluation, column.metric, column.x) for table in tables for column in table.columns}
     found: dict[tuple[str, str, float | None], None] = {}
@@ -169,12 +176,12 @@ def measured(results: Results, evaluations: Iterable[str] | None = None) -> Tabl
 
 
 def complete(results: Results, table: Table) -> bool:
-    """Whether every cell of a table is trained and evaluated."""
+    """Whether all trainings and evaluations that a table shows are finished."""
     return all(results.is_done(cell) for cell in results.experiment.cells if table.shows(cell))
 
 
 def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estimate:
-    """The estimate of a column from the cells of a row, one per seed; values that are not finite are omitted."""
+    """Returns the estimate of a column from ``cells``, trainings that differ only in their seed; skips NaN and infinity."""
     first = cells[0]
     found = {
         cell.seed: _value(results.folder.cell_folder(cell), results.of(cell), column)
@@ -188,7 +195,7 @@ def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estima
 
 
 def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) -> float:
-    """The number of a column in the results of one cell; NaN if it is missing."""
+    """Returns the number that a column shows for one training, from its results; NaN if it is missing."""
     result = results.get(column.evaluation, Result())
     if column.at is not None:
         array = folder.load_result(column.evaluation).arrays.get(column.metric)
@@ -231,7 +238,7 @@ def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
 
 
 def as_text(results: Results) -> str:
-    """All tables of an experiment as plain text, below a line with the number of finished cells."""
+    """Returns all tables of an experiment as plain text, below a line with the number of finished cells (trainings)."""
     cells = results.experiment.cells
     lines = [
         f"{results.experiment.name}: {len(cells) - len(results.pending)} of {len(cells)} cells done, {results.path}"

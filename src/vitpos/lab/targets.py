@@ -19,9 +19,10 @@ LoadTarget = Callable[[], Target]
 
 
 def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTarget]]:
-    """Names and loaders of the inspection targets in a run, a cell, a weights file or a checkpoint.
+    """Returns pairs (name, function that loads it) of the models or checkpoints in a path that can be inspected.
 
     Args:
+        path: folder of a run or of one training, a weights file of vitpos, or a checkpoint of another library.
         grid: rows and columns of patches, for checkpoints that do not store them.
     """
     if is_ours(path):
@@ -30,7 +31,7 @@ def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTa
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the path is a run, a cell of a run, or a weights file written by vitpos."""
+    """Whether a path is a run, one training of a run, or a weights file, written by vitpos."""
     return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
 
 

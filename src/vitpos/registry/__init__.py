@@ -1,4 +1,4 @@
-"""Names, specs and plug-ins: from a text such as ``"learned + rope(base=10)"`` to the object that it describes."""
+"""Registries of names, and specs: texts such as ``learned + rope(base=10)`` from which a registry builds objects."""
 
 from vitpos.registry.option_types import accepts
 from vitpos.registry.registry import Registry

@@ -1,4 +1,4 @@
-"""The source of a class or function that was defined without a file, as in a notebook, as a file that stands alone."""
+"""Extracts a class or function that has no file, as in a notebook, as a Python file that can be imported alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def standalone_source(thing: Any) -> str | None:
-    """A Python file that defines a class or function, with the imports and helpers it needs; None if that fails."""
+    """Returns the text of a Python file with a class or function and all imports and helpers it needs; None on failure."""
     found: dict[str, str] = {}  # the definition of each name, in the order in which they are needed
     try:
         _define(thing, found)
@@ -25,7 +25,7 @@ def standalone_source(thing: Any) -> str | None:
 
 
 def _define(thing: Any, found: dict[str, str]) -> None:
-    """Adds the source of a class or function after that of every name it uses."""
+    """Adds to ``found`` (name → source code) the definitions that a class or function uses, then its own source."""
     source = _source(thing)
     names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
     bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)} | _bound(source)
@@ -47,14 +47,17 @@ def _define(thing: Any, found: dict[str, str]) -> None:
 
 
 def _bound(source: str) -> set[str]:
-    """The names of arguments, classes and functions that a source defines."""
+    """Returns the names of all arguments, classes and functions that are defined in a source text."""
     nodes = list(ast.walk(ast.parse(source)))
     defined = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     return defined | {node.arg for node in nodes if isinstance(node, ast.arg)}
 
 
 def _source(thing: Any) -> str:
-    """The text of a class or function, found through the code of its functions: a notebook has no file for its classes."""
+    """Returns the source text of a class or function.
+
+    A class of a notebook is found through its methods, because notebooks have no file in which ``inspect`` could find it.
+    """
     if not inspect.isclass(thing):
         return textwrap.dedent(inspect.getsource(thing))
     functions = [value for value in vars(thing).values() if inspect.isfunction(value)]

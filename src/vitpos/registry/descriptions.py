@@ -1,7 +1,7 @@
-"""Descriptions of registered classes and functions: summary, options, class attributes.
+"""Describes registered classes and functions: docstring, options, class attributes.
 
-Built-in entries are read from their source text, so that ``vitpos list`` and ``--help`` import nothing; every other class
-or function is described by its signature.
+Built-in classes are described from their source text, so that ``vitpos list`` and ``--help`` import no torch; all others
+are imported and described by their signature.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Option:
-    """One keyword of an entry: its default and its type."""
+    """One keyword argument of a registered class or function: its default and its type."""
 
     default: Any
     type: Any
@@ -35,12 +35,12 @@ class Option:
 
     @property
     def choices(self) -> list[Any]:
-        """The values of its Literal, if its type has one."""
+        """The allowed values if the type of the option contains a ``Literal``; otherwise an empty list."""
         return choices(self.type)
 
     @property
     def literal(self) -> bool:
-        """Whether its default can be written in a spec; others are shown by their repr."""
+        """Whether the default of the option is a Python literal, such as ``10.0``, and can be written in a spec."""
         try:
             return bool(ast.literal_eval(repr(self.default)) == self.default)
         except (ValueError, SyntaxError, TypeError):
@@ -49,7 +49,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Entry:
-    """The description of one entry."""
+    """The description of one registered class or function: its docstring, options and class attributes."""
 
     name: str
     definition: str  # the whole docstring
@@ -60,12 +60,12 @@ class Entry:
 
     @property
     def traits(self) -> tuple[str, ...]:
-        """The traits that a class declares."""
+        """Traits that an encoding declares in its class attribute ``traits``, such as ``learnable``."""
         return tuple(self.facts.get("traits", ()))
 
     @property
     def summary(self) -> str:
-        """The first sentence of the docstring, on one line."""
+        """The first paragraph of the docstring, on one line."""
         return " ".join(self.definition.split("\n\n")[0].split())
 
     @property
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def arguments(self) -> dict[str, str]:
-        """One line for each option in the ``Args:`` list of the docstring."""
+        """The ``Args:`` list of the docstring as a dictionary: option → its text on one line."""
         found = _ARGUMENTS.search(inspect.cleandoc(self.definition))
         lines = re.findall(
             r"^ {4}(\w+)(?: \(.*?\))?: +((?:.+\n?)(?: {5,}.+\n?)*)", found[1] if found else "", re.MULTILINE
@@ -84,7 +84,13 @@ class Entry:
 
 
 def describe_object(name: str, thing: Any, positional: int) -> Entry:
-    """The entry of a class, function or other callable that takes ``positional`` arguments before its options."""
+    """Describes a class or function by its signature, with options inherited through ``**kwargs`` of its bases.
+
+    Args:
+        name: name of the returned description.
+        thing: the class, function or other callable.
+        positional: number of positional arguments it takes before its options.
+    """
     options: dict[str, Option] = {}
     is_open = False
     for call in _calls(thing):
@@ -102,7 +108,7 @@ def describe_object(name: str, thing: Any, positional: int) -> Entry:
             is_open |= parameter.kind is parameter.VAR_KEYWORD
         if not is_open:
             break
-    is_open &= not inspect.isclass(thing)  # the last one of a class is that of object or of a torch module
+    is_open &= not inspect.isclass(thing)  # the last __init__ of a class is that of object or of a torch module
     classes = [c for c in reversed(thing.__mro__) if c is not object] if inspect.isclass(thing) else []
     facts = {key: value for c in classes for key, value in vars(c).items() if _is_fact(key, value)}
     own = [c for c in classes if not c.__module__.startswith(("torch.", f"{_PACKAGE}.encodings.base"))]
@@ -111,7 +117,7 @@ def describe_object(name: str, thing: Any, positional: int) -> Entry:
 
 
 def _calls(thing: Any) -> Iterator[Any]:
-    """What calling a thing calls: itself, or the ``__init__`` of a class and, through ``**kwargs``, of its bases."""
+    """Yields the callables whose arguments are the options: the function, or each ``__init__`` of a class and its bases."""
     if not inspect.isclass(thing):
         yield thing
         return
@@ -121,7 +127,7 @@ def _calls(thing: Any) -> Iterator[Any]:
 
 
 def _hints(call: Any) -> dict[str, Any]:
-    """The annotations of a callable as types; as text where a name in them cannot be resolved."""
+    """Returns the argument types of a callable by name; the annotations as text if they cannot be evaluated."""
     call = call.func if isinstance(call, partial) else call
     try:
         return get_type_hints(call)
@@ -134,7 +140,14 @@ def _is_fact(key: str, value: Any) -> bool:
 
 
 def describe_source(name: str, target: str) -> Entry:
-    """The entry of ``"module:object"``, read from source text; UnknownType where that does not suffice."""
+    """Describes a built-in class or function from its source text, without importing its module.
+
+    Raises UnknownType if the source text does not suffice, for example for a default that is not a literal.
+
+    Args:
+        name: name of the returned description.
+        target: ``"module:object"``, such as ``"vitpos.encodings.rope:RoPE"``.
+    """
     module, _, attribute = target.partition(":")
     home, node = _find(module, attribute)
     if isinstance(node, ast.FunctionDef):
@@ -155,7 +168,7 @@ def describe_source(name: str, target: str) -> Entry:
 
 
 def source_constant(target: str) -> Any:
-    """The literal that ``"module:name"`` is assigned in source text."""
+    """Returns the value of a constant given as ``module:NAME``, read from source text without importing the module."""
     node = _find(*target.split(":"))[1]
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
         raise UnknownType(target)
@@ -164,7 +177,7 @@ def source_constant(target: str) -> Any:
 
 @cache
 def _module(name: str) -> dict[str, ast.stmt]:
-    """The top-level statements of a module by the name that they define."""
+    """Parses the source of a module and returns its top-level statements by the name that each defines or imports."""
     found = importlib.util.find_spec(name)
     if not found or not found.origin:
         raise UnknownType(name)
@@ -181,7 +194,7 @@ def _module(name: str) -> dict[str, ast.stmt]:
 
 
 def _find(module: str, name: str) -> tuple[str, ast.stmt]:
-    """The module and the statement that define a name, through imports from this package."""
+    """Returns the module and the statement that define a name, following imports inside this package."""
     node = _module(module).get(name)
     if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == _PACKAGE:
         original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
@@ -192,7 +205,7 @@ def _find(module: str, name: str) -> tuple[str, ast.stmt]:
 
 
 def _type(module: str) -> Callable[[str], Any]:
-    """A function from names in a module to the types that they are aliases of."""
+    """Returns a function that maps the name of a type alias in a module to the type it stands for."""
 
     def alias(name: str) -> Any:
         home, node = _find(module, name)
@@ -204,7 +217,7 @@ def _type(module: str) -> Callable[[str], Any]:
 
 
 def _classes(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
-    """A class and its bases in this package, each with its module."""
+    """Yields (module, class statement) of a class and of its bases that are defined in this package."""
     yield module, node
     for base in node.bases:
         if isinstance(base, ast.Name):
@@ -214,7 +227,7 @@ def _classes(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDe
 
 
 def _options(module: str, call: ast.FunctionDef) -> Iterator[tuple[str, Option]]:
-    """The keyword-only arguments of a function."""
+    """Yields (name, `Option`) for each keyword-only argument of a function statement."""
     for argument, default in zip(call.args.kwonlyargs, call.args.kw_defaults, strict=True):
         try:
             value = REQUIRED if default is None else ast.literal_eval(default)
@@ -224,7 +237,7 @@ def _options(module: str, call: ast.FunctionDef) -> Iterator[tuple[str, Option]]
 
 
 def _facts(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
-    """The class attributes that are literals, or sets of them."""
+    """Yields (name, value) for each class attribute whose value is a literal or a frozenset of literals."""
     for statement in node.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=key)], value=value):

@@ -1,4 +1,4 @@
-"""The types that options may have: reading them from source text, checking values against them, printing them."""
+"""Types of options, such as ``int | None``: parsing them from source text, checking values, printing them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NAMES: dict[str, Any] = {
 
 
 class UnknownType(ValueError):
-    """An annotation that cannot be resolved from source text alone."""
+    """Raised for a type annotation or default that cannot be understood from source text without importing the module."""
 
 
 def accepts(kind: Any, value: Any) -> bool:
-    """Whether a plain value fits a type made of int, float, bool, str, tuple, list, dict, Literal, None and unions."""
+    """Whether ``value`` fits ``kind``, made of int, float, bool, str, tuple, list, dict, Literal, None and unions."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or kind is object or isinstance(kind, TypeVar | str):
         return True
@@ -47,21 +47,21 @@ def accepts(kind: Any, value: Any) -> bool:
 
 
 def settle(kind: Any, value: Any) -> Any:
-    """An accepted value in its one form, so that specs can be compared: lists as tuples, numbers for floats as floats."""
+    """Normalizes a value of type ``kind`` so that equal specs compare equal: lists to tuples, ints to floats for float."""
     if isinstance(value, list | tuple):
         return tuple(value)
     return float(value) if kind is float and isinstance(value, int) else value
 
 
 def choices(kind: Any) -> list[Any]:
-    """The values of all Literals in a type."""
+    """Returns the values of all Literals in a type: ``['cls', 'mean']`` for ``Literal['cls', 'mean'] | None``."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     return [choice for one in get_args(kind) for choice in choices(one)]
 
 
 def type_text(kind: Any) -> str:
-    """A type as it is written in source text, such as ``int | tuple[int, ...]``."""
+    """Formats a type as in source code, such as ``int | tuple[int, ...]``."""
     origin, args = get_origin(kind), get_args(kind)
     if isinstance(kind, str):
         return kind
@@ -83,12 +83,17 @@ def type_text(kind: Any) -> str:
 
 
 def type_prose(kind: Any) -> str:
-    """A type as an error message names it, such as ``one of 'cls', 'mean', or None``."""
+    """Formats a type for an error message, such as ``one of 'cls', 'mean', or None``."""
     return re.sub(r"Literal\[(.*?)\]", r"one of \1", type_text(kind)).replace(" | None", ", or None")
 
 
 def read_type(node: ast.expr | None, alias: Callable[[str], Any]) -> Any:
-    """The type that an annotation in source text stands for; ``alias`` gives the types of other names."""
+    """Converts the syntax tree of a type annotation to a type, without importing its module.
+
+    Args:
+        node: the annotation; None, for no annotation, gives ``Any``.
+        alias: returns the type for a name that is defined in the module, such as a type alias.
+    """
     match node:
         case None:
             return Any

@@ -1,8 +1,8 @@
-"""Which plug-ins a run used: path and hash of each in its folder, so that later commands find the same code again.
+"""Stores which plug-ins (Python files from outside the package) a run used, so that later commands import the same code.
 
-``plugins.json`` of a run holds an object for each plug-in: its file, the sha256 of its content, and a description of what
-was used of it, so that a report can be made even when it is gone. Code that lies inside a run folder is imported only if
-this process or its parent wrote it, or if it is given by ``--plugin``: a folder may come from somebody else.
+``plugins.json`` in a run folder has an object for each plug-in: its file, the SHA-256 of its content, and descriptions of
+its classes that the run used, so that a report can be written even if the file is gone. Code inside a run folder is
+imported only if this process or its parent wrote it, or if it is given by ``--plugin``: a folder may be untrusted.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ Entries = Mapping[tuple[str, str], Entry]  # by kind and name
 
 
 def reference_to(thing: Any) -> str:
-    """A reference such as ``mine.py:Class`` to a class or function, by which a spec can name it."""
+    """Returns a reference to a class or function that can stand in a spec, such as ``mine.py:Class``."""
     plugin = _plugin_of(thing)
     return f"{plugin.name}:{thing.__name__ if plugin.path is None else thing.__qualname__}"
 
 
 def _plugin_of(thing: Any) -> Plugin:
-    """The plug-in that defines a class or function; made now for one from a script, a module or a notebook."""
+    """Returns the `Plugin` record of the file that defines a class or function, creating the record if there is none.
+
+    For a class without a file, as in a notebook, the record holds the source of that class with its imports and helpers.
+    """
     module = sys.modules.get(thing.__module__)
     path = Path(plugins.identity(thing)[0])
     if path.suffix == ".py" and "<" not in thing.__qualname__:
@@ -61,7 +64,13 @@ def _plugin_of(thing: Any) -> Plugin:
 
 
 def used(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
-    """The plug-ins that specs refer to or that registered a name in them, and those ``given`` by name."""
+    """Returns the plug-ins that an experiment depends on.
+
+    Args:
+        specs: texts such as ``rope(base=10)`` or ``mine.py:Class``; a plug-in counts if it is in one of them or
+            registered a name that is.
+        given: names of further plug-ins, from ``--plugin``.
+    """
     text, given = "\n".join(specs), set(given)
     for (_, name), thing in REGISTERED.items():
         if re.search(rf"\b{name}\b", text):
@@ -70,12 +79,20 @@ def used(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
 
 
 def portable(specs: Iterable[str]) -> bool:
-    """Whether other processes can import what specs name."""
+    """Whether the source of all plug-in classes in the given specs is known, so that worker processes can import them.
+
+    False for example for a class typed into an interactive Python session.
+    """
     return all(plugin.source is not None for plugin in used(specs))
 
 
 def keep(folder: Path, found: Iterable[Plugin], entries: Entries) -> None:
-    """Records plug-ins in a run folder; refuses one whose content is not that of the run so far."""
+    """Writes plug-ins to ``plugins.json`` of a run folder; raises an InputError if one has changed since the run began.
+
+    Args:
+        found: the plug-ins that the run uses.
+        entries: descriptions of the classes that the run uses, by registry kind and name.
+    """
     records = read_records(folder)
     for plugin in found:
         before = records.get(plugin.name)
@@ -104,7 +121,7 @@ def keep(folder: Path, found: Iterable[Plugin], entries: Entries) -> None:
 
 
 def read_records(folder: Path) -> dict[str, Any]:
-    """The records of a run folder; none if it used no plug-in."""
+    """Returns the content of ``plugins.json`` in a run folder: plug-in name → record; empty if the run used no plug-in."""
     try:
         return json.loads((folder / RECORDS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -116,7 +133,12 @@ def read_records(folder: Path) -> dict[str, Any]:
 
 
 def recall(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: bool = False) -> None:
-    """Imports the plug-ins that a run folder records; a PluginWarning says which are gone or have changed."""
+    """Imports the plug-ins that ``plugins.json`` of a run folder lists; warns about those that are missing or have changed.
+
+    Args:
+        records: what to use in place of ``plugins.json``.
+        quiet: whether to omit the warnings.
+    """
     for name, record in (read_records(folder) if records is None else records).items():
         if name not in KNOWN and name not in LOST:
             try:
@@ -134,7 +156,7 @@ def recall(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: boo
 
 
 def _find(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
-    """The plug-in of a record, imported now."""
+    """Imports the plug-in of one record of ``plugins.json`` and returns it; raises an InputError if it is not available."""
     path = folder / record["path"] if record["path"] else None  # an absolute path stays itself
     if not name.endswith(".py"):
         return plugins.load(name)

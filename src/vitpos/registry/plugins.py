@@ -1,7 +1,8 @@
-"""Plug-ins: Python files and modules from outside the package, found by path, by name or by entry point.
+"""Plug-ins: Python files and modules outside this package that define encodings, models and so on.
 
-Each is imported once per process and known under the name that was typed. An error in one is a single line with its file
-and line number, and leaves all other names usable.
+A plug-in is named by its path (``mine.py``), its module (``package.module``) or the entry point of an installed package. It
+is imported once per process. An error in it becomes a one-line InputError with file and line number, and the names of
+other plug-ins stay usable.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class PluginWarning(Notice):
-    """A plug-in that is gone, has changed or cannot be used; the message is one line."""
+    """Warns that a plug-in is missing, has changed or cannot be imported; the message is one line."""
 
 
 @dataclass
 class Plugin:
-    """One plug-in of this process."""
+    """Record of one imported plug-in: the name that the user typed, its file, its source and its module."""
 
     name: str  # as it was typed: a path of a .py file, or a module
     path: Path | None  # its file; None for a class that was defined without one
@@ -43,7 +44,7 @@ class Plugin:
 
     @property
     def sha256(self) -> str:
-        """The hash of its content; empty where there is none."""
+        """SHA-256 of the plug-in's source as hex digits; an empty string if it has no source."""
         return hashlib.sha256(self.source).hexdigest() if self.source is not None else ""
 
 
@@ -53,7 +54,7 @@ LOST: dict[str | tuple[str, str], Any] = {}  # why a recorded plug-in cannot be 
 
 
 def load(name: str) -> Plugin:
-    """The plug-in of a .py file or of a module, imported now unless it was before."""
+    """Imports a .py file or a module once per process and returns its `Plugin` record."""
     if name in LOST:
         raise InputError(LOST[name])
     if name not in KNOWN:
@@ -62,7 +63,7 @@ def load(name: str) -> Plugin:
 
 
 def load_object(home: str, attribute: str) -> Any:
-    """The class or function of ``home:attribute``, where home is a .py file or a module."""
+    """Returns the class or function ``attribute`` of the plug-in ``home``, which is a .py file or a module."""
     plugin = load(home)
     if attribute in plugin.objects:
         return plugin.objects[attribute]
@@ -76,7 +77,14 @@ def load_object(home: str, attribute: str) -> Any:
 
 
 def load_file(name: str, path: Path) -> Plugin:
-    """Imports a Python file; one that was imported before, or that is the running script, is used as it is."""
+    """Imports a Python file and returns its `Plugin` record.
+
+    A file that is already imported, or that is the running script, is not executed again.
+
+    Args:
+        name: the file name as the user typed it, for messages and as the name of the plug-in.
+        path: where the file is.
+    """
     path = path.expanduser().resolve()
     if not path.is_file():
         raise InputError(f"no file {name!r}; give the path of a Python file")
@@ -129,7 +137,10 @@ def _refuse_clash(group: str, name: str) -> None:
 
 
 def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.metadata.EntryPoint]:
-    """The names that installed packages register in a group, by name; nothing is imported."""
+    """Returns the entry points that installed packages declare in ``group``, by name, without importing them.
+
+    A name that is also in ``builtin`` (built-in name → ``"module:object"``) is left out, with a warning.
+    """
     found = _points(group)
     for name in found.keys() & builtin.keys():
         _refuse_clash(group, name)
@@ -137,14 +148,14 @@ def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.
 
 
 def load_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
-    """What an entry point names, imported now."""
+    """Imports the class or function of an entry point and records it under its name in the registry called ``kind``."""
     thing = load_object(point.module, point.attr)
     note_name(kind, point.name, thing)
     return thing
 
 
 def identity(thing: Any) -> tuple[str, str]:
-    """The file (or module) and the qualified name that define a class or function."""
+    """Returns (file, or module if it has none; qualified name) of the definition of a class, function or entry point."""
     if isinstance(thing, importlib.metadata.EntryPoint):
         return thing.module, thing.attr
     module = getattr(thing, "__module__", "") or ""
@@ -152,13 +163,24 @@ def identity(thing: Any) -> tuple[str, str]:
 
 
 def note_name(kind: str, name: str, thing: Any) -> None:
-    """Remembers what was registered, so that a run can record where it came from."""
+    """Records that ``thing`` is registered under ``name``, so that a run can store which plug-in it came from.
+
+    Args:
+        kind: what the registry holds, such as ``"encoding"``.
+    """
     REGISTERED[kind, name] = thing
 
 
 @contextmanager
 def blaming(what: str, thing: Any = None) -> Iterator[None]:
-    """Reports an exception that a plug-in raised as one line with its file and line number; others pass unchanged."""
+    """Converts an exception that plug-in code raises in a ``with`` block into a one-line InputError with file and line.
+
+    Exceptions of vitpos's own code pass unchanged.
+
+    Args:
+        what: subject of the message, such as ``"encoding 'mine'"``.
+        thing: the class or function that is called in the block.
+    """
     try:
         yield
     except (InputError, RunError):
@@ -174,7 +196,11 @@ def blaming(what: str, thing: Any = None) -> Iterator[None]:
 
 @contextmanager
 def _one_line(name: str, files: set[str]) -> Iterator[None]:
-    """Reports any error while a plug-in is imported as one line."""
+    """Converts any exception during the import of plug-in ``name`` into a one-line InputError.
+
+    Args:
+        files: the plug-in's files; the message gives the last line of the traceback that is in one of them.
+    """
     try:
         yield
     except Exception as error:
@@ -188,7 +214,10 @@ def _reason(error: Exception) -> str:
 
 
 def location(error: Exception, files: set[str] | None) -> str | None:
-    """File and line of the innermost frame in one of some files; in any but this one and the importer's for None."""
+    """Returns ``"FILE, line N"`` of the innermost traceback frame in one of ``files``; None if there is no such frame.
+
+    If ``files`` is None, any file counts except this one and Python's import system.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

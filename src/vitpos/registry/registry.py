@@ -1,7 +1,8 @@
-"""The registry: from a spec such as ``"learned + rope(base=10)"``, or from a class, to the object that it describes.
+"""The registry: maps names to classes and builds objects from specs such as ``"learned + rope(base=10)"``.
 
-A registry maps names to lazy ``"module:object"`` strings. Other packages add names by entry points, files by decorators
-(``register_encoding``), and a spec may name a class directly, as ``file.py:Class`` or ``package.module:Class``.
+Built-in names are stored as ``"module:object"`` strings and imported at first use. Other packages add names by entry
+points, and user files by decorators (``register_encoding``). A spec can also name a class directly, as ``file.py:Class``
+or ``package.module:Class``.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, Any]):
-    """A mapping from names to classes or functions, imported at first use, that builds what a spec describes.
+    """A mapping from names to classes or functions that builds objects from specs such as ``"learned + rope(base=10)"``.
+
+    Classes are imported at first use.
 
     Args:
-        kind: the word for one entry in messages, such as ``encoding``.
-        entries: the built-in names and their ``"module:object"``.
-        sums: whether things of this kind can be added.
-        positional: the number of positional arguments that an entry is called with before its options.
-        group: the entry-point group in which other packages register names.
-        base: the ``"module:class"`` that everything built is an instance of; such an instance is accepted as it is.
+        kind: what one entry is called in messages, such as ``encoding``.
+        entries: built-in names and their ``"module:object"``.
+        sums: whether a spec may add several entries, as in ``"learned + rope"``.
+        positional: number of positional arguments that an entry takes before its options.
+        group: entry-point group in which other packages register names.
+        base: ``"module:class"`` that all built objects are instances of; :meth:`build` returns such an instance unchanged.
         includes: registries whose names are also in this one.
     """
 
@@ -72,7 +75,7 @@ class Registry(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that adds a class or function under a name."""
+        """Returns a decorator that registers a class or function under ``name``."""
         if not name.isidentifier():
             raise InputError(f"{self.kind} name {name!r} cannot be written in a spec; choose letters, digits and _")
 
@@ -93,7 +96,12 @@ class Registry(Mapping[str, Any]):
         return add
 
     def build(self, what: Any, *args: Any) -> Any:
-        """What a spec, a class or a factory makes of ``args``; terms of a spec are added up, an instance stays itself."""
+        """Builds an object by calling a class or factory with ``args`` and the options of a spec.
+
+        Args:
+            what: a spec, a class or a factory. The terms of a spec are built and added; an instance is returned as it is.
+            args: positional arguments, such as the Geometry of an encoding.
+        """
         if isinstance(what, str):
             made = [self._make(term.name, self.load(term.name), args, term.options) for term in self.parse(what)]
             return reduce(operator.add, made)
@@ -104,7 +112,7 @@ class Registry(Mapping[str, Any]):
         return self._make(getattr(what, "__qualname__", repr(what)), what, args, {})
 
     def load(self, name: str) -> Any:
-        """The class or function of a name or reference, imported now."""
+        """Imports and returns the class or function for a registered name, or for a reference such as ``file.py:Class``."""
         if name in self._builtin:
             return _imported(self._builtin[name])
         if name in self._registered:
@@ -121,7 +129,10 @@ class Registry(Mapping[str, Any]):
         raise InputError(f"no {self.kind} {name!r}; {suggest(name, self)}")
 
     def parse(self, spec: str) -> list[Term]:
-        """The terms of a spec, each with a known name and options that exist and have the right type."""
+        """Parses a spec into terms: ``"learned + rope(base=10)"`` has the terms ``learned`` and ``rope(base=10)``.
+
+        Raises an InputError for unknown names and options, and for values of the wrong type.
+        """
         try:
             found = split_terms(spec if isinstance(spec, str) else "")
         except SpecSyntaxError:
@@ -134,21 +145,32 @@ class Registry(Mapping[str, Any]):
         return terms
 
     def canonical(self, spec: str) -> str:
-        """The spec as it is stored: checked, with one way of spacing and quoting; a path stays as typed."""
+        """Returns a spec in canonical form, with uniform spacing and quotes: ``"rope( base=10 )"`` → ``"rope(base=10.0)"``.
+
+        Raises an InputError if it is not valid; paths of files are kept as typed.
+        """
         return " + ".join(str(term) for term in self.parse(spec))
 
     def filled(self, term: Term) -> dict[str, Any]:
-        """All options of a term, with the defaults of those that it leaves out."""
+        """Returns all options of a term such as ``rope(base=10)`` by name, with the defaults of those it does not set."""
         return {name: option.default for name, option in self.describe(term.name).options.items()} | term.options
 
     def spelt(self, spec: str, known: Iterable[str]) -> str:
-        """The one of some known specs that means the same, defaults left out or not; else the canonical spec."""
+        """Returns the spec in ``known`` that has the same meaning as ``spec``; the canonical ``spec`` if there is none.
+
+        Specs have the same meaning if they differ only in options that are written out with their default value.
+        """
         meaning = [(term.name, self.filled(term)) for term in self.parse(spec)]
         equal = (k for k in known if [(term.name, self.filled(term)) for term in self.parse(k)] == meaning)
         return next(equal, self.canonical(spec))
 
     def describe(self, what: Any) -> Entry:
-        """The description of a name, reference, class or factory; nothing is imported for a built-in name."""
+        """Returns the description (`Entry`: docstring, options, class attributes) of a class or factory.
+
+        Args:
+            what: a name, a reference such as ``file.py:Class``, a class, a factory or an instance. The module of a
+                built-in name is not imported.
+        """
         if not isinstance(what, str):
             what = what if inspect.isroutine(what) or inspect.isclass(what) else type(what)
             return describe_object(what.__qualname__, what, self.positional)
@@ -168,7 +190,7 @@ class Registry(Mapping[str, Any]):
         return describe_object(what, thing, self.positional)
 
     def spec_of(self, thing: Any) -> str:
-        """The spec of a class or function: its name if it is registered, else a reference to where it is defined."""
+        """Returns a spec for a class or function: its registered name, or a reference such as ``mine.py:Class``."""
         if isinstance(thing, str):
             return thing
         if not inspect.isclass(thing) and not inspect.isfunction(thing):
@@ -181,7 +203,7 @@ class Registry(Mapping[str, Any]):
         return str(Term(reference_to(thing), {}))
 
     def describe_all(self, what: Any) -> list[Entry]:
-        """The description of each term of a spec, or of the one class, factory or instance."""
+        """Returns the descriptions of all terms of a spec, or a list with that of one class, factory or instance."""
         return (
             [self.describe(term.name) for term in self.parse(what)] if isinstance(what, str) else [self.describe(what)]
         )

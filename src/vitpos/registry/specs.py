@@ -1,7 +1,7 @@
 """The grammar of specs: ``name(option=value)``, ``file.py:Class(…)`` and ``package.module:Class(…)``, joined by ``+``.
 
-A spec is split into terms by a small scanner, because a path is no Python expression; options are parsed as Python
-literals and never evaluated. A path that contains ``+`` or a parenthesis is written in quotes: ``'a+b/mine.py':Class``.
+A small scanner splits a spec into terms, because a path is not a Python expression. Options are parsed as Python literals
+and never evaluated. A path that contains ``+`` or a parenthesis is written in quotes: ``'a+b/mine.py':Class``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
 class SpecSyntaxError(ValueError):
-    """A text that is no spec; the registry reports it with the kind of thing that was expected."""
+    """Raised for a text that is not a valid spec; the registry converts it into an InputError with the expected form."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """One ``name(option=value)`` of a spec; the name may be a reference such as ``file.py:Class``."""
+    """One term ``name(option=value)`` of a spec; the name may be a reference such as ``file.py:Class``."""
 
     name: str
     options: dict[str, Any]
@@ -34,13 +34,13 @@ class Term:
 
 
 def reference(name: str) -> tuple[str, str] | None:
-    """The file or module and the object of ``file.py:Class`` or ``module:Class``; None for a plain name."""
+    """Splits ``file.py:Class`` or ``module:Class`` at the colon; returns None for a plain name."""
     found = _REFERENCE.fullmatch(name)
     return (found["home"], found["object"]) if found else None
 
 
 def split_terms(spec: str) -> list[tuple[str, list[ast.keyword]]]:
-    """The name and the option nodes of every term of a spec."""
+    """Splits a spec at ``+`` and returns for each term its name and the syntax-tree nodes of its ``option=value`` pairs."""
     terms, at = [], 0
     while True:
         name, at = _name(spec, at)
@@ -55,7 +55,7 @@ def split_terms(spec: str) -> list[tuple[str, list[ast.keyword]]]:
 
 
 def _name(spec: str, at: int) -> tuple[str, int]:
-    """The name that begins at or after ``at``, without quotes, and the index after it."""
+    """Reads the name that begins at or after index ``at`` of a spec; returns it without quotes, and the index after it."""
     at += len(spec[at:]) - len(spec[at:].lstrip())
     path = ""
     if spec[at : at + 1] in ("'", '"'):
@@ -69,7 +69,7 @@ def _name(spec: str, at: int) -> tuple[str, int]:
 
 
 def _quoted(spec: str, at: int) -> int:
-    """The index after the string literal that begins at ``at``."""
+    """Returns the index after the string literal that begins at index ``at``."""
     end = at + 1
     while end < len(spec) and spec[end] != spec[at]:
         end += 2 if spec[end] == "\\" else 1
@@ -79,7 +79,7 @@ def _quoted(spec: str, at: int) -> int:
 
 
 def _closing(spec: str, at: int) -> int:
-    """The index after the bracket that closes the one at ``at``."""
+    """Returns the index after the bracket that closes the one at index ``at``."""
     opened: list[str] = []
     while at < len(spec):
         if spec[at] in "'\"":
@@ -96,7 +96,7 @@ def _closing(spec: str, at: int) -> int:
 
 
 def _keywords(text: str) -> list[ast.keyword]:
-    """The keywords of ``(option=value, …)``; none for an empty text."""
+    """Parses ``(option=value, …)`` into syntax-tree keyword nodes; returns an empty list for an empty text."""
     if not text:
         return []
     try:

@@ -100,7 +100,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {  # names used elsewhere → ours, the f
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """The remedy for a name that does not exist: the name that was probably meant, or all there are."""
+    """Returns the end of an error message about an unknown name: ``did you mean 'rope'?`` or a list of all known names."""
     names = sorted(known)
     meant = _meant(name, names)
     if meant:
@@ -109,7 +109,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def _meant(name: str, names: list[str]) -> str | None:
-    """The same name in another case or with dashes, a synonym, or the nearest spelling; dotted names by their last part."""
+    """Returns the known name that was probably meant, or None.
+
+    Tries other case or dashes, then synonyms from other libraries (``learning_rate`` → ``lr``), then similar spelling.
+    Dotted names such as ``train.learning_rate`` are looked up by their last part.
+    """
     plain = name.lower().replace("-", "_")
     group, _, last = plain.rpartition(".")
     folded = {one.lower(): one for one in names}

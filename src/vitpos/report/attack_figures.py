@@ -1,4 +1,4 @@
-"""Strips of the images that attacks reconstruct: sections of the report, and the output of ``vitpos attack``."""
+"""Draws the images that attacks reconstruct, for the report page and for ``vitpos attack``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ SHOWN_ON_PAGE = 3  # few, because a page has many attacks
 
 
 def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = ()) -> Path:
-    """Writes ``results.csv`` with all results so far, and a PNG of the last one if it has images.
+    """Writes ``results.csv`` with all attack results so far, and a PNG of the last one if it has images.
 
     Args:
+        out: output folder.
+        results: triples (cell with the settings of the model, attack such as ``closed_form(images=8)``, result).
         own: image files that replaced the test images; their names are written in the column ``experiment``.
     """
     name = " ".join(["attack", *(file.name for file in own)])
@@ -49,7 +51,12 @@ def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = 
 
 
 def similarity_text(numbers: Mapping[str, float], images: int) -> str:
-    """Mean PSNR and SSIM of the reconstructions of a number of ``images``, as text for a caption."""
+    """Returns a caption with the mean PSNR and SSIM of reconstructed images.
+
+    Args:
+        numbers: metrics of the attack, by name.
+        images: how many images were reconstructed.
+    """
     if not {"psnr", "psnr_mean_image"} <= set(numbers):
         return "PSNR not measured yet"
     ssim = f", SSIM {numbers['ssim']:.2f}" if "ssim" in numbers else ""
@@ -63,14 +70,15 @@ def to_arrays(images: Tensor) -> np.ndarray:
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Absolute difference of two uint8 arrays of images, as uint8."""
+    """Returns the absolute difference of two uint8 arrays of images (n, height, width, C), as uint8."""
     return np.abs(one.astype(int) - other).astype(np.uint8)
 
 
 def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
-    """Yields title, caption and figure of each attack, for the first seed of every row.
+    """Yields title, caption and figure for each attack, with one strip of images per model (first seed).
 
-    The figure shows the same images for all rows; the caption gives the reason where an attack does not apply.
+    A strip shows the reconstructions and their difference from the targets, of the same images for all models. The caption
+    gives the reason where an attack does not apply; the figure is None if it applies to no model.
     """
     for spec in _attack_specs(results):
         for group, folders in first_seed_folders(results).items():
@@ -95,7 +103,7 @@ def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
 
 
 def trajectories(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
-    """Yields title, caption and figure of the intermediate images of each attack by descent."""
+    """Yields title, caption and figure of the intermediate images of each attack that works by gradient descent."""
     for spec in _attack_specs(results):
         for group, folders in first_seed_folders(results).items():
             frames = {name: folder.load_result(spec).images.get("trajectory") for name, folder in folders.items()}
@@ -106,5 +114,5 @@ def trajectories(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
 
 
 def _attack_specs(results: Results) -> list[str]:
-    """The specs of the attacks that were evaluated."""
+    """Returns the attacks that have stored results, as texts such as ``closed_form(images=8)``."""
     return [spec for spec in results.evaluations if EVALUATIONS.parse(spec)[0].name in ATTACKS]

@@ -1,4 +1,4 @@
-"""Compares table rows: the best encodings of each column given the noise of seeds, and the rows that share a figure."""
+"""Compares table rows: finds the best encodings of each column given the noise of seeds, and groups rows into figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class ColumnComparison:
-    """The encodings of one column, compared with the best of them over common seeds.
+    """The encodings in one column of a result table, compared with the best of them over common seeds.
 
     Two encodings differ if the 95 % interval of their paired difference excludes 0; with one seed per encoding nothing
     can be tested, and all unequal values count as different.
@@ -45,24 +45,26 @@ class ColumnComparison:
 
     @property
     def num_different(self) -> int:
-        """Number of encodings that differ from the best."""
+        """Number of encodings that differ significantly from the best."""
         return len(self.estimates) - 1 - len(self.tied) - len(self.untested)
 
     @property
     def equal(self) -> bool:
-        """Whether all means are equal."""
+        """Whether all encodings have the same mean."""
         return len({estimate.mean for estimate in self.estimates.values()}) == 1
 
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """The column comparisons of rows that differ only in their encoding.
+    """The comparisons in all columns of table rows that differ only in their encoding.
 
     Args:
-        name: Properties of the group, empty if there is one group.
+        name: Settings that the rows share, such as their model; empty if the table has one group.
+        columns: One comparison per column.
         num_tested: Number of columns in which an encoding could be tested.
         num_different: Number of these in which some encoding differs from the best.
-        leaders: Encodings that are most often best or tied in columns with a difference, and ``num_wins``, how often.
+        leaders: Encodings that are most often best or tied in columns with a difference.
+        num_wins: How often they are.
     """
 
     name: str
@@ -74,12 +76,12 @@ class GroupComparison:
 
     @property
     def encodings(self) -> list[str]:
-        """All encodings that are compared."""
+        """Names of all encodings that have a value in some column."""
         return list(dict.fromkeys(name for one in self.columns for name in one.estimates))
 
     @property
     def single_seed(self) -> list[str]:
-        """Encodings with a single seed in some column."""
+        """Names of the encodings that have only one seed in some column."""
         return [
             name
             for name in self.encodings
@@ -93,7 +95,7 @@ class GroupComparison:
 
 
 def compare_encodings(table: Table, rows: Sequence[Row]) -> Iterator[GroupComparison]:
-    """Yields a comparison for each group of rows with the same data, model and training.
+    """Yields a comparison of encodings for each group of table rows with the same data, model and training.
 
     Considers the columns that have a ``better`` direction and at least two measured encodings.
     """
@@ -108,7 +110,7 @@ def compare_encodings(table: Table, rows: Sequence[Row]) -> Iterator[GroupCompar
 
 
 def compare_column(column: Column, estimates: Mapping[str, Estimate]) -> ColumnComparison:
-    """Compares all estimates of a column, by name, with the best of them."""
+    """Compares all encodings of a column with the one that has the best mean; ``estimates`` are their numbers by name."""
     best = (max if column.better == "higher" else min)(estimates, key=lambda name: estimates[name].mean)
     others = {name: paired_difference(estimates[name].by_seed, estimates[best].by_seed) for name in estimates}
     del others[best]
@@ -121,12 +123,12 @@ def compare_column(column: Column, estimates: Mapping[str, Estimate]) -> ColumnC
 
 
 def _measured(rows: Sequence[Row], number: int) -> dict[str, Estimate]:
-    """The estimates of a column that have values, by encoding."""
+    """Returns the estimates in column ``number`` that have values, by encoding."""
     return {row.cell.encoding: row.estimates[number] for row in rows if row.estimates[number].values}
 
 
 def _summarize(name: str, columns: Sequence[ColumnComparison]) -> GroupComparison:
-    """Counts the columns with a difference, and the encodings that are best or tied in them."""
+    """Combines column comparisons: counts columns with a difference, and how often each encoding is best there."""
     has_seeds = any(one.has_seeds for one in columns)
     testable = [one for one in columns if one.has_seeds or not has_seeds]
     tested = [one for one in testable if one.tied or one.num_different]
@@ -138,10 +140,10 @@ def _summarize(name: str, columns: Sequence[ColumnComparison]) -> GroupCompariso
 
 
 def figure_groups(rows: Sequence[Row], *, shared: int = 0) -> dict[str, dict[str, Row]]:
-    """Groups rows into figures: title of the figure → name of the row in it → row.
+    """Groups table rows into figures: title of the figure → name of the row in it → row.
 
-    A figure holds rows that differ only in their encoding. It holds all rows of the same data instead if these are at most
-    ``shared``, or if every figure would have a single row. Rows without a number are left out; names do not depend on them.
+    A figure holds rows that differ only in their encoding. It holds all rows with the same data set instead if there are at
+    most ``shared`` of them, or if every figure would have a single row. Rows without a number are left out.
     """
     groups, names = grouped(rows), ["encoding"]
     data = Counter(row.cell.data for row in rows)
@@ -157,20 +159,20 @@ def figure_groups(rows: Sequence[Row], *, shared: int = 0) -> dict[str, dict[str
 
 
 def line_groups(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Groups rows into line charts: all rows of the same data if there are enough colors for them."""
+    """Groups table rows into line charts; all rows with the same data set share a chart if there are enough colors."""
     return figure_groups(rows, shared=len(COLORS))
 
 
 def all_rows(results: Results) -> list[Row]:
-    """The rows of all cells, without estimates."""
+    """Returns a row for each model of the experiment (its seeds combined), without numbers: only its settings."""
     return summarize(results, Table("", ()))
 
 
 def row_colors(results: Results) -> dict[str, str]:
-    """Colors by name of the row, the same on the whole page.
+    """Returns line colors by name of the row, the same in all figures of the page.
 
-    All rows have a color if there are enough; otherwise the baseline of the tables and the best six rows, by their mean in
-    the first column of the first table that shows them.
+    All rows have a color if there are enough. Otherwise only the baseline and the six best rows have one, ranked by their
+    mean in the first column of the first table that shows them; the others are drawn in gray.
     """
     first: dict[tuple[object, ...], float] = {}
     for table in results.experiment.tables:
@@ -189,24 +191,27 @@ def row_colors(results: Results) -> dict[str, str]:
 
 
 def color_note(results: Results) -> str:
-    """The sentence of a caption on which lines are in color."""
+    """Returns the sentence for figure captions that explains which lines are in color."""
     baseline = baseline_encoding(results)
     dashed = f"{baseline}, dashed, and " if baseline else ""
     return f" In color: {dashed}the rows that are best in the first column of the first table."
 
 
 def as_rows(figures: list[list[Item]]) -> list[list[Item]]:
-    """The rows of figures as given; joined into one row if each has a single figure."""
+    """Arranges figures on the page: joins rows of one figure each into a single row; otherwise returns them unchanged."""
     return figures if max(map(len, figures)) > 1 else [[figure for row in figures for figure in row]]
 
 
 def baseline_encoding(results: Results) -> str:
-    """The baseline encoding of the first table that has one; an empty string if none has."""
+    """Returns the baseline encoding of the first table that has one, such as ``learned``; an empty string if none has."""
     return next((table.baseline for table in results.experiment.tables if table.baseline), "")
 
 
 def first_seed_folders(results: Results) -> dict[str, dict[str, CellFolder]]:
-    """The first trained cell of each table row, grouped and named as the lines of figures are."""
+    """Returns the folder of the first trained seed of each model: title of the figure → name of the model → folder.
+
+    Titles and names are those of `line_groups`.
+    """
     first: dict[tuple[object, ...], CellFolder] = {}
     for cell, folder in results.trained:
         first.setdefault(cell.group, folder)

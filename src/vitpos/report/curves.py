@@ -1,4 +1,4 @@
-"""Line charts of the report: curves that evaluations return, metrics against an option of the evaluation, training."""
+"""Line charts of the report: curves that evaluations return, metrics against an option of it, training curves."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ Ways = dict[str, dict[float, Column]]  # spec without the option on the axis →
 
 
 def curves(results: Results) -> Iterator[Titled]:
-    """Yields title, caption and figures of each metric against each axis with at least three points.
+    """Yields (title, caption, rows of figures) for each metric that was measured at three or more values of x.
 
-    There is a row of figures for each group of table rows, and in it a figure for each variant of the evaluation.
+    x is that of a curve an evaluation returns, such as the image size, or a numeric option of the evaluation. There is a
+    row of figures for each group of models, and in it a figure for each other setting of the evaluation.
     """
     colors, baseline = row_colors(results), baseline_encoding(results)
     for (name, metric, (label, log)), variants in _found(results).items():
@@ -52,7 +53,7 @@ def curves(results: Results) -> Iterator[Titled]:
 
 
 def training_curves(results: Results) -> Iterator[Titled]:
-    """Training loss and accuracy by epoch, first seed."""
+    """Yields title, caption and figures of training loss and accuracy by epoch, of the first seed of each model."""
     colors, baseline, drawn, gray = row_colors(results), baseline_encoding(results), [], False
     for group, folders in first_seed_folders(results).items():
         logs = {name: log for name, folder in folders.items() if (log := folder.log)}
@@ -68,7 +69,11 @@ def training_curves(results: Results) -> Iterator[Titled]:
 
 
 def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points]]]:
-    """For each group of table rows: title of a figure → name of a line → its points."""
+    """Returns the points of line charts, as a list over groups of models: title of a figure → name of a line → its points.
+
+    Args:
+        ways: settings of one evaluation → x → table column with its numbers.
+    """
     groups: dict[str, dict[str, dict[str, draw.Points]]] = {}
     for spec, way in _distinguishing_options(ways).items():
         numbers = sorted(ways[spec])
@@ -80,7 +85,10 @@ def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points
 
 
 def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
-    """The columns that hold the numbers of all curves, by evaluation, metric and axis."""
+    """Returns which numbers can be drawn as curves: (evaluation, metric, x axis) → settings of the evaluation → x → column.
+
+    An axis is (label, whether it is logarithmic).
+    """
     found: dict[tuple[str, str, Axis], Ways] = {}
     for spec, result in _stored(results).items():
         (term,) = EVALUATIONS.parse(spec)
@@ -97,7 +105,7 @@ def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
 
 
 def _stored(results: Results) -> dict[str, Result]:
-    """The union over all cells of the metrics and curve points of each evaluation."""
+    """Returns for each evaluation all metrics and curve points that any model has; the values are of no use."""
     stored: dict[str, Result] = {}
     for cell, _ in results.trained:
         for spec, result in results.of(cell).items():
@@ -113,13 +121,21 @@ def _column(spec: str, metric: str, x: float | None = None) -> Column:
 
 
 def _points(row: Row, numbers: list[float]) -> draw.Points:
-    """(x, mean, standard deviation) of each estimate that has values; percentages are scaled to 100."""
+    """Returns the points (x, mean, standard deviation) of a line; fractions are scaled to percent, missing values left out.
+
+    Args:
+        row: a table row with one estimate per x.
+        numbers: the values of x.
+    """
     scaled = [(number, 100 if one.percent else 1, one) for number, one in zip(numbers, row.estimates, strict=True)]
     return [(number, scale * one.mean, scale * one.std) for number, scale, one in scaled if one.values]
 
 
 def _distinguishing_options(specs: Mapping[str, object]) -> dict[str, str]:
-    """Spec → the options in which it differs from the other specs of the evaluation, without those that are None."""
+    """Returns for each spec the options in which it differs from the other specs, as text such as ``per='image'``.
+
+    The specs are one evaluation with different options. Options that are None are left out.
+    """
     filled = {spec: EVALUATIONS.filled(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(filled.values()), {}) if len({str(o[key]) for o in filled.values()}) > 1]
     named = {
@@ -132,7 +148,7 @@ def _distinguishing_options(specs: Mapping[str, object]) -> dict[str, str]:
 
 
 def _shared(specs: Mapping[str, object]) -> str:
-    """One spec with the options that all specs of one evaluation have in common."""
+    """Returns the spec, such as ``jigsaw(per='image')``, with the options that all given specs of one evaluation share."""
     terms = [EVALUATIONS.parse(spec)[0] for spec in specs]
     same = {
         key: v for key, v in terms[0].options.items() if all(key in t.options and t.options[key] == v for t in terms)

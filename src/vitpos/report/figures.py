@@ -21,7 +21,7 @@ Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, caption,
 
 
 def figures(results: Results) -> Iterator[Section]:
-    """Yields all figures in the order of the page; an error message in place of a figure whose files are damaged."""
+    """Yields (title, caption, figure) in the order of the page; an error message in place of one with damaged files."""
     for section in SECTIONS:
         try:
             yield from section(results)
@@ -30,7 +30,7 @@ def figures(results: Results) -> Iterator[Section]:
 
 
 def _bar_chart(results: Results) -> Iterator[Section]:
-    """Bar chart of the percentages of tables with ``bar_chart``: a group for each column and training set."""
+    """Yields a bar chart of all tables with ``bar_chart = true``: a group of bars per percent column and training set."""
     groups: dict[str, dict[str, tuple[float, float, float | None]]] = {}  # mean, standard deviation, published
     names = [name for name in labels(all_rows(results)) if name != "trained on"]
     for table in results.experiment.tables:
@@ -49,7 +49,7 @@ def _bar_chart(results: Results) -> Iterator[Section]:
 
 
 def _heatmaps(results: Results) -> Iterator[Section]:
-    """Heat maps of tables with ``heatmap``: one for each group of comparable rows, each column on its own scale."""
+    """Yields a heat map of each table with ``heatmap = true``, per group of comparable rows, with a scale per column."""
     for table in results.experiment.tables if results.trained else ():
         rows = [row for row in summarize(results, table) if row.measured]
         for group, named in figure_groups(rows).items() if table.heatmap else ():
@@ -77,7 +77,7 @@ def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
 
 
 def _scatter_plots(results: Results) -> Iterator[Section]:
-    """Scatter plots of the first two columns of tables with ``scatter``."""
+    """Yields a scatter plot of each table with ``scatter = true``: its second column against its first, a point per row."""
     for table in results.experiment.tables:
         rows = summarize(results, table) if table.scatter else []
         points = {}
@@ -92,7 +92,7 @@ def _scatter_plots(results: Results) -> Iterator[Section]:
 
 
 def _samples(results: Results) -> Iterator[Section]:
-    """The first test images of each data set."""
+    """Yields a figure with test images of each data set, one per class, of at most ten classes."""
     strips: dict[str, np.ndarray] = {}
     for cell, folder in results.trained:
         if cell.data not in strips:
@@ -102,7 +102,7 @@ def _samples(results: Results) -> Iterator[Section]:
 
 
 def _confusions(results: Results) -> Iterator[Section]:
-    """Confusion matrices for each model and training set, mean over seeds."""
+    """Yields a figure per training set with the confusion matrix of each model, mean over seeds."""
     found: dict[str, dict[str, list[np.ndarray]]] = {}  # data → model → a matrix per seed
     classes: dict[str, tuple[str, ...]] = {}
     for cell, folder in results.trained:
@@ -117,7 +117,7 @@ def _confusions(results: Results) -> Iterator[Section]:
 
 
 def _similarities(results: Results) -> Iterator[Section]:
-    """Cosine similarity of position vectors, for every stored table of the first seed."""
+    """Yields maps of the cosine similarity between the position vectors that each model adds to its tokens (first seed)."""
     drawn: list[list[Figure]] = []
     for group, folders in first_seed_folders(results).items():
         drawn.append([])

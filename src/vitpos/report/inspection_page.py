@@ -1,4 +1,4 @@
-"""Writes inspections: ``inspect.json``, a PNG for each figure, and one HTML page that compares several."""
+"""Writes the results of ``vitpos inspect``: ``inspect.json``, a PNG per figure, and an HTML page that compares models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SHARED_CURVES = {  # caption → key in the section "model", key of its error ba
 
 
 def write_inspection(folder: Path, inspection: Inspection) -> dict[str, bytes]:
-    """Writes ``inspect.json`` and a PNG for each figure into a folder; returns the PNGs by name."""
+    """Writes ``inspect.json`` and a PNG for each figure of an inspection into a folder; returns the PNGs by name."""
     write_text(folder / "inspect.json", _dump(inspection.numbers))
     images = {name: plotting.png(plotting.draw(one.kind, one.data)) for name, one in inspection.figures.items()}
     for name, image in images.items():
@@ -68,14 +68,20 @@ def write_all_numbers(path: Path, inspections: Sequence[Inspection]) -> Path:
 
 
 def folder_name(number: int, inspection: Inspection) -> str:
-    """Folder name of one of several inspections: its number on the page, and its encoding or the end of its path."""
+    """Returns the folder name of one of several inspections: its number, and its encoding or the end of its path."""
     name = inspection.target.name
     words = re.sub(r"[^A-Za-z0-9.]+", "-", name)
     return f"{number + 1:02}-" + (words[:60] if " · " in name else words[-60:]).strip("-")
 
 
 def write_page(path: Path, drawn: Drawn) -> Path:
-    """Writes a self-contained HTML page with a column per inspection and, of several, curves on common axes."""
+    """Writes a self-contained HTML page with a column per inspected model; returns its path.
+
+    For several models it also draws curves by layer on common axes.
+
+    Args:
+        drawn: pairs (inspection, PNGs of its figures by name).
+    """
     inspections = [inspection for inspection, _ in drawn]
     captions = {name: figure.caption for one in inspections for name, figure in one.figures.items()}
     figures = [
@@ -93,7 +99,7 @@ def write_page(path: Path, drawn: Drawn) -> Path:
 
 
 def shared_figures(inspections: Sequence[Inspection]) -> Iterator[tuple[str, Figure]]:
-    """Captions and figures of curves by layer, one line per model; nothing for fewer than two models."""
+    """Yields (caption, figure) of curves by layer with one line per model; nothing if fewer than two models were run."""
     names = [f"{number}: {one.target.name.split(' · ')[0]}" for number, one in enumerate(inspections, 1)]
     models = {
         name: one.numbers["model"] for name, one in zip(names, inspections, strict=True) if "model" in one.numbers
@@ -104,18 +110,25 @@ def shared_figures(inspections: Sequence[Inspection]) -> Iterator[tuple[str, Fig
 
 
 def _curve(model: Mapping[str, Any], key: str, band: str, first: int) -> list[tuple[float, float, float]]:
-    """(layer, value, half width of the band) for layers from ``first``."""
+    """Returns the points (layer, value, half width of the error band) of one curve.
+
+    Args:
+        model: numbers of an inspected model, by key.
+        key: which list of values, one per layer.
+        band: key of the half widths; empty for none.
+        first: number of the first layer.
+    """
     widths = model[band] if band else [0.0] * len(model[key])
     return [(float(layer), *point) for layer, point in enumerate(zip(model[key], widths, strict=True), first)]
 
 
 def _definition(thing: object) -> str:
-    """The docstring of an object as HTML, without its list of arguments."""
+    """Returns the docstring of an object as HTML, without its ``Args:`` list."""
     return prose((thing.__doc__ or "").partition("Args:")[0])
 
 
 def _captions(name: str, caption: str, inspections: Sequence[Inspection]) -> list[str]:
-    """The caption that all figures of a name share, or one for each inspection."""
+    """Returns the captions of the figures called ``name``: one if all inspections share it, else one for each."""
     each = [one.figures[name].caption if name in one.figures else "" for one in inspections]
     return [caption] if {*each} <= {caption, ""} else each
 
@@ -129,7 +142,7 @@ def _dump(numbers: Any) -> str:
 
 
 def json_numbers(value: Any) -> Any:
-    """Nested numbers with None in place of NaN and infinity, which JSON lacks."""
+    """Replaces NaN and infinity, which JSON lacks, by None in nested dictionaries and lists."""
     if isinstance(value, dict):
         return {str(key): json_numbers(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -59,7 +59,7 @@ CONTRAST_ROWS = {"neighbors": "neighbors", "same_row": "same row", "same_column"
 
 
 class Row(NamedTuple):
-    """One row of the summary of an inspection."""
+    """One row of the summary table of an inspection: heading, explanation of the quantity, and its value as text."""
 
     heading: str
     note: str  # what the quantity is
@@ -67,7 +67,10 @@ class Row(NamedTuple):
 
 
 def comparison_table(inspections: Sequence[Inspection]) -> list[tuple[str, str, list[str]]]:
-    """Rows (heading, note, one text per inspection); a dash where an inspection lacks the quantity."""
+    """Returns the rows (heading, note, one text per inspection) of the table that compares inspected models.
+
+    A dash stands where an inspection lacks the quantity.
+    """
     columns = [
         {row.heading: row for row in [*summary_rows(one.numbers), *_similarity_row(inspections[0], one)]}
         for one in inspections
@@ -80,7 +83,7 @@ def comparison_table(inspections: Sequence[Inspection]) -> list[tuple[str, str, 
 
 
 def summary_rows(numbers: dict[str, Any]) -> Iterator[Row]:
-    """Metadata and main numbers of an inspection, from the content of its ``inspect.json``."""
+    """Yields the rows with metadata and main numbers of one inspection; ``numbers``: content of ``inspect.json``."""
     yield from _metadata_rows(numbers)
     if "table" in numbers:
         yield from _table_rows(numbers["table"])

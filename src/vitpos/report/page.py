@@ -95,9 +95,10 @@ def _table(results: Results, table: Table) -> dict[str, Any]:
 
 
 def _others(results: Results) -> list[dict[str, Any]]:
-    """The numbers that no table shows: for each evaluation a grid of headings and rows, each a name and its estimates.
+    """Returns the numbers that no table shows, as one dictionary per evaluation for the template.
 
-    Metrics are rows if they are more than the table rows, otherwise columns.
+    Its keys ``headings`` and ``rows`` form a grid, where a row is (name, its estimates). Rows are metrics if there are more
+    metrics than models, otherwise models.
     """
     found = []
     table = summary.measured(results)
@@ -125,7 +126,10 @@ def _others(results: Results) -> list[dict[str, Any]]:
 
 
 def _column(column: Column) -> dict[str, str]:
-    """Heading, evaluation and metric of a column, and the name under which the page defines the evaluation."""
+    """Returns what the template needs for a table column: ``heading``, ``evaluation``, ``metric`` and ``defined``.
+
+    ``defined`` is the name of the evaluation without options, to which the page links its definition.
+    """
     unit = ", %" if column.percent and not column.label.endswith("%") else ""
     return {
         "heading": column.label + unit,
@@ -136,7 +140,7 @@ def _column(column: Column) -> dict[str, str]:
 
 
 def command(experiment: Experiment) -> str:
-    """The command, or the Python call, that repeats the run."""
+    """Returns the shell command, or the Python call, that repeats the run of an experiment."""
     origin = experiment.origin
     if "name_given" not in origin:  # it was made in Python
         settings = {key: json.loads(value) for key, _, value in (text.partition("=") for text in origin["settings"])}
@@ -152,7 +156,7 @@ def command(experiment: Experiment) -> str:
 
 
 def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The docstrings of all evaluations, data sets, models and encodings in use, as HTML: title → name and text.
+    """Returns the docstrings of evaluations, data sets, models and encodings in use: pairs (title, list of (name, HTML)).
 
     Evaluations that the docstring of an evaluation refers to are included.
     """
@@ -174,13 +178,16 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _mentioned(name: str) -> list[str]:
-    """The evaluations that the definition of an evaluation refers to, as ``resolution_curve`` does to ``resolution``."""
+    """Returns the evaluations that the docstring of evaluation ``name`` mentions in code type.
+
+    For example ``resolution`` for ``resolution_curve``.
+    """
     entry = EVALUATIONS.describe(name)
     return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
 
 
 def _entry(entry: Entry) -> str:
-    """Converts the description of an entry to HTML: its docstring, then its options as a list."""
+    """Converts the description of a registered class or function to HTML: its docstring, then its options as a list."""
     options = "".join(f"<li><code>{name}</code>: {_marked(text)}</li>" for name, text in entry.arguments.items())
     return prose(entry.prose) + (f"<ul>{options}</ul>" if options else "")
 
@@ -192,7 +199,7 @@ def prose(docstring: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Escapes a paragraph for HTML and sets its code in code type."""
+    """Escapes a paragraph for HTML and converts code in double backquotes to ``<code>``."""
     return CODE.sub(r"<code>\1</code>", html.escape(" ".join(text.split()), quote=False))
 
 

@@ -1,4 +1,4 @@
-"""``check_encoding``: the contract of a position encoding as a public test, for anyone's class.
+"""``check_encoding``: tests whether a class keeps the contract of position encodings, such as independence of token order.
 
 From Python or a test suite: ``check_encoding(MyEncoding, sigma=2.0)``; from a shell:
 ``python -m vitpos.testing mine.py:MyEncoding``, which prints a table and exits with 0 or 1.
@@ -32,13 +32,13 @@ def check_encoding(
     geometry: Geometry | None = None,
     **options: Any,
 ) -> None:
-    """Raises an EncodingError that lists every promise of the contract that an encoding breaks.
+    """Tests a position encoding against the contract of `PositionEncoding`; raises an EncodingError that lists failures.
 
-    Traits are checked both ways, for a class with its default options: a trait that is declared must hold, and one that
-    holds must be declared.
+    The checks are those of ``vitpos.testing.checks``, such as ``shapes``, ``dtypes`` and ``order``. Traits are checked in
+    both directions, for a class with default options: a declared trait must hold, and a trait that holds must be declared.
 
     Args:
-        encoding: a class, a factory called with a Geometry, or a spec.
+        encoding: a class, a factory called with a Geometry, or a spec such as ``rope(base=10)``.
         export: also runs ``torch.export``, which takes some seconds.
         skip: names of checks that are left out.
         geometry: width and heads to test with; 32 and 2 by default.
@@ -53,7 +53,7 @@ def check_encoding(
 
 
 def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """Runs one check after the other; the name of each and what is broken, or an empty text."""
+    """Runs the checks and yields (name of the check, error message); the message is empty if the check passes."""
     for name in skip:
         if name not in CHECKS:
             raise InputError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
@@ -78,7 +78,13 @@ def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
 
 
 def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any]) -> Subject:
-    """What is tested, and variants of it with one other option each."""
+    """Builds the test subject of ``check_encoding``: how to make the encoding, and variants with one option changed each.
+
+    Args:
+        encoding: a class, a factory called with a Geometry, or a spec such as ``rope(base=10)``.
+        geometry: width, heads and grid to test with; None for a small default.
+        options: options of the encoding.
+    """
     geometry = Geometry(32, 2, 2, (3, 4), 2) if geometry is None else geometry
     if isinstance(encoding, str):
         terms = ENCODINGS.parse(encoding)
@@ -105,7 +111,13 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
 def _variants(
     thing: Any, entry: Entry, options: dict[str, Any], geometry: Geometry
 ) -> Iterator[Callable[[Geometry], PositionEncoding]]:
-    """The class with one other value of each number, switch or choice that it takes."""
+    """Yields factories of an encoding class, each with one option changed: a bool negated, a float × 1.5, another choice.
+
+    Args:
+        thing: the class.
+        entry: its description, which lists the options.
+        options: options that are already set.
+    """
     for name, option in entry.options.items():
         now = options.get(name, option.default)
         if isinstance(now, bool):

@@ -1,4 +1,4 @@
-"""``python -m vitpos.testing ENCODING``: the contract of an encoding as a table."""
+"""``python -m vitpos.testing ENCODING``: checks the contract of a position encoding and prints a table."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vitpos.testing.checks import CHECKS
 
 
 def main() -> None:
-    """``python -m vitpos.testing ENCODING``: a table of what was checked; exit code 1 if a promise is broken."""
+    """Checks the contract of a position encoding and prints a line per check; the exit code is 1 if a check fails."""
     parser = argparse.ArgumentParser(prog="python -m vitpos.testing", description=main.__doc__)
     parser.add_argument("encoding", help="a spec, as rope(base=10) or mine.py:Class(option=1)")
     parser.add_argument("--plugin", action="append", default=[], help="a file or module that registers the encoding")
     parser.add_argument("--export", action="store_true", help="also checks torch.export")
     given = parser.parse_args()
-    torch.set_num_threads(1)  # for so small models threads would only wait for each other
+    torch.set_num_threads(1)  # several threads are slower on models this small
     try:
         for name in given.plugin:
             plugins.load(name)

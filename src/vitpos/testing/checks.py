@@ -1,7 +1,8 @@
 """The contract of a position encoding, one function per promise; ``vitpos.testing`` runs them.
 
-Every check builds small Vision Transformers around the encoding, in float64 and with large random weights, so that
-whatever the encoding does is visible in the output, and compares outputs that must be equal.
+Every check builds small Vision Transformers with the encoding, in float64 and with large random weights, so that any effect
+of the encoding is visible in the output, and compares outputs that must be equal. The docstrings are printed as table rows:
+each completes the sentence "the encoding …".
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from vitpos.testing.probe import (
 
 
 def check_shapes(subject: Subject) -> None:
-    """gives finite logits on grids that are not square, finer, coarser, and a single row or column"""
+    """gives finite logits on grids that are not square, finer or coarser than in training, or a single row or column"""
     model = subject.model()
     for grid in (GRID, OTHER, (6, 8), (2, 3), (1, 5), (5, 1)):
         for pos in (None, Positions.from_grid(grid)):
@@ -44,7 +45,7 @@ def check_shapes(subject: Subject) -> None:
 
 
 def check_counts(subject: Subject) -> None:
-    """goes by the positions it is given, not by the number of tokens: any 5 of the 12 tokens get what they got among all"""
+    """depends on the given positions, not on the number of tokens: 5 of 12 tokens get the same vectors as among all 12"""
     model, x = subject.model(), subject.tokens()
     kept = torch.tensor([[0, 3, 4, 9, 10], [11, 2, 5, 1, 0], [7, 6, 8, 10, 3]])
     some, pos = x.gather(1, kept[..., None].expand(-1, -1, x.shape[2])), Positions.from_grid(GRID)
@@ -56,7 +57,7 @@ def check_counts(subject: Subject) -> None:
 
 
 def check_dtypes(subject: Subject) -> None:
-    """works in float32, float64 and bfloat16 and answers in the type of its inputs"""
+    """works in float32, float64 and bfloat16 and returns the dtype of its inputs"""
     reference = subject.model(torch.float32)
     state, outputs = reference.state_dict(), {}
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
@@ -92,7 +93,7 @@ def check_devices(subject: Subject) -> None:
 
 
 def check_batches(subject: Subject) -> None:
-    """treats each image of a batch alone, also with positions or hidden tokens of its own"""
+    """processes each image of a batch independently, also with positions or hidden positions that differ between images"""
     model, x, images = subject.model(), subject.tokens(), subject.images()
     equal(model(images), torch.cat([model(image[None]) for image in images]), "an image changes the output of another")
     hidden = torch.stack([torch.arange(N) < 4, torch.arange(N) % 3 == 0, torch.zeros(N, dtype=torch.bool)])
@@ -107,7 +108,7 @@ def check_batches(subject: Subject) -> None:
 
 
 def check_state(subject: Subject) -> None:
-    """is deterministic in evaluation and keeps nothing between calls"""
+    """is deterministic in evaluation mode and keeps no state between calls"""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     unused = deepcopy(model)
@@ -127,7 +128,7 @@ def check_state(subject: Subject) -> None:
 
 
 def check_sharing(subject: Subject) -> None:
-    """shares no values with another instance on the same positions, whether weights or options differ"""
+    """shares no cached values with other instances that have other weights or options"""
     x = subject.tokens()
     makes = [(subject.make, 0), (subject.make, 1), *((make, 0) for make in subject.variants)]
     models = [subject.model(seed=seed, make=make) for make, seed in makes]
@@ -140,7 +141,7 @@ def check_sharing(subject: Subject) -> None:
 
 
 def check_hidden(subject: Subject) -> None:
-    """has no effect on hidden tokens and on pairs with one"""
+    """has no effect on tokens whose position is hidden (masked by ``Positions.hide``): they can be swapped"""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     gone = pos.hide(torch.ones(1, N, dtype=torch.bool))
     equal(forward(model, x, gone), forward(model, x[:, order()], gone), "hidden positions are used")
@@ -152,7 +153,7 @@ def check_hidden(subject: Subject) -> None:
 
 
 def check_hidden_pairs(subject: Subject) -> None:
-    """has no effect on a pair of a hidden and a known token: the position of the known one does not matter"""
+    """has no effect on the attention logit of two tokens if the position of one is hidden, wherever the other is"""
     model, mask = subject.model(), torch.zeros(1, N, dtype=torch.bool)
     mask[0, 4] = True
     here, there = (pos.hide(mask) for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())))
@@ -162,7 +163,7 @@ def check_hidden_pairs(subject: Subject) -> None:
 
 
 def check_order(subject: Subject) -> None:
-    """gives the same output for tokens and positions permuted together"""
+    """gives the same output if tokens and their positions are permuted together"""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     broken = "tokens and positions permuted together change the output: positions are taken from the order of tokens"
     equal(forward(model, x, pos), forward(model, x[:, order()], pos.permute(order())), broken)
@@ -171,7 +172,7 @@ def check_order(subject: Subject) -> None:
 
 
 def check_traits(subject: Subject) -> None:
-    """declares exactly the traits that it has"""
+    """declares exactly the traits that it has, such as ``translation_invariant``"""
     for name in subject.traits or ():
         if name not in TRAITS:
             raise EncodingError(f"declares {name!r}, which is no trait; there is {', '.join(TRAITS)}")
@@ -187,7 +188,10 @@ def check_traits(subject: Subject) -> None:
 
 
 def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Each trait, and what was observed against it; an empty text if it holds."""
+    """Yields (trait, counterexample) for each trait of an encoding; the counterexample is empty if the trait holds.
+
+    A trait is for example ``permutation_invariant``, its counterexample "shuffled tokens change logits: …".
+    """
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     out = forward(model, x, pos)
     yield (
@@ -217,7 +221,10 @@ def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def _crop_difference(subject: Subject) -> str:
-    """How the logits of the same pairs differ between crops of one canvas that share them, shifted by rows and columns."""
+    """Compares the attention logits of the same token pairs in crops at different offsets of one canvas of tokens.
+
+    Returns the largest difference as text; an empty text if the logits are equal, as for a translation-invariant encoding.
+    """
     model = subject.model(pool="mean", registers=0)  # an unrotated prefix token acts as one at the origin
     rows, columns = 5, 6
     canvas = subject.tokens((rows + 2) * (columns + 3)).unflatten(1, (rows + 2, columns + 3))
@@ -240,7 +247,7 @@ def _seen(found: str, what: str) -> str:
 
 
 def check_gradients(subject: Subject) -> None:
-    """uses each of its parameters: every one has a finite gradient that is not zero"""
+    """uses all its parameters: each gets a finite gradient that is not zero"""
     model = subject.model(pool="mean").train()
     logits, penalty = model.forward_with_penalty(subject.images())
     (logits.square().sum() + penalty).backward()
@@ -251,7 +258,7 @@ def check_gradients(subject: Subject) -> None:
 
 
 def check_copies(subject: Subject) -> None:
-    """survives deepcopy and a state_dict that is loaded into a new model"""
+    """gives the same output after deepcopy, and after its state_dict is loaded into a new model"""
     model, images = subject.model(), subject.images()
     out, other = model(images), subject.model(seed=5)
     equal(deepcopy(model)(images), out, "a deep copy gives another output")

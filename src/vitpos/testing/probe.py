@@ -1,4 +1,4 @@
-"""What the checks of an encoding share: small models around it, the calls of its hooks, and comparisons."""
+"""Helpers of the checks of an encoding: small models that use it, calls of its hooks, comparisons of outputs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LAYER = 1
 
 
 class EncodingError(AssertionError):
-    """A promise that an encoding breaks; the message gives what was promised and what was observed."""
+    """Raised if an encoding breaks its contract; the message gives what was required and what was observed."""
 
 
 @dataclass
 class Subject:
-    """The encoding under test: how to make it, and what it declares."""
+    """The encoding under test: a factory, the geometry to build it with, the traits it declares, and variants of it."""
 
     name: str
     make: Callable[[Geometry], PositionEncoding]
@@ -44,7 +44,13 @@ class Subject:
         registers: int = 1,
         make: Any = None,
     ) -> ViT:
-        """A ViT of two blocks, by default with CLS and a register, with large random weights."""
+        """Builds a ViT of two blocks with the encoding and large random weights, in evaluation mode.
+
+        Args:
+            pool: how tokens are pooled: ``"cls"`` (adds a CLS token) or ``"mean"``.
+            registers: number of register tokens.
+            make: factory of another encoding, in place of the one under test.
+        """
         torch.manual_seed(seed)
         g = self.geometry
         made = ViT(
@@ -65,12 +71,12 @@ class Subject:
         return made.to(dtype).eval()
 
     def images(self, grid: tuple[int, int] = GRID) -> Tensor:
-        """(3, 2, height, width): three images of a grid of patches."""
+        """Returns fixed random images (3, 2, height, width) that have ``grid`` = (rows, columns) patches."""
         generator = torch.Generator().manual_seed(1)
         return torch.randn(3, 2, grid[0] * PATCH[0], grid[1] * PATCH[1], generator=generator, dtype=torch.float64)
 
     def tokens(self, count: int = N) -> Tensor:
-        """(3, N, D): patch tokens of three images."""
+        """Returns fixed random patch tokens (3, ``count``, D) of three images."""
         generator = torch.Generator().manual_seed(2)
         return torch.randn(3, count, self.geometry.dim, generator=generator, dtype=torch.float64)
 
@@ -79,13 +85,13 @@ class Subject:
 
 
 def forward(model: ViT, x: Tensor, pos: Positions) -> Tensor:
-    """(B, classes): the model from its patch tokens on."""
+    """Returns the logits (B, classes) of a model for given patch tokens x (B, N, D) and their positions."""
     x, pos = model.encoding.augment(x, pos)
     return model.head(model.pool_tokens(model.forward_blocks(embed(model.encoding, x, pos, 0), pos)))
 
 
 def pair_logits(model: ViT, x: Tensor, pos: Positions) -> Tensor:
-    """(B, H, N, N): the attention logits of tokens that are their own queries and keys, without prefix tokens."""
+    """Returns attention logits (B, H, N, N) in the second block; the tokens x (B, N, D) are used as queries and keys."""
     for layer in range(LAYER + 1):
         x = embed(model.encoding, x, pos, layer)
     q = x.unflatten(2, (model.geometry.heads, -1)).transpose(1, 2)
@@ -93,19 +99,19 @@ def pair_logits(model: ViT, x: Tensor, pos: Positions) -> Tensor:
 
 
 def added(model: ViT, x: Tensor, pos: Positions) -> Tensor:
-    """(B|1, N, D): the vectors that are added to the tokens before the first block."""
+    """Returns the vectors (B|1, N, D) that the encoding adds to patch tokens x (B, N, D) before the first block."""
     return input_vectors(model.encoding, pos, x)[0]
 
 
 def patch_logits(model: ViT, pos: Positions) -> Tensor:
-    """(B, H, N, N): attention logits between the patches of fixed queries and keys, with two prefix tokens before them."""
+    """Returns attention logits (B, H, N, N) between patches, for fixed random queries and keys with two prefix tokens."""
     q, k = _queries_and_keys(model)
     tokens = q.transpose(1, 2).flatten(2)
     return attention_logits(q, k, model.encoding, pos, 0, tokens)[..., 2:, 2:]
 
 
 def full_bias(model: ViT, pos: Positions) -> Tensor:
-    """(B|1, H|1, N + 2, N + 2): the bias for fixed queries and keys, of two prefix tokens too; zero where there is none."""
+    """Returns the encoding's attention bias (B|1, H|1, N + 2, N + 2) for 2 prefix and N patch tokens, or zeros."""
     q, k = _queries_and_keys(model)
     bias = model.encoding.bias(q, k, pos, 0)
     return q.new_zeros(1, 1, N + 2, N + 2) if bias is None else pad_prefix(bias, N + 2)
@@ -117,7 +123,7 @@ def _queries_and_keys(model: ViT) -> Tensor:
 
 
 def table_shapes(encoding: PositionEncoding, grid: tuple[int, int]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The shapes of the state of an encoding before and after it is resized to a grid."""
+    """Returns the shapes of an encoding's ``state_dict`` before and after it is resized to ``grid`` = (rows, columns)."""
     before, after = ({k: t.shape for k, t in e.state_dict().items()} for e in (encoding, resized(encoding, grid)))
     return before, after
 
@@ -126,7 +132,7 @@ def table_shapes(encoding: PositionEncoding, grid: tuple[int, int]) -> tuple[dic
 
 
 def difference(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> str:
-    """Empty if two outputs are equal up to rounding, else the largest difference and where it is."""
+    """Returns the largest difference of two tensors and its index as text; an empty text if it is only rounding."""
     a, b = a.detach(), b.detach()
     if a.shape != b.shape:
         return f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
@@ -139,28 +145,33 @@ def difference(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> str:
 
 
 def equal(a: Tensor, b: Tensor, broken: str) -> None:
-    """Raises unless two outputs are equal; ``broken`` names what is observed if they are not."""
+    """Raises an EncodingError that begins with ``broken`` if two tensors differ by more than rounding."""
     if found := difference(a, b):
         raise EncodingError(f"{broken}: {found}")
 
 
 def order(count: int = N) -> Tensor:
-    """(N,): a fixed permutation."""
+    """Returns a fixed random permutation (N,) of ``count`` tokens."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(3))
 
 
 def orders() -> Tensor:
-    """(3, N): a permutation for each of three images."""
+    """Returns three fixed permutations (3, N) of the tokens, one per image; the last is the identity."""
     return torch.stack([order(), order().flip(0), torch.arange(N)])
 
 
 def fresh(pos: Positions) -> Positions:
-    """The same positions as an object of their own, of which nothing has been cached."""
+    """Copies positions into a new object, for which no encoding has cached values."""
     return Positions(pos.grid, pos.coords.clone(), pos.index.clone(), pos.known.clone())
 
 
 def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry: Geometry, *, traits: bool) -> Subject:
-    """The subject of a factory; ``traits``: whether those that it declares are checked (not those of a sum)."""
+    """Builds the test subject of an encoding from a factory.
+
+    Args:
+        make: builds the encoding for a Geometry.
+        traits: whether the declared traits are checked; those of a sum of encodings never are.
+    """
     made = make(geometry)
     if not isinstance(made, PositionEncoding):
         raise InputError(f"encoding {name!r} makes a {type(made).__name__}; derive it from vitpos.PositionEncoding")
