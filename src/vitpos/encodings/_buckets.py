@@ -1,6 +1,7 @@
-"""Vectors of pairs by bucket: reads products with all buckets, or sums weights into them.
+"""Tables with one vector per bucket of offsets, such as those of iRPE and Shaw: reading them for all pairs of patches.
 
-Both replace tensors of vectors per pair (B, H, N, N, d) by numbers per bucket (B, H, N, K).
+The functions avoid a tensor with a vector per pair (B, H, N, N, d): they use one number per query and bucket (B, H, N,
+K).
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 from torch import Tensor
 
 Buckets = list[tuple[Tensor, Tensor | None]]
-"""Index (B|1, 1, N, N) of the bucket of each pair and its weight, for each bucket that is interpolated between.
+"""The buckets of each pair of patches, as a list of (index, weight), both (B|1, 1, N, N).
 
-The weight is None if every pair has exactly one bucket.
+Usually one index without a weight (None); if a pair lies between buckets, one entry per bucket to interpolate from.
 """
 
 
 def read_buckets(values: Tensor, buckets: Buckets) -> Tensor:
-    """Reads values (B, H, N, K) of each query and bucket for every pair: (B, H, N, N)."""
+    """Returns for each pair of patches (B, H, N, N) the value of its bucket, from ``values`` (B, H, N, K) of K buckets."""
     batch, heads = values.shape[:2]
     total = None
     for index, weight in buckets:
@@ -27,7 +28,7 @@ def read_buckets(values: Tensor, buckets: Buckets) -> Tensor:
 
 
 def sum_buckets(weights: Tensor, buckets: Buckets, count: int) -> Tensor:
-    """Sums weights of pairs (B, H, N, N) over the keys of each of ``count`` buckets: (B, H, N, count)."""
+    """Sums attention weights (B, H, N, N) of each query over the keys in each of ``count`` buckets: (B, H, N, count)."""
     sums = weights.new_zeros(*weights.shape[:3], count)
     for index, weight in buckets:
         sums = sums.scatter_add(3, index.expand_as(weights), weights if weight is None else weights * weight)

@@ -7,22 +7,28 @@ from torch import Tensor
 
 
 def interp1d(values: Tensor, at: Tensor) -> Tensor:
-    """Interpolates values (…, M) at steps 0 … M − 1 linearly at fractional steps ``at`` (…|1, K) → (…, K).
+    """Interpolates values (…, M), given at 0, 1, …, M − 1, linearly at fractional positions ``at`` (…|1, K): (…, K).
 
-    Beyond either end the end value is repeated. Differentiable with respect to the values and the steps.
+    Beyond either end the end value is repeated. Differentiable with respect to ``values`` and ``at``.
     """
     return gather1d(values, *floor_and_weight(at.to(values.dtype), values.shape[-1]))
 
 
 def floor_and_weight(at: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns the whole step below each of ``at``, clamped to 0 … count − 2, and the weight of the next step."""
+    """Returns what linear interpolation in ``count`` values at positions ``at`` needs: lower index and weight.
+
+    The index is ``at`` rounded down and clamped to 0 … count − 2; the weight, 0 to 1, is that of the next value.
+    """
     at = at.clamp(0, count - 1)
     low = at.detach().floor().clamp_(max=max(count - 2, 0))
     return low.long(), at - low
 
 
 def gather1d(values: Tensor, index: Tensor, weight: Tensor | None) -> Tensor:
-    """Reads values (…, M) at whole steps ``index`` (…|1, K), or between them and the next with a weight from 0 to 1."""
+    """Returns values (…, M) at integer positions ``index`` (…|1, K): (…, K).
+
+    With ``weight``, 0 to 1, interpolates linearly between each position and the next.
+    """
     index = index.expand(*values.shape[:-1], -1)
     below = values.gather(-1, index)
     if weight is None:

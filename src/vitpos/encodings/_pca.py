@@ -8,13 +8,13 @@ from torch import Tensor
 
 
 def project_on_principal_directions(vectors: Tensor, known: Tensor) -> Tensor:
-    """Projects vectors (B|1, N, D) onto the two principal directions of the known (B|1, N) ones: (B|1, N, 2).
+    """Projects vectors (B|1, N, D) onto the first two principal directions of those with ``known`` True: (B|1, N, 2).
 
-    As in the published code of MJP, the directions are those of the centered vectors, the vectors themselves are
-    projected, the sign of a direction is arbitrary, and the gradient flows through the directions too. They are computed
-    exactly, from the smaller of the two Gram matrices. A direction v of the covariance C with eigenvalue λ is to first
-    order v + (λ − C)⁺(C v − λ v), in which only the last C depends on the vectors: its value is v and its gradient that of
-    the direction.
+    As in the published code of MJP, directions are those of the centered vectors, the vectors themselves are projected,
+    the sign of a direction is arbitrary, and the gradient flows through the directions too. The directions are computed
+    exactly, from the smaller of the two Gram matrices. For the gradient, a direction v of the covariance C with
+    eigenvalue λ is written as v + (λ − C)⁺(C v − λ v), where only the last C depends on the vectors; to first order
+    this has the value and the gradient of the direction.
     """
     weight = known[..., None] / known.sum(-1).clamp_min(1)[:, None, None]
     centered = (vectors - (vectors * weight).sum(1, keepdim=True)) * known[..., None]  # (B|1, N, D), zero where hidden

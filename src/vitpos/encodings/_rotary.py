@@ -1,4 +1,4 @@
-"""What all rotary encodings share: the origin, and the rotation of channel pairs."""
+"""Base classes and functions of rotary encodings: the origin of coordinates and the rotation of channel pairs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 PrefixMode = Literal["origin", "unrotated", "learned", "center"]
-PairFactors = tuple[Tensor, Tensor, Tensor]  # of a channel, of the next and of the previous one
+PairFactors = tuple[Tensor, Tensor, Tensor]  # factors of each channel, of the next and of the previous one
 Rotation = Callable[[Tensor], Tensor]  # (B, H, N, d) → (B, H, N, d)
 
 
 class Rotary(PositionEncoding):
-    """Base class of encodings that rotate q and k by their positions.
+    """Base class of encodings that rotate q and k by an angle that depends on the position.
 
-    Prefix tokens are not rotated, so that they act as tokens at the origin (0, 0), as in the papers
-    (``prefix_mode="origin"``). ``center`` moves the origin to the center of the training grid, ``learned`` to a learned
-    position; ``unrotated`` gives every pair with a prefix token the plain q·k.
+    ``prefix_mode`` defines how prefix tokens (CLS, registers), which have no position, are treated. As in the papers,
+    they are not rotated and so act as tokens at the origin (0, 0) by default (``"origin"``). ``"center"`` moves the
+    origin to the center of the training grid, ``"learned"`` to a learned position; with ``"unrotated"`` the logit of a
+    patch and a prefix token is the plain q·k.
     """
 
     def __init__(self, geometry: Geometry, prefix_mode: PrefixMode):
@@ -37,11 +38,11 @@ class Rotary(PositionEncoding):
         self.origin = tuple(center) if prefix_mode == "center" else (0.0, 0.0)
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the function that rotates q or k (B, H, N, d) at these positions in a layer."""
+        """Returns a function that rotates q or k (B, H, N, d) of tokens at these positions in block number ``layer``."""
         raise NotImplementedError
 
     def centered_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns coordinates (B|1, N, 2) relative to the origin, in float32 or better."""
+        """Returns coordinates (B|1, N, 2) minus the origin of the rotation, in float32 or float64."""
         wide = torch.promote_types(dtype, torch.float32)
         if self.learned_origin is not None:
             return pos.coords.to(wide) - self.learned_origin.to(wide)
@@ -63,15 +64,15 @@ class FixedFrequencies(Rotary):
     """Base class of encodings that rotate pairs of channels at fixed frequencies, the same in all layers."""
 
     def pair_frequencies(self) -> Tensor:
-        """Returns (H|1, d/2, 2) in float64: radians per row and per column of each pair of channels."""
+        """Returns the frequencies (H|1, d/2, 2) of all channel pairs in float64: radians per row and per column."""
         raise NotImplementedError
 
     def frequencies(self) -> Tensor:
-        """Returns (depth, H, d/2, 2): radians per row and per column of each pair of channels."""
+        """Returns the frequencies (depth, H, d/2, 2) of all channel pairs: radians per row and per column."""
         return self.pair_frequencies().float().expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def fixed_rotation(self, pos: Positions, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions, computed once per grid."""
+        """Returns a function that rotates q or k (B, H, N, d); its sines and cosines are computed once per grid."""
         make = partial(self._factors, pos, dtype)
         factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
         return partial(rotate_pairs, factors)
@@ -83,7 +84,7 @@ class FixedFrequencies(Rotary):
 
 
 def check_head_dim(name: str, geometry: Geometry) -> int:
-    """Returns the width of a head; raises if two axes cannot share it in pairs of channels."""
+    """Returns the width of a head; raises InputError unless 4 divides it: each axis needs whole pairs of channels."""
     head_dim = geometry.dim // geometry.heads
     if head_dim % 4:
         raise InputError(f"encoding {name!r} needs a head width divisible by 4, not {head_dim}; change dim or heads")
@@ -91,7 +92,10 @@ def check_head_dim(name: str, geometry: Geometry) -> int:
 
 
 def pair_factors(angles: Tensor, dtype: torch.dtype) -> PairFactors:
-    """Returns the factors (…, N, d) of each channel and of its two neighbors, from angles (…, N, d/2)."""
+    """Returns three factors (…, N, d) from angles (…, N, d/2): of each channel, of the next one and of the previous one.
+
+    `rotate_pairs` multiplies and adds them to rotate channels (2t, 2t + 1) by angle t: cosines, and ± sines or zeros.
+    """
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     zero = torch.zeros_like(sin)
     cos, after, before = (torch.stack(pair, -1).flatten(-2) for pair in ((cos, cos), (-sin, zero), (zero, sin)))
@@ -105,14 +109,14 @@ def rotate_pairs(factors: PairFactors, x: Tensor) -> Tensor:
 
 
 def rotate_pairs_plain(factors: PairFactors, x: Tensor) -> Tensor:
-    """Computes the same as `rotate_pairs`, in plain form."""
+    """Computes the same as `rotate_pairs` in a slower but readable form, which tests compare with."""
     cos, after, before = factors
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return x * cos + swapped * (after + before)
 
 
 def skew_matrices(values: Tensor, size: int) -> Tensor:
-    """Returns skew-symmetric matrices (…, b, b) of a size b from their entries above the diagonal (…, b(b − 1)/2)."""
+    """Returns skew-symmetric matrices (…, b, b), b = ``size``, from their b(b − 1)/2 entries above the diagonal."""
     row, column = torch.triu_indices(size, size, 1, device=values.device)
     flat = values.new_zeros(*values.shape[:-1], size**2).index_copy(-1, row * size + column, values)
     upper = flat.unflatten(-1, (size, size))

@@ -1,6 +1,6 @@
-"""The fast form of the rotation of channel pairs, which swaps no channels; `_rotary.rotate_pairs_plain` is the plain form.
+"""A fast rotation of channel pairs, without swapping channels; `_rotary.rotate_pairs_plain` is the readable form.
 
-Forward alone, ``benchmarks/encodings.py --alone`` gives the ratio of both to the rotation of timm.
+``benchmarks/encodings.py --alone`` compares the time of both with the rotation of timm.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from torch import Tensor
 
 
 class RotatePairs(torch.autograd.Function):
-    """Computes y_t = cos_t·x_t + after_t·x_(t+1) + before_t·x_(t−1) along the last dimension, in three in-place passes.
+    """Computes y_t = cos_t·x_t + after_t·x_(t+1) + before_t·x_(t−1) over channels t, in three passes.
 
-    The factors broadcast over x; the last value of ``after`` and the first of ``before`` must be zero.
+    The factors ``cos``, ``after`` and ``before`` broadcast over x (…, N, d). The last value of ``after`` and the first
+    of ``before`` must be zero, because they have no neighbor.
     """
 
     generate_vmap_rule = True  # for per-image gradients
@@ -35,7 +36,7 @@ class RotatePairs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Applies the transposed operation, with the factors of the two neighbors exchanged."""
+        """Returns the gradients of x and the factors; for x, the same operation with ``after`` and ``before`` swapped."""
         (x, cos, after, before), gradient = ctx.saved_tensors, gradients[0]
         back = RotatePairs.apply(gradient, cos, F.pad(before[..., 1:], (0, 1)), F.pad(after[..., :-1], (1, 0)))
         factors: list[Tensor | None] = [None, None, None]

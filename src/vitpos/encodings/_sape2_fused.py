@@ -1,6 +1,6 @@
-"""The fast form of SaPE2 for full grids: the logits with the bias inside, in place and with little memory.
+"""A fast form of SaPE2 for full grids: computes q·k and the bias together, in place and with little memory.
 
-`SaPE2.bias` is the plain form; the tests compare the two, values and gradients.
+`SaPE2.bias` is the readable form; tests compare values and gradients of both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-    """Returns logits (B, H, T, T) of q and k (B, H, T, d) whose last N tokens fill the grid in row-major order."""
+    """Returns the logits (B, H, T, T), bias included, of q and k (B, H, T, d) in block number ``layer``.
+
+    The last N tokens must be the patches of a full grid in row-major order.
+    """
     shape, width = q.shape[:2], q.shape[-1]
     q, k = q.contiguous().flatten(0, 1), k.contiguous().flatten(0, 1)
     scores = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=width**-0.5)  # (B·H, T, T)
@@ -37,14 +40,14 @@ def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: i
 
 
 class Lines(torch.autograd.Function):
-    """Extracts the scores between patches of one row (G, R, C, C) and of one column (G, R, C, R) from scores (G, T, T).
+    """Extracts from scores q·k (G, T, T) those between patches of one row, (G, R, C, C), and of one column, (G, R, C, R).
 
-    Also returns the scores themselves. As one function, its backward pass needs no zero-filled table.
+    Returns the scores too, unchanged. As one autograd function, the backward pass needs no zero-filled (T, T) tensor.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the scores and copies of the row and column entries."""
+        """Returns the scores (G, T, T), the scores within rows (G, R, C, C) and the scores within columns (G, R, C, R)."""
         ctx.grid = grid
         ctx.mark_dirty(scores)
         rows, columns = within_lines(scores, grid)
@@ -52,7 +55,10 @@ class Lines(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Adds the gradients of the rows and columns into that of the scores, in place: only `AddDistances` passes it."""
+        """Returns the gradient of the scores: adds the gradients of the row and column scores to it.
+
+        This is done in place, which is safe because only `AddDistances` passes this gradient.
+        """
         total = gradients[0].clone() if torch.is_grad_enabled() else gradients[0]
         for axis, gradient in enumerate(gradients[1:]):
             within_lines(total, ctx.grid)[axis].add_(gradient)
@@ -67,15 +73,16 @@ def within_lines(scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]
 
 
 class AddDistances(torch.autograd.Function):
-    """Adds factor · Σ ‖z_i − z_n‖₂ over several sets of vectors z (G, N, L) to the last N × N of (G, T, T), in place.
+    """Adds factor · ‖z_i − z_n‖₂ to scores (G, T, T) in place, for all patches i and n and each set of vectors z (G, N, L).
 
-    The backward pass recomputes the distances from the vectors, so that no (N, N) table is kept. A distance of zero has a
-    gradient of zero. Double backward is supported, through a backward pass of differentiable operations.
+    The patches are the last N of T tokens. The backward pass recomputes the distances from the vectors instead of
+    storing (N, N) tensors. A distance of zero has a gradient of zero. Double backward is supported, by differentiable
+    operations.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, factor: float, *vectors: Tensor) -> Tensor:
-        """Returns the scores with the distances added."""
+        """Returns the scores (G, T, T) with the distances of all sets of vectors added."""
         ctx.factor, count = factor, vectors[0].shape[1]
         found = [_sides(z) for z in vectors]
         sides = [pair for pair, _ in found]
@@ -88,7 +95,7 @@ class AddDistances(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Returns for each set of vectors Σ_n (g_in + g_ni)(z_i − z_n)/‖z_i − z_n‖, times the factor."""
+        """Returns the gradient of each set of vectors: factor · Σ_n (g_in + g_ni)(z_i − z_n)/‖z_i − z_n‖."""
         sets, count = len(ctx.saved_tensors) // 3, ctx.saved_tensors[0].shape[1]
         within = gradients[0][:, -count:, -count:]
         if torch.is_grad_enabled():
@@ -104,9 +111,10 @@ class AddDistances(torch.autograd.Function):
 
 
 def _sides(z: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Returns two matrices (G, N, L + 2) whose product is ‖z_i − z_n‖²/u² and the unit u (G, 1, 1), the largest norm.
+    """Returns ((left, right), unit) with left·rightᵀ·unit² = ‖z_i − z_n‖², the squared distances of vectors z (G, N, L).
 
-    The left one is (1, ‖z‖², −2z), the right one (‖z‖², 1, z).
+    left = (1, ‖z‖², −2z) and right = (‖z‖², 1, z) are (G, N, L + 2), with z centered and divided by unit (G, 1, 1), the
+    largest norm.
     """
     z = centered(z)
     size = z.square().sum(-1, keepdim=True)
@@ -117,19 +125,19 @@ def _sides(z: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
 
 
 def centered(z: Tensor) -> Tensor:
-    """Returns z minus its mean over the tokens, in float32 or better, to keep differences of squares accurate."""
+    """Returns z (…, N, L) minus its mean over the N tokens, in float32 or better, for accurate differences of squares."""
     z = z.to(torch.promote_types(z.dtype, torch.float32))
     return z - z.mean(-2, keepdim=True)
 
 
 def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
-    """Returns squared distances (G, N, N), replaced by ``zero`` where they are below rounding error."""
+    """Returns the squared distances left·rightᵀ (G, N, N), with ``zero`` in place of values below the rounding error."""
     squares = torch.bmm(left, right.mT)
     return F.threshold(squares, rounding(squares), zero, inplace=True)
 
 
 def _towards(z: Tensor, both: Tensor) -> Tensor:
-    """Returns the gradient for one set of vectors by differentiable operations, also where a distance is zero."""
+    """Returns the gradient (G, N, L) of vectors z by differentiable operations; ``both`` (G, N, N) is g_in + g_ni."""
     wide = centered(z)
     size = wide.square().sum(-1)
     squares = size[..., :, None] + size[..., None, :] - 2 * (wide @ wide.mT)

@@ -1,4 +1,4 @@
-"""Tables on a grid: interpolation at any coordinates, and resampling for another grid."""
+"""Tables with one vector per grid cell: interpolation at any coordinates, and resampling for another grid."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 Taps = tuple[Tensor, Tensor | None]
-"""Grid cells to read (…, K) and their weights (…, K); no weights if K is 1 and all coordinates are whole."""
+"""Indices (…, K) of the K grid cells to interpolate from, and their weights (…, K), which are None if K is 1."""
 
 
 def interpolation_weights(coords: Tensor, grid: tuple[int, int], *, mode: str = "bicubic") -> Taps:
-    """Returns the grid cells to read for coordinates (…, 2) and their weights; outside the grid the border is repeated.
+    """Returns, for coordinates (…, 2), the indices (…, K) of the grid cells to interpolate from and their weights (…, K).
 
-    ``bicubic`` is PyTorch's kernel (a = −0.75), so that a finer grid over the same area reads what ``F.interpolate`` would
-    compute. At whole coordinates only one cell is read.
+    K is 16 for ``bicubic`` and 4 for ``bilinear``; if all coordinates are integers, K is 1 and the weights are None.
+    Outside the grid the border is repeated. ``bicubic`` is PyTorch's kernel (a = −0.75): on a finer grid over the same
+    area it gives the result of ``F.interpolate``.
     """
     if not torch.compiler.is_compiling() and torch.equal(coords, coords.round()):
         rows, columns = (coords[..., axis].long().clamp(0, grid[axis] - 1) for axis in (0, 1))
@@ -37,7 +38,7 @@ def rescale_coords(coords: Tensor, old: tuple[int, int], new: tuple[int, int]) -
 
 
 def gather(table: Tensor, weights: Taps) -> Tensor:
-    """Reads a table (cells, D) with interpolation weights: (…, D)."""
+    """Returns the vectors (…, D) of a table (cells, D) that is interpolated with the result of `interpolation_weights`."""
     index, weight = weights
     if weight is None:
         return table[index[..., 0]]
@@ -45,7 +46,7 @@ def gather(table: Tensor, weights: Taps) -> Tensor:
 
 
 def _axis_weights(at: Tensor, size: int, mode: str) -> tuple[Tensor, Tensor]:
-    """Returns the neighbors (…, k) of each coordinate on one axis, clamped to the border, and their weights."""
+    """Returns the indices (…, k) of the neighbors of coordinates on one axis, clamped to the grid, and their weights."""
     whole = at.floor()
     t = at - whole
     if mode == "bilinear":
@@ -65,11 +66,12 @@ def _cubic(x: Tensor, a: float = -0.75) -> Tensor:
 
 
 def resize_table(table: Tensor, grid: tuple[int, int], *, mode: str = "bicubic") -> Tensor:
-    """Resamples a table (R, C, D) to (R', C', D) in float32 or better; the same grid returns the same values.
+    """Resamples a table (R, C, D) to (R', C', D), computed in float32 or better; to its own grid it is copied exactly.
 
-    ``mode`` is ``bicubic``, ``bilinear`` or ``area``, with ``-antialias`` for a kernel that widens when shrinking and
-    ``-norm`` for vectors rescaled to the interpolated norms of the old ones. Plain ``bicubic`` is what ViT and DeiT use,
-    ``bicubic-antialias`` what timm uses; they differ even when enlarging, because their kernels do (a = −0.75 and −0.5).
+    ``mode`` is ``bicubic``, ``bilinear`` or ``area``, optionally followed by ``-antialias`` (smooths when shrinking)
+    and ``-norm`` (rescales each new vector to the interpolated norm of the old ones). Plain ``bicubic`` is what ViT and
+    DeiT use, ``bicubic-antialias`` what timm uses; they differ even when enlarging, because PyTorch uses another kernel
+    with antialiasing (a = −0.5 instead of −0.75).
     """
     kernel, antialias, norm = parse_mode(mode)
     if tuple(table.shape[:2]) == tuple(grid):
@@ -88,7 +90,10 @@ def resize_table(table: Tensor, grid: tuple[int, int], *, mode: str = "bicubic")
 def resize_flat_table(
     rows: Tensor, old: tuple[int, int], new: tuple[int, int], *, prefix: int = 0, mode: str = "bicubic"
 ) -> Tensor:
-    """Resamples a flat table (prefix + R·C, D) for another grid; the rows of prefix tokens are kept."""
+    """Resamples a table (prefix + R·C, D) from grid ``old`` to grid ``new``: (prefix + R'·C', D).
+
+    The first ``prefix`` rows, which belong to prefix tokens such as CLS, are kept.
+    """
     if len(rows) != prefix + old[0] * old[1]:
         raise InputError(
             f"a table of {len(rows)} rows does not have {prefix} prefix tokens and a {old[0]}x{old[1]} grid; "
@@ -99,7 +104,7 @@ def resize_flat_table(
 
 
 def parse_mode(mode: str) -> tuple[str, bool, bool]:
-    """Returns the kernel of a resampling mode, whether it is antialiased, and whether norms are kept."""
+    """Splits a mode such as ``"bicubic-antialias-norm"`` into kernel, whether to antialias, and whether to keep norms."""
     kernel, *more = mode.split("-")
     if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
         raise InputError(

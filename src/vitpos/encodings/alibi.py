@@ -10,7 +10,7 @@ from vitpos.positions import Positions
 
 
 class ALiBi(PositionEncoding):
-    """Subtracts the distance of two patches from their logit, times a fixed slope 2^(−8h/H) for head h = 1 … H."""
+    """Subtracts the distance of two patches, times a fixed slope 2^(−8h/H) of head h = 1 … H, from their logit."""
 
     paper = "Fuller et al. (CROMA), NeurIPS 2023"
     traits = ("translation_invariant",)
@@ -20,7 +20,7 @@ class ALiBi(PositionEncoding):
         self.heads = geometry.heads
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B|1, H, N, N), the same in all layers."""
+        """Returns the bias (B|1, H, N, N) that is added to the attention logits of patches, the same in all layers."""
         return self.cached(pos, "bias", lambda: self._bias(pos).to(q.dtype), q.dtype)
 
     def _bias(self, pos: Positions) -> Tensor:

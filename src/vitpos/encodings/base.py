@@ -38,7 +38,15 @@ ATTENTION_HOOKS = (  # what acts inside attention
 
 @dataclass(frozen=True)
 class Geometry:
-    """The facts about a model that an encoding is built from."""
+    """The properties of a model that its position encoding is built from.
+
+    Args:
+        dim: Width D of the tokens.
+        heads: Number of attention heads.
+        depth: Number of blocks.
+        grid: Rows and columns of patches in the training images.
+        num_prefix: Number of prefix tokens (CLS and registers) in front of the patches.
+    """
 
     dim: int
     heads: int
@@ -48,15 +56,20 @@ class Geometry:
 
 
 class PositionEncoding(nn.Module):
-    """One way of using positions; ``a + b`` uses both.
+    """Base class of position encodings; ``a + b`` is an encoding that uses both.
 
-    A subclass overrides the hooks that its method needs, most of them exactly one; the others do nothing. Hooks get the
-    patch tokens only, except that ``bias`` gets q and k of all T tokens, prefix tokens first.
+    A subclass overrides the methods (hooks) that it needs, usually one: for example ``vectors`` to add vectors to
+    tokens, ``bias`` to add to attention logits, or ``rotate`` for rotary encodings. The others do nothing. Hooks get
+    the patch tokens only, except that ``bias`` gets q and k of all T tokens, prefix tokens (CLS and registers) first.
 
-    Hidden positions are handled by the model: it sets vectors and the biases of patch pairs with a hidden position to zero
-    and gives those pairs the plain q·k. Only ``update`` and a bias of shape (…, T, T) on pairs with a prefix token must
-    ignore hidden positions themselves. Rare abilities are protocols (`vitpos.encodings.protocols`). ``traits`` declares
-    properties from `TRAITS`; `vitpos.testing.check_encoding` tests each of them both ways.
+    Positions may be hidden (`Positions.known` is False), as for masked patches in MJP training. The model handles this:
+    it sets vectors of hidden positions and biases of patch pairs with one to zero and gives those pairs the plain q·k.
+    Only ``update``, and a bias of shape (…, T, T) for pairs with a prefix token, must ignore hidden positions
+    themselves.
+
+    Less common abilities are protocols (`vitpos.encodings.protocols`). ``traits`` lists properties from `TRAITS`, such
+    as ``"translation_invariant"``; `vitpos.testing.check_encoding` tests that the listed ones hold and the others do
+    not.
     """
 
     paper: ClassVar[str] = ""
@@ -73,70 +86,83 @@ class PositionEncoding(nn.Module):
     # Once per forward pass
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Changes tokens (B, N, D) and positions before anything else, for example shuffles and hides in training."""
+        """Returns tokens x (B, N, D) and positions, possibly changed; called first in each forward pass.
+
+        In training `mjp` shuffles tokens and hides positions here.
+        """
         return x, pos
 
     def prefix_vectors(self) -> Tensor | None:
-        """Returns vectors (P, D) that are added to the prefix tokens."""
+        """Returns vectors (P, D) that are added to the P prefix tokens (CLS and registers), or None."""
         return None
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the vector (D,) that is added to tokens whose position is hidden."""
+        """Returns the vector (D,) that is added to tokens whose position is hidden, or None."""
         return None
 
     # Before block ``layer``
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns vectors (B|1, N, D) that are added to the patch tokens; they depend on positions only.
+        """Returns vectors (B|1, N, D) to add to the patch tokens before block number ``layer``, or None.
 
-        An encoding that acts at the input returns them for layer 0 and None for the others.
+        They depend on positions only. Most encodings return them for layer 0 and None for the others.
         """
         return None
 
     def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns patch tokens (B, N, D) changed in a way that depends on their content; ``x`` itself if unchanged."""
+        """Returns the patch tokens x (B, N, D) before block number ``layer``, changed depending on their content.
+
+        For example, `cpe` adds a convolution of them. Returns ``x`` itself if it is unchanged.
+        """
         return x
 
     # Inside the attention of block ``layer``
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns what is added to the logits: (B|1, H|1, N, N) for patches or (B|1, H|1, T, T) for all tokens.
+        """Returns a bias for the attention logits: (B|1, H|1, N, N) for patches, (B|1, H|1, T, T) for all tokens, or None.
 
-        q and k are (B, H, T, d), before rotation; the logits are q·k/√d.
+        q and k are (B, H, T, d), before rotation; the logits are q·k/√d plus the bias.
         """
         return None
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """Returns the q and k of the patch tokens (B, H, N, d) whose product gives the logits.
+        """Returns q and k of the patch tokens (B, H, N, d) after a rotation (or another map) that depends on positions.
 
-        The width may change, to (B, H, N, e) for both; the logits are divided by √d all the same.
+        The width may change to e for both, (B, H, N, e); the logits are still q·k/√d with the original d.
         """
         return q, k
 
     # Training
 
     def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
-        """Returns an extra loss for this batch; ``others`` are the other encodings of the sum."""
+        """Returns an extra loss for this batch, which training adds to the cross-entropy.
+
+        ``others`` are the other encodings, if this one is part of a sum such as ``learned + mjp``.
+        """
         return 0.0
 
     # Provided
 
     @property
     def parts(self) -> list[PositionEncoding]:
-        """The encodings of a sum; otherwise the encoding itself."""
+        """Returns the list of encodings that a sum such as ``learned + mjp`` consists of; otherwise the encoding itself."""
         return [self]
 
     @property
     def hooks(self) -> frozenset[str]:
-        """The names of the hooks that the class overrides and of the attention protocols that it implements."""
+        """Returns the names of the methods through which the encoding acts, such as ``{"bias"}`` or ``{"rotate"}``."""
         return self._hooks
 
     def cached(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype | None = None) -> T:
         """Returns ``make()``, computed once per grid and shared by all encodings of the same class and options.
 
-        Only for functions of positions, geometry and options; never for what depends on a parameter. Nothing is cached
-        for an encoding that has buffers or tensor attributes, because the result may depend on them. Give ``dtype`` if
-        the result has it.
+        The result must depend only on positions, geometry and options, never on a parameter. Nothing is cached for an
+        encoding with buffers or tensor attributes, because the result may depend on them.
+
+        Args:
+            name: Name of the result, different for each use within a class.
+            make: Computes the result.
+            dtype: Data type of the result, if it depends on that of the model.
         """
         state = vars(self)
         if self._buffers or any(isinstance(value, Tensor) for value in state.values()):
@@ -152,7 +178,10 @@ _PLAIN = (bool, int, float, str, tuple, Geometry, type(None))  # attributes that
 
 
 class SumEncoding(PositionEncoding):
-    """Several encodings: vectors, biases and penalties are summed; augment, update and rotate are applied in order."""
+    """The sum of several encodings, such as ``learned + mjp``.
+
+    Vectors, biases and penalties are summed; ``augment``, ``update`` and ``rotate`` are applied one after the other.
+    """
 
     def __init__(self, parts: Iterable[PositionEncoding]):
         super().__init__()
@@ -160,57 +189,60 @@ class SumEncoding(PositionEncoding):
 
     @property
     def parts(self) -> list[PositionEncoding]:
-        """The encodings of the sum."""
+        """Returns the list of encodings of the sum."""
         return cast(list[PositionEncoding], list(self.encodings))
 
     @property
     def hooks(self) -> frozenset[str]:
-        """The hooks of all parts."""
+        """Returns the names of the methods through which any encoding of the sum acts."""
         return frozenset[str]().union(*(part.hooks for part in self.parts))
 
     @property
     def unrotated_prefix(self) -> bool:  # type: ignore[override]
-        """Whether any part gives pairs with a prefix token the plain q·k."""
+        """Returns whether any encoding of the sum gives pairs with a prefix token the plain q·k, without rotation."""
         return any(part.unrotated_prefix for part in self.parts)
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Applies the parts in order."""
+        """Applies the ``augment`` of each encoding of the sum in order; returns tokens (B, N, D) and positions."""
         for part in self.parts:
             x, pos = part.augment(x, pos)
         return x, pos
 
     def prefix_vectors(self) -> Tensor | None:
-        """Returns the sum over the parts."""
+        """Returns the sum of the encodings' vectors (P, D) for prefix tokens; None if there are none."""
         return total(part.prefix_vectors() for part in self.parts)
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the sum over the parts."""
+        """Returns the sum of the encodings' vectors (D,) for tokens with a hidden position; None if there are none."""
         return total(part.unknown_vector() for part in self.parts)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the sum over the parts."""
+        """Returns the sum of the encodings' vectors (B|1, N, D) for patch tokens; None if there are none."""
         return total(part.vectors(pos, layer, dtype) for part in self.parts)
 
     def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Applies the parts in order."""
+        """Applies the ``update`` of each encoding of the sum in order; returns patch tokens (B, N, D)."""
         for part in self.parts:
             x = part.update(x, pos, layer)
         return x
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the sum over the parts; where one covers prefix tokens, all are padded to (…, T, T)."""
+        """Returns the sum of the encodings' biases; None if there are none.
+
+        If one of them includes prefix tokens, (…, T, T), the others (…, N, N) are padded with zeros to that shape.
+        """
         biases = [bias for part in self.parts if (bias := part.bias(q, k, pos, layer)) is not None]
         widest = max((bias.shape[-1] for bias in biases), default=0)
         return total(pad_prefix(bias, widest) for bias in biases)
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """Applies the parts in order."""
+        """Applies the ``rotate`` of each encoding of the sum in order; returns q and k (B, H, N, e)."""
         for part in self.parts:
             q, k = part.rotate(q, k, pos, layer)
         return q, k
 
     def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
-        """Returns the sum over the parts, each of which gets the rest as ``others``."""
+        """Returns the sum of the encodings' extra losses; each encoding gets the remaining ones as ``others``."""
         return sum(part.penalty(pos, [o for o in self.parts if o is not part]) for part in self.parts)
 
 
@@ -221,19 +253,22 @@ def total(terms: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def pad_prefix(bias: Tensor, tokens: int) -> Tensor:
-    """Pads a bias for patch pairs (…, N, N) to all ``tokens``, with zeros for pairs with a prefix token."""
+    """Pads a bias for patches (…, N, N) with zeros to (…, T, T), T = ``tokens``; the prefix tokens come first."""
     prefix = tokens - bias.shape[-1]
     return F.pad(bias, (prefix, 0, prefix, 0)) if prefix else bias
 
 
 def check_positive(name: str, **values: float) -> None:
-    """Raises if an option of encoding ``name`` is not above zero."""
+    """Raises InputError if a value, such as ``hidden_dim=0``, is not above zero; ``name`` is the encoding's."""
     for option, value in values.items():
         if not value > 0:
             raise InputError(f"encoding {name!r} got {option}={value}; choose a number above 0")
 
 
 def check_has_prefix(name: str, option: str, geometry: Geometry) -> None:
-    """Raises if an option that needs CLS or register tokens is used in a model without them."""
+    """Raises InputError if a model without prefix tokens (CLS or registers) is given an option that needs them.
+
+    ``name`` is the encoding's and ``option`` a text such as ``"prefix_mode='learned'"``, both for the message.
+    """
     if not geometry.num_prefix:
         raise InputError(f"encoding {name!r} got {option} in a model without CLS or registers; leave it out")

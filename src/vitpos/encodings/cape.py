@@ -14,16 +14,16 @@ from vitpos.positions import Positions
 
 
 class CAPE(PositionEncoding):
-    """Adds sines and cosines of coordinates that training shifts, jitters and scales; nothing is learned.
+    """Adds sines and cosines of coordinates that are randomly shifted and scaled in training; nothing is learned.
 
     Channels [cos φ, sin φ] with φ_t = π·10^(t/(D/2 − 1))·(y cos t + x sin t), t = 0 … D/2 − 1, and row y and column x
-    scaled so that the cell centers of the training grid run from −1 to 1. In training, each image gets
-    (y, x) → λ·((y, x) + Δ + ε) with one shift Δ per axis, one scale λ, log-uniform, and a shift ε per patch and axis.
-    Outside training positions are not changed.
+    scaled so that the cell centers of the training grid run from −1 to 1. In training, each image gets (y, x) → λ·((y,
+    x) + Δ + ε) with one random shift Δ per axis, one random scale λ (log-uniform), and a random shift ε per patch and
+    axis. In evaluation mode coordinates are not changed.
 
-    Magnitudes, order of channels and augmentation are those of the public PyTorch port (gcambara/cape), which follows the
-    code in the paper's appendix; the text of the paper could not be checked. The port also multiplies the tokens by √D,
-    which is left out here.
+    Magnitudes, order of channels and augmentation are those of the public PyTorch port (gcambara/cape), which follows
+    the code in the paper's appendix; the text of the paper was not available to check them. The port also multiplies
+    the tokens by √D, which is left out here.
 
     Args:
         global_shift: Largest shift Δ, as a fraction of half the training grid.
@@ -49,11 +49,11 @@ class CAPE(PositionEncoding):
         self.global_shift, self.local_shift, self.global_scale = global_shift, local_shift, global_scale
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """In training, returns the same positions for each image of the batch, which are augmented separately."""
+        """Returns the tokens and, in training, one set of positions per image, because images are augmented differently."""
         return x, replace(pos, known=pos.known.expand(len(x), -1)) if self.training else pos
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the sines and cosines of each position: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: sines and cosines."""
         if layer:
             return None
         if self.training:
@@ -66,7 +66,7 @@ class CAPE(PositionEncoding):
         return (pos.coords - centers) * 2 / spans  # (B|1, N, 2)
 
     def _augmented(self, pos: Positions) -> Tensor:
-        """Returns coordinates (B, N, 2), shifted and scaled for each image."""
+        """Returns unit coordinates (B, N, 2) after the random shifts and scale of each image."""
         unit = self._unit_coords(pos)
         batch, count = pos.known.shape
         cells = unit.new_tensor([2 / max(side - 1, 1) for side in self.train_grid])
@@ -78,7 +78,7 @@ class CAPE(PositionEncoding):
         return unit * torch.exp(math.log(self.global_scale) * sample(batch, 1, 1))
 
     def _vectors(self, unit: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B|1, N, 2) → (B|1, N, D), with the phases in float32 or better."""
+        """Returns cosines and sines (B|1, N, D) of unit coordinates (B|1, N, 2), with phases in float32 or better."""
         unit = unit.to(torch.promote_types(dtype, torch.float32))
         count = self.dim // 2
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)

@@ -14,18 +14,19 @@ from vitpos.positions import Positions
 class CayleySTRING(RoPEMixed):
     """Rotates q and k as RoPE-Mixed does, in a learned basis per layer and head: x → Pᵀ R(row, column) P x.
 
-    P = (I − S)(I + S)⁻¹ with a learned skew-symmetric S (d×d) is orthogonal (Cayley transform). Among patches this is
-    RoPE-Mixed with W_q and W_k multiplied by P: the same functions, parametrized in another way. The paper leaves Pᵀ out
-    because it cancels in q·k; here it stays, so that prefix tokens, which are not rotated, fit the patches. The
-    ``frequencies`` are those of the planes that pairs of rows of P span.
+    R is the rotation of RoPE-Mixed. P = (I − S)(I + S)⁻¹ with a learned skew-symmetric S (d×d) is orthogonal (Cayley
+    transform). Among patches this equals RoPE-Mixed with W_q and W_k multiplied by P: the same set of functions,
+    parametrized in another way. The paper leaves Pᵀ out because it cancels in q·k; here it stays, because prefix tokens
+    are not rotated and must be in the same basis as the patches. ``frequencies`` returns those of the planes that pairs
+    of rows of P span.
 
-    No code of the authors was found. Initial values are not settled: S starts at 0, so that training starts as
-    RoPE-Mixed, whose frequencies are used.
+    No code of the authors was found, and the initial values in the paper are not clear. Here S starts at 0, so that
+    training starts as RoPE-Mixed with its initial frequencies.
 
     Args:
         base: Base of the initial frequencies.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
     paper = "Schenck et al., ICML 2025"
@@ -45,6 +46,6 @@ class CayleySTRING(RoPEMixed):
         return torch.linalg.solve(identity + skew, identity - skew).to(dtype)  # the two factors commute
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions in the basis of a layer."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, in the learned basis of a layer."""
         rotation, basis = super().rotation(pos, layer, dtype), self.basis(layer, dtype)
         return lambda x: rotation(x @ basis.mT) @ basis

@@ -24,22 +24,23 @@ from vitpos.positions import Positions
 
 
 class ComRoPE(Rotary):
-    """Rotates blocks of channels by exponentials of learned skew-symmetric matrices that commute: R = exp(s_j·A_j).
+    """Rotates blocks of channels by R = exp(s_j·A_j) with learned skew-symmetric matrices A_j that commute.
 
     Block j of a head has one matrix A_j, learned per layer and head, and s_j is a number per position: with
     ``mode="ap"`` (axial partition) the row for even j and the column for odd j, with ``mode="ld"`` (linearly dependent)
-    θ_row,j·row + θ_column,j·column with learned θ, shared by the heads. Because matrices of a block are multiples of
-    each other, R_i⁻¹R_j depends on the offset alone, unlike LieRE. The training grid spans 1 on each axis.
+    θ_row,j·row + θ_column,j·column with learned θ, shared by the heads. Because the exponents of a block at all
+    positions are multiples of one matrix, q·k depends on positions only by their offset, unlike in LieRE. The training
+    grid spans 1 on each axis.
 
-    As in the published code A_j = P_j − P_jᵀ starts with P and θ from N(0, 1), blocks have 2 channels, and CLS is at the
-    center; only the entries of A_j above the diagonal are stored. The published code can also add noise to positions in
-    training, off by default, which is left out.
+    As in the published code A_j = P_j − P_jᵀ starts with P and θ from N(0, 1), blocks have 2 channels, and CLS is at
+    the center; only the entries of A_j above the diagonal are stored. The published code can also add noise to
+    positions in training (off by default); this is not implemented.
 
     Args:
-        mode: ``ld`` or ``ap``, how the two axes use the blocks.
+        mode: How the blocks use row and column: ``ld`` combines them in every block, ``ap`` alternates between them.
         block_size: Number of channels of a block.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
     paper = "Yu et al., CVPR 2025"
@@ -67,7 +68,7 @@ class ComRoPE(Rotary):
         self.axis_scales = nn.Parameter(torch.randn(geometry.depth, 2, self.blocks)) if mode == "ld" else None
 
     def frequencies(self) -> Tensor | None:
-        """Returns the learned frequencies (depth, H, d/2, 2) with blocks of 2; None for larger blocks."""
+        """Returns the learned frequencies (depth, H, d/2, 2), radians per row and column; None for blocks above 2."""
         if self.block_size > 2:
             return None
         with torch.no_grad():
@@ -76,7 +77,7 @@ class ComRoPE(Rotary):
             return -self.generators * (scales / sides).mT[:, None]
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation of each block, computed in float32 or better."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, computed in float32 or better."""
         coords = self.centered_coords(pos, dtype)
         unit = coords / coords.new_tensor(self.geometry.grid)  # (B|1, N, 2)
         factors = (unit @ self._scales(layer).to(unit.dtype))[:, None, ..., None]  # (B|1, 1, N, blocks, 1)
@@ -87,7 +88,7 @@ class ComRoPE(Rotary):
         return partial(rotate_blocks, matrices.to(dtype))  # (B|1, H, N, blocks, b, b)
 
     def _scales(self, layer: int) -> Tensor:
-        """Returns the factors (2, blocks) of row and column in the exponent of each block."""
+        """Returns the factors (2, blocks) by which row and column enter the exponent of each block in a layer."""
         if self.axis_scales is not None:
             return self.axis_scales[layer]
         return torch.eye(2, device=self.generators.device).repeat(1, self.blocks // 2)

@@ -14,10 +14,10 @@ from vitpos.positions import Positions
 class CoordConv(PositionEncoding):
     """Adds a learned linear function of row and column to the tokens: W·(row, column) or W·(row, column, radius).
 
-    Coordinates run from −1 to 1 over the training grid, edge to edge. This is what CoordConv does to the projection of
-    patches: coordinate channels beside the color channels add a linear function of the patch's coordinates, up to a
-    constant that the bias of the projection includes (test: `tests/encodings/test_coordconv.py`). The third channel, the
-    distance from the center, is not linear; it is taken at the center of the patch.
+    Coordinates run from −1 to 1 over the training grid, edge to edge. This equals CoordConv for the projection of
+    patches, which adds row and column as channels beside the colors: the projection of these channels is a linear
+    function of the patch's coordinates plus a constant (`tests/encodings/test_coordconv.py` checks this). The optional
+    third channel, the distance from the center, is not linear; here it is evaluated at the center of the patch.
 
     Args:
         radius: Adds the distance from the center of the training grid, √(row² + column²), as a third input.
@@ -35,7 +35,7 @@ class CoordConv(PositionEncoding):
         self.weight = nn.Parameter(torch.randn(3 if radius else 2, geometry.dim) * std)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the linear function of each position: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: W·(row, column)."""
         if layer:
             return None
         return self.cached(pos, "channels", lambda: self._channels(pos, dtype), dtype) @ self.weight.to(dtype)

@@ -15,9 +15,9 @@ from vitpos.positions import Positions
 class CoordinateMLP(PositionEncoding):
     """Adds the output of a two-layer MLP of row and column, which run from −1 to 1 over the training grid.
 
-    With the default initialization, smooth units are nearly linear functions of the position, so that the vectors of 64
-    positions have a condition number of 1e13 with GELU and of 1e3 with ReLU; this decides how much a shared gradient
-    reveals.
+    The activation decides how much a shared gradient reveals. With the default initialization, GELU units are nearly
+    linear functions of the position: the matrix of the vectors of 64 positions has a condition number of 1e13, and of
+    1e3 with ReLU. Attacks that solve a linear system need a small one.
 
     Args:
         hidden_dim: Number of hidden units.
@@ -35,5 +35,5 @@ class CoordinateMLP(PositionEncoding):
         self.network = nn.Sequential(nn.Linear(2, hidden_dim), units, nn.Linear(hidden_dim, geometry.dim))
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the MLP's output for each position: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: the MLP's outputs."""
         return None if layer else self.network(unit_coords(pos, self.train_grid, dtype))

@@ -12,16 +12,16 @@ from vitpos.positions import Positions
 
 
 class CoPE(PositionEncoding):
-    """Counts positions by content: gates σ(q·k) are summed in row-major order, and each count has a learned vector.
+    """Replaces distances by counts that depend on content, sums of gates σ(q·k), and learns a vector per count.
 
-    p_ij = Σ_t σ(q_i·k_t/√d) over the patches t from j to the end of the row-major order, clamped to
-    ``max_positions − 1``; q_i·e[p_ij] is added to the logit, interpolated between whole counts. One table per layer,
-    shared by its heads, zero at the start. Hidden patches are not counted; patches are ordered by their grid cells.
+    p_ij = Σ_t σ(q_i·k_t/√d) over the patches t from j to the end of the row-major order, clamped to ``max_positions −
+    1``. The bias is q_i·e[p_ij] with a learned table e, interpolated between integer counts. Each layer has one table,
+    shared by its heads, which starts at zero. Patches with a hidden (masked) position are not counted.
 
     Args:
         max_positions: Number of entries of the table.
-        causal: Keeps the form for language models, which counts no patch after i. Without it the sum runs over all
-            patches from j on, so that p neither depends on the offset from i nor is invariant to translation.
+        causal: Counts no patch after i, as in language models. By default the sum runs over all patches from j on, so
+            that p does not depend on the offset from i and is not invariant to translation.
     """
 
     paper = "Golovneva et al., arXiv 2024"
@@ -35,13 +35,13 @@ class CoPE(PositionEncoding):
         self.table = nn.Parameter(torch.zeros(geometry.depth, max_positions, geometry.dim // geometry.heads))
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B, H, N, N)."""
+        """Returns the bias (B, H, N, N) that is added to the attention logits of patches: q_i·e[p_ij]."""
         [(_, counts)] = self.counts(q, k, pos, layer)
         q = q[:, :, -pos.index.shape[1] :]
         return interp1d(q @ self.table[layer].mT, counts)
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the gates and counts (B, H, N, N) of each patch, along the row-major order."""
+        """Returns [(gates, counts)], both (B, H, N, N): σ(q_i·k_j/√d) and its sums p_ij along the row-major order."""
         count = pos.index.shape[1]
         q, k = q[:, :, -count:], k[:, :, -count:]
         gates = torch.sigmoid((q * q.shape[-1] ** -0.5) @ k.mT)  # (B, H, N, N)
@@ -53,7 +53,7 @@ class CoPE(PositionEncoding):
 
 
 def _sum_from(gates: Tensor, pos: Positions) -> Tensor:
-    """Returns for each key the sum of the gates of the keys at its grid cell and after it."""
+    """Returns for each key j the sum of ``gates`` (B, H, N, N) over the keys from j to the end of the row-major order."""
     if pos.is_full_grid:
         return gates.flip(-1).cumsum(-1).flip(-1)
     order = pos.index.argsort(1, descending=True)[:, None, None].expand_as(gates)

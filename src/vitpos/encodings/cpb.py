@@ -33,7 +33,7 @@ class CPB(PositionEncoding):
         )
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B|1, H, N, N)."""
+        """Returns the bias (B|1, H, N, N) that is added to the attention logits of patches in block number ``layer``."""
         index, offsets = self.cached(pos, "offsets", lambda: _distinct_offsets(pos))
         spans = offsets.new_tensor([max(side - 1, 1) for side in self.train_grid])
         spaced = offsets.sign() * torch.log2(1 + 8 * offsets.abs() / spans) / 3
@@ -42,7 +42,10 @@ class CPB(PositionEncoding):
 
 
 def _distinct_offsets(pos: Positions) -> tuple[Tensor, Tensor]:
-    """Returns for each pair (B|1, N, N) the index of its offset among the distinct offsets (distinct, 2), and those."""
+    """Returns (index, offsets) of all pairs of positions, so that the MLP is evaluated once per distinct offset.
+
+    ``offsets`` (distinct, 2) are in rows and columns; ``index`` (B|1, N, N) gives the row of ``offsets`` of each pair.
+    """
     offsets = pos.offsets()
     if torch.compiler.is_compiling():  # the number of distinct offsets is not known while tracing
         flat = offsets.flatten(0, 2)

@@ -15,8 +15,9 @@ from vitpos.positions import Positions
 class CPE(PositionEncoding):
     """Adds a 3×3 depthwise convolution of the patch tokens, arranged on their grid, before some blocks.
 
-    The zero padding is what reveals the border; away from it the convolution is translation-equivariant. Tokens are
-    placed by their grid cells, whatever their order. Empty and hidden cells are zero, and a hidden token is not changed.
+    The convolution is translation-equivariant; only the zero padding at the border gives information about absolute
+    positions. Tokens are arranged by their grid cells, in any order. Cells without a token or with a hidden (masked)
+    position are zero in the convolution, and tokens with a hidden position are not changed.
 
     Args:
         layers: The blocks before which a convolution is applied, counted from 0; by default the second block, as in
@@ -44,7 +45,7 @@ class CPE(PositionEncoding):
         )
 
     def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the tokens (B, N, D) plus the convolution over their neighbors."""
+        """Returns the tokens (B, N, D) plus the convolution over their neighbors on the grid, before the chosen blocks."""
         if str(layer) not in self.convolutions:
             return x
         cells = pos.index[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)

@@ -15,10 +15,11 @@ from vitpos.positions import Positions
 
 
 class DecomposedBias(PositionEncoding):
-    """Adds q·(r_row[Δrow] + r_column[Δcolumn]) to the logits, with a learned vector per offset of each axis and layer.
+    """Adds q·(r_row[Δrow] + r_column[Δcolumn]) to the logits, with learned vectors r per axis, layer and offset.
 
     Tables are shared by the heads of a layer and start at zero; q is not scaled, as in both published codes. At
-    fractional offsets the products are interpolated; outside the tables their border entries are repeated.
+    fractional offsets, as on a finer grid, the bias is interpolated; for offsets larger than in training the last
+    entries are repeated.
     """
 
     paper = "Li et al. (MViTv2), CVPR 2022"
@@ -33,7 +34,7 @@ class DecomposedBias(PositionEncoding):
         self.columns = nn.Parameter(torch.zeros(geometry.depth, columns, head_dim))
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B, H, N, N)."""
+        """Returns the bias (B, H, N, N) that is added to the logits of patches, from the queries q (B, H, T, d)."""
         q = q[:, :, -pos.index.shape[1] :]
         terms = []
         for axis, table in enumerate((self.rows[layer], self.columns[layer])):
@@ -43,7 +44,11 @@ class DecomposedBias(PositionEncoding):
         return terms[0] + terms[1]
 
     def _entries(self, pos: Positions, axis: int, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """Returns the table entry below each offset (B|1, 1, N, N) and the weight of the next; None if all are whole."""
+        """Returns (index, weight), both (B|1, 1, N, N), to interpolate a table of ``count`` offsets of one axis.
+
+        ``index`` is the entry at or below each offset and ``weight`` that of the next entry; None if all offsets are
+        integers.
+        """
         zero = (count - 1) // 2
         scale = (zero + 1) / self.train_grid[axis]  # 1 unless the table was resized
         at = (pos.offsets()[..., axis][:, None] * scale + zero).to(dtype).clamp(0, count - 1)

@@ -15,12 +15,13 @@ from vitpos.positions import Positions
 class Factorized(PositionEncoding):
     """Adds a learned vector per row plus a learned vector per column to the patch tokens.
 
-    Between entries vectors are interpolated linearly; beyond them the last entry is repeated.
+    At fractional coordinates, as on a finer grid, vectors are interpolated linearly; beyond the training grid the last
+    vector is repeated.
 
     Args:
         std: Standard deviation of the initial values.
-        fractional: Reads the tables at the fraction of the grid's height and width where a token lies, whatever the size
-            of the grid, instead of at its row and column.
+        fractional: Reads the tables by relative position, so that the tables always span the whole grid: the middle row
+            of any grid reads the middle of the row table. By default they are read at row and column.
     """
 
     paper = "Dehghani et al. (NaViT), NeurIPS 2023"
@@ -33,7 +34,7 @@ class Factorized(PositionEncoding):
         self.columns = nn.Parameter(torch.randn(geometry.grid[1], geometry.dim) * std)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the row's vector plus the column's: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: row plus column vector."""
         if layer:
             return None
         sizes = len(self.rows), len(self.columns)

@@ -16,15 +16,15 @@ from vitpos.positions import Positions
 class FIRE(PositionEncoding):
     """Adds a bias per head that an MLP computes from the distance of two patches, relative to the farthest patch.
 
-    bias_ij = MLP(ψ(‖p_i − p_j‖)/ψ(max(L, m_i))) with ψ(x) = log(|c|·x + 1), m_i the distance from patch i to the farthest
-    patch with a known position, and the MLP 1 → ``hidden_dim`` (ReLU) → heads. The scale c and the threshold L are learned.
-    Inputs of the MLP stay between 0 and 1, so that a larger image is interpolated. Where no patch is farther than L, the
-    bias depends on the offset alone.
+    bias_ij = MLP(ψ(‖p_i − p_j‖)/ψ(max(L, m_i))) with ψ(x) = log(|c|·x + 1), m_i the distance from patch i to the
+    farthest patch with a known position, and the MLP 1 → ``hidden_dim`` (ReLU) → heads. The scale c and the threshold L
+    are learned. Inputs of the MLP stay between 0 and 1, so that larger grids need no extrapolation. Where no patch is
+    farther than L, the bias depends on the offset alone.
 
-    The paper treats causal sequences, where m_i is the position of the query and L is at first 512; no 2-D form by its
-    authors was found. Here L is at first the longest distance in the training grid. L is |factor| times that, as in the
-    paper's code, and has no gradient while every m_i is larger. With ``distance="per_axis"`` the MLP has two inputs, for
-    rows and columns, each with the sign of the offset, which a causal sequence does not need, and with its own m_i and L.
+    The paper treats causal sequences, where m_i is the position of the query and L starts at 512; no 2-D form by its
+    authors was found. Here L starts at the longest distance in the training grid; it is that distance times a learned
+    |factor|, as in the paper's code. It has no gradient while every m_i is larger. With ``distance="per_axis"`` the MLP
+    has two inputs, for rows and columns, each with the sign of the offset and with its own m_i and L.
 
     Args:
         distance: ``euclidean``, or ``per_axis``: the signed offset in rows and in columns.
@@ -59,7 +59,7 @@ class FIRE(PositionEncoding):
         )
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B|1, H, N, N)."""
+        """Returns the bias (B|1, H, N, N) that is added to the attention logits of patches in block number ``layer``."""
         layer = 0 if self.share_layers else layer
         wide = torch.promote_types(q.dtype, torch.float32)
         distances, farthest = self.cached(pos, "distances", partial(self._distances, pos, wide), wide)
@@ -70,7 +70,10 @@ class FIRE(PositionEncoding):
         return self.networks[layer](inputs.to(q.dtype)).permute(0, 3, 1, 2)
 
     def _distances(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Returns the distances (B|1, N, N, 1 or 2), and of each query the largest to a known position (B|1, N, 1, …)."""
+        """Returns the distances of all pairs, and for each query the largest distance to a key with a known position.
+
+        They are (B|1, N, N, c) and (B|1, N, 1, c); c is 1 for Euclidean distances and 2 for rows and columns.
+        """
         offsets = pos.offsets().to(dtype)
         distances = offsets.norm(dim=-1, keepdim=True) if self.distance == "euclidean" else offsets
         known = distances.abs()

@@ -16,12 +16,13 @@ from vitpos.positions import Positions
 class Fourier(PositionEncoding):
     """Adds cosines and sines of random projections of the coordinates, directly or through an MLP.
 
-    Fixed: γ(v) = [cos 2πBv, sin 2πBv] with B drawn from a normal distribution and v from −1 to 1 over the training grid.
-    Learnable: B is a parameter, γ is divided by the square root of its width, and a GELU MLP maps it to the model width.
+    Fixed: γ(v) = [cos 2πBv, sin 2πBv] with B drawn from a normal distribution and v from −1 to 1 over the training
+    grid. Learnable: B is a parameter, γ is divided by the square root of its width, and a GELU MLP maps it to the model
+    width.
 
     Args:
         sigma: Standard deviation of the projections B.
-        learnable: Learns B and the MLP; otherwise γ is added as it is.
+        learnable: Learns B and adds MLP(γ); by default B is fixed and γ is added.
         hidden_dim: Width of the MLP.
     """
 
@@ -50,7 +51,7 @@ class Fourier(PositionEncoding):
             self.register_buffer("directions", directions)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the features of each position: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: Fourier features."""
         if layer:
             return None
         angles = 2 * math.pi * unit_coords(pos, self.train_grid, dtype) @ self.directions.to(dtype)

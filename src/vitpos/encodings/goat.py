@@ -19,21 +19,22 @@ class GOAT(PositionEncoding):
 
     The logit of tokens i and j is q̂_i·k̂_j/√c + Σ_r [A_r cos(ω_r·Δ) + B_r sin(ω_r·Δ)] + u(j). q̂ and k̂ are the first
     c = d − 2·rank − 1 channels. Δ is the offset in rows for the first half of the frequencies and in columns for the
-    other, with pairs with a prefix token left out; A and B (depth, H, rank) start at 0. u(j) = gain·MLP(f_j) with a gain
-    per head and an MLP per layer. f_j (2·key_rank + 2) are cosines and sines of row and column, and the row-major index
-    and its logarithm, 1 at the last cell of the training grid. The first prefix token has another bias per head.
+    other; pairs with a prefix token (CLS or register) have no such term; A and B (depth, H, rank) start at 0. u(j) =
+    gain·MLP(f_j) with a gain per head and an MLP per layer. f_j are 2·key_rank cosines and sines of row and column, the
+    row-major index, and its logarithm, both scaled to 1 at the last cell of the training grid. The first prefix token
+    has an additional learned bias per head.
 
     The reference is the package goat-attention 0.1.1 as configured for ViTs. Its frequencies ω_r = base^(−r/(rank − 1))
-    are divided among the axes, the high ones for rows and the low ones for columns, so that columns hardly have a prior
-    at the default base; ``split_frequencies=False`` gives both axes the same range. Without prefix tokens the package
-    gives the other bias to the first patch; here it is left out.
+    are divided between the axes, the high ones for rows and the low ones for columns, so that at the default base the
+    prior hardly depends on columns; ``split_frequencies=False`` gives both axes the same range. Without prefix tokens
+    the package gives the additional bias to the first patch; here it is omitted.
 
     Args:
         rank: Number of frequencies of the prior; 8 by default, or d/4 in narrower heads.
-        key_rank: Number of frequencies of u.
+        key_rank: Number of frequencies in the input of the MLP of u.
         base: Base of the frequencies.
         key_bias: Whether there is a bias u(j); without it the prior depends on offsets alone.
-        split_frequencies: Divides one sequence of frequencies among the axes, rather than using it on both.
+        split_frequencies: Divides one sequence of frequencies between the axes; if False, both axes use the full range.
     """
 
     paper = "Litman and Guo, arXiv 2026"
@@ -71,12 +72,12 @@ class GOAT(PositionEncoding):
                 self.first_bias = nn.Parameter(torch.zeros(geometry.depth, geometry.heads))
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the logits (B, H, T, T)."""
+        """Returns the attention logits (B, H, T, T) of q and k (B, H, T, d), prior included, in block number ``layer``."""
         q, k = q[..., : self.content_dim] * self.content_dim**-0.5, k[..., : self.content_dim]
         return q @ k.mT + self.prior(pos, layer, q.shape[2] - pos.index.shape[1], q.dtype)
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B, H, T, T): what the logits differ by from q·k/√d; 0 for pairs with a hidden position."""
+        """Returns the difference (B, H, T, T) of GOAT's logits and q·k/√d; 0 for pairs with a hidden position."""
         bias = self.fused_logits(q, k, pos, layer) - q @ k.mT * q.shape[-1] ** -0.5
         if not pos.has_hidden:
             return bias
@@ -84,7 +85,7 @@ class GOAT(PositionEncoding):
         return bias.where((known[:, :, None] & known[:, None])[:, None], 0)
 
     def prior(self, pos: Positions, layer: int, prefix: int, dtype: torch.dtype) -> Tensor:
-        """Returns the part of the logits (B|1, H, T, T) that depends on positions alone, with ``prefix`` prefix tokens."""
+        """Returns the part of the logits (B|1, H, T, T) that depends on positions alone; T is ``prefix`` plus N tokens."""
         make = partial(self._features, pos, prefix, dtype)
         cos, sin, key_features = self.cached(pos, f"features with {prefix} prefix tokens", make, dtype)
         even, odd = self.even[layer, :, None], self.odd[layer, :, None]  # (H, 1, rank)
@@ -111,7 +112,7 @@ class GOAT(PositionEncoding):
         return cos.to(dtype), sin.to(dtype), key_features.to(dtype)
 
     def _waves(self, coords: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-        """Returns cosines and sines (B|1, N, rank) of rows, then of columns."""
+        """Returns cosines and sines (B|1, N, rank) of coordinates (B|1, N, 2): first those of rows, then of columns."""
         counts = rank - rank // 2, rank // 2  # of rows, of columns
         steps = [torch.arange(count, dtype=coords.dtype, device=coords.device) for count in counts]
         if self.split_frequencies:
@@ -124,7 +125,7 @@ class GOAT(PositionEncoding):
 
 
 def _key_network(features: int) -> nn.Sequential:
-    """Returns an MLP from the features of a key to its bias, which starts at 0."""
+    """Returns an MLP that maps ``features`` numbers of a key to its bias; its output is 0 at the start."""
     first, last = nn.Linear(features, 4), nn.Linear(4, 1, bias=False)  # a last bias would cancel in the softmax
     nn.init.normal_(first.weight, std=1e-3)
     nn.init.zeros_(first.bias)

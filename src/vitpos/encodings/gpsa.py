@@ -14,13 +14,13 @@ from vitpos.positions import Positions
 
 
 class GPSA(PositionEncoding):
-    """Mixes attention weights with weights that depend on the offset, by a learned gate per head.
+    """Mixes attention weights with weights that depend on the offset alone, by a learned gate per head.
 
-    weights = (1 − σ(λ))·softmax(q·k/√d) + σ(λ)·softmax_j(w·(Δcolumn, Δrow, ‖Δ‖²)), with Δ = p_j − p_i and a learned w (3,)
-    per layer and head. λ starts at 1. The first ⌊√H⌋² heads start as the cells of a square convolution kernel: their
-    weights are largest at an offset of their own; other heads start with small random w, as in the published code. Weights
-    on prefix tokens stay as they are. The published model inserts CLS after the last layer with GPSA, starts the values at
-    the identity there, and has a bias beside w, which the softmax removes.
+    weights = (1 − σ(λ))·softmax(q·k/√d) + σ(λ)·softmax_j(w·(Δcolumn, Δrow, ‖Δ‖²)), with Δ = p_j − p_i and a learned w
+    (3,) per layer and head. λ starts at 1. The first ⌊√H⌋² heads start like the cells of a square convolution kernel:
+    each prefers one offset. Other heads start with small random w, as in the published code. Attention to prefix tokens
+    is not changed. Differences from the published model: there CLS is inserted after the last layer with GPSA, the
+    value projection starts as the identity, and w has a bias, which has no effect after the softmax.
 
     Args:
         layers: Number of first layers with GPSA; by default 10 of 12, as published, in proportion.
@@ -44,14 +44,14 @@ class GPSA(PositionEncoding):
         self.gate = nn.Parameter(torch.ones(self.layers, geometry.heads))  # λ
 
     def mix_weights(self, weights: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the mixed weights (B, H, N, N)."""
+        """Returns the mixed attention weights (B, H, N, N) among patches, from the softmax weights (B, H, N, N)."""
         if layer >= self.layers:
             return weights
         gate = self.gate[layer].sigmoid().to(weights.dtype)[:, None, None]
         return torch.lerp(weights, self.position_weights(pos, layer, weights.dtype), gate)
 
     def position_weights(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor:
-        """Returns the weights by position (B|1, H, N, N), which sum to 1 over the patches with a known position."""
+        """Returns the weights by offset (B|1, H, N, N); rows sum to 1 over the patches whose position is known."""
         features = self.cached(pos, "features", partial(_features, pos, dtype), dtype)
         logits = (features @ self.offset_weight[layer].to(dtype).mT).permute(0, 3, 1, 2)
         if pos.has_hidden:  # finite, so that a row without known patches has no NaN
@@ -60,13 +60,16 @@ class GPSA(PositionEncoding):
 
 
 def _features(pos: Positions, dtype: torch.dtype) -> Tensor:
-    """Returns column, row and squared length of the offset from query to key: (B|1, N, N, 3)."""
+    """Returns (column, row, squared length) of the offset from each query to each key: (B|1, N, N, 3)."""
     offsets = -pos.offsets()
     return torch.cat([offsets.flip(-1), offsets.square().sum(-1, keepdim=True)], -1).to(dtype)
 
 
 def _kernel_cells(heads: int) -> Tensor:
-    """Returns w (k², 3) such that head h1 + k·h2 prefers the offset of row h1 and column h2 in a k×k kernel, k = ⌊√H⌋."""
+    """Returns initial w (k², 3) of k² heads, k = ⌊√H⌋, that prefer the offsets of a k×k convolution kernel.
+
+    Head h1 + k·h2 prefers the offset of row h1 and column h2 of the kernel.
+    """
     side = math.isqrt(heads)
     at = torch.arange(side) - (side - 1) / 2
     column, row = torch.meshgrid(at, at, indexing="ij")

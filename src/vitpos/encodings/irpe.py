@@ -18,17 +18,17 @@ from vitpos.positions import Positions
 class IRPE(PositionEncoding):
     """Sorts offsets into buckets, fine near zero and coarse far away, and learns a vector or a number per bucket.
 
-    f(x) = x up to α, then sign(x)·min(β, round(α + (β − α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with
-    (α, β, γ) = ``ratio``·(1, 2, 8). At 1.9 it runs from −3 to 3 on each axis: 49 buckets, and one more for every pair
-    with a prefix token. Tables start at zero.
+    f(x) = x up to α, then sign(x)·min(β, round(α + (β − α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with (α, β, γ)
+    = ``ratio``·(1, 2, 8). At ``ratio`` 1.9 it runs from −3 to 3 on each axis: 49 buckets, and one more for all pairs
+    with a prefix token (CLS or register). Tables start at zero.
 
-    On keys, logit_ij gets q_i·r_ij/√d; on queries, logit_ij gets k_j·r_ji/√d, with the bucket of the opposite offset; on
-    values, output_i gets Σ_j weight_ij r_ij. Each has its own table. The published code also adds a vector on values for
-    pairs with CLS; here values have vectors among patches only.
+    With vectors r on keys, q_i·r_ij/√d is added to logit_ij; on queries, k_j·r_ji/√d, with the bucket of the opposite
+    offset; on values, Σ_j weight_ij r_ij is added to output_i. Each has its own table. The published code also adds a
+    vector on values for pairs with CLS; here values have vectors among patches only.
 
     Args:
-        mode: ``contextual`` uses a vector per bucket, shared by heads; ``bias`` adds a number per bucket and head to the
-            logits, which does not depend on q, k or v.
+        mode: ``contextual`` uses a vector per bucket, shared by heads; ``bias`` adds a number per bucket and head to
+            the logits, which does not depend on q, k or v.
         ratio: Scale of the buckets.
         on: What the vectors are added to: queries, keys, values or several of them.
     """
@@ -63,12 +63,12 @@ class IRPE(PositionEncoding):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Leaves out the hooks that have no table, so that attention takes the faster path."""
+        """Returns the names of the methods through which the encoding acts, without those that ``on`` disables."""
         unused = {"bias": self.on == "v", "added_values": "v" not in self.on}
         return super().hooks - {name for name, leave_out in unused.items() if leave_out}
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns (B|1, H, T, T)."""
+        """Returns the bias (B|1, H, T, T) that is added to the attention logits of all tokens; None if ``on`` is ``v``."""
         index = self._index(pos, q.shape[2] - pos.index.shape[1])
         if self.table is not None and not self.contextual:
             return self.table[layer][:, index[:, 0]].transpose(0, 1)
@@ -81,13 +81,13 @@ class IRPE(PositionEncoding):
         return total(terms)
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns Σ_j weight_ij r_ij: (B, H, N, d)."""
+        """Returns what is added to the attention output of patches: Σ_j weight_ij r_ij (B, H, N, d)."""
         assert self.value_table is not None
         table = self.value_table[layer]
         return sum_buckets(weights, [(self._index(pos, 0), None)], len(table)) @ table
 
     def _index(self, pos: Positions, prefix: int) -> Tensor:
-        """Returns the bucket of each pair (B|1, 1, T, T) with ``prefix`` tokens in front of the patches."""
+        """Returns the bucket of each pair of tokens (B|1, 1, T, T), the first ``prefix`` of which are prefix tokens."""
         name = f"buckets with {prefix} prefix tokens"
         return self.cached(pos, name, lambda: self._buckets(pos, prefix))
 

@@ -17,15 +17,15 @@ from vitpos.positions import Positions
 class Learned(PositionEncoding):
     """Adds a learned vector per grid cell to the patch tokens.
 
-    The table covers patches only, as in DeiT-III. At coordinates between grid cells, as on another grid, vectors are
-    interpolated; outside the table the border entries are repeated. timm initializes with a normal distribution truncated
-    at ±2, which at ``std=0.02`` truncates nothing; so does this class.
+    The table covers patches only, as in DeiT-III. At fractional coordinates, as on a finer grid, vectors are
+    interpolated; outside the training grid the border vectors are repeated. Initial values are normal, truncated at ±2,
+    as in timm.
 
     Args:
         std: Standard deviation of the initial values.
         interpolation: How the table is read between grid cells.
-        prefix_embed: Also learns a vector for each prefix token, as in ViT, whose first row is that of CLS.
-        per_layer: Uses a table of its own before each block instead of one at the input.
+        prefix_embed: Also learns a vector for each prefix token (CLS and registers), as ViT does for CLS.
+        per_layer: Uses a separate table before each block instead of one at the input.
         weight_decay: Applies weight decay to the table. The papers do not; the published code of MJP does.
     """
 
@@ -54,11 +54,11 @@ class Learned(PositionEncoding):
         self.prefix_table = nn.Parameter(torch.randn(geometry.num_prefix, geometry.dim) * std) if prefix_embed else None
 
     def prefix_vectors(self) -> Tensor | None:
-        """Returns the vectors (P, D) of the prefix tokens, if there are any."""
+        """Returns the learned vectors (P, D) of the P prefix tokens; None without ``prefix_embed``."""
         return self.prefix_table
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the vector of each position: (B|1, N, D)."""
+        """Returns the vectors (B|1, N, D) to add to the patch tokens before block number ``layer``, or None."""
         if layer and not self.per_layer:
             return None
         shape = self.table.shape[1], self.table.shape[2]

@@ -15,16 +15,16 @@ from vitpos.positions import Positions
 
 
 class LieRE(Rotary):
-    """Rotates blocks of channels by exponentials of learned skew-symmetric matrices: R = exp(row·A_row + column·A_column).
+    """Rotates blocks of channels by R = exp(row·A_row + column·A_column) with learned skew-symmetric matrices A.
 
-    One pair of generators per layer and head, block-diagonal, initialized uniformly in [0, 2π). The training grid spans
-    [0, 1] on each axis. With blocks of 2 channels every R is a plane rotation, as in RoPE-Mixed; generators of larger
-    blocks need not commute, and then R_i⁻¹R_j depends on more than the offset.
+    Each layer and head has its own pair of block-diagonal matrices (generators), initialized uniformly in [0, 2π). The
+    training grid spans [0, 1] on each axis. With blocks of 2 channels every R is a plane rotation, as in RoPE-Mixed; in
+    larger blocks A_row and A_column need not commute, and then q·k depends on more than the offset.
 
     Args:
         block_size: Number of channels of a block.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
     paper = "Ostmeier et al., ICML 2025"
@@ -44,7 +44,7 @@ class LieRE(Rotary):
         self.generators = nn.Parameter(torch.rand(shape) * 2 * math.pi)
 
     def frequencies(self) -> Tensor | None:
-        """Returns the learned frequencies (depth, H, d/2, 2) with blocks of 2; None for larger blocks."""
+        """Returns the learned frequencies (depth, H, d/2, 2), radians per row and column; None for blocks above 2."""
         if self.block_size > 2:
             return None
         spans = [max(side - 1, 1) for side in self.geometry.grid]
@@ -52,7 +52,7 @@ class LieRE(Rotary):
         return -generators / generators.new_tensor(spans)
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the product with the rotation matrix of each block, computed in float32 or better."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, computed in float32 or better."""
         coords = self.centered_coords(pos, dtype)
         spans = [max(side - 1, 1) for side in self.geometry.grid]
         unit = coords / coords.new_tensor(spans)  # (B|1, N, 2)

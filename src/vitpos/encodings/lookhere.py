@@ -18,11 +18,11 @@ class LookHere(PositionEncoding):
     Inside its field of view, head h of layer l gets −λ_l·m_h·distance, outside −∞; a patch always attends to itself. λ
     falls linearly over depth from 1.5 to 0.5. Two thirds of the heads (rounded up; 8 of 16) have a direction and cycle
     through four half-planes (180°), four quadrants (90°) or eight octants (45°); their slopes m are 2^−1, 2^−2, …, one
-    value per cycle. The other heads attend everywhere, with slopes 4^−1 to 4^−4, repeated. This gives the head counts of
-    the published code for 6, 12 and 16 heads (4 + 2, 8 + 4, 8 + 8).
+    value per cycle. The other heads attend everywhere, with slopes 4^−1 to 4^−4, repeated. For 6, 12 and 16 heads this
+    gives the same numbers of heads with and without a direction as the published code (4 + 2, 8 + 4, 8 + 8).
 
     Args:
-        field_of_view: Angle in degrees.
+        field_of_view: Angle in degrees that a head with a direction sees.
     """
 
     paper = "Fuller et al., NeurIPS 2024"
@@ -33,7 +33,7 @@ class LookHere(PositionEncoding):
         self.heads, self.depth, self.field_of_view = geometry.heads, geometry.depth, field_of_view
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B|1, H, N, N)."""
+        """Returns the bias (B|1, H, N, N) that is added to the attention logits of patches in block number ``layer``."""
         decay = 1.5 - layer / max(self.depth - 1, 1)
         return (self.cached(pos, "bias", lambda: self._bias(pos)) * decay).to(q.dtype)
 
@@ -54,7 +54,10 @@ class LookHere(PositionEncoding):
         return torch.stack(heads, 1)
 
     def _visible(self, offsets: Tensor, distance: Tensor, direction: float) -> Tensor:
-        """Whether offsets lie within half the field of view of a direction, given as a fraction of a full turn."""
+        """Returns a mask (B|1, N, N), True where the offset lies within half the field of view of a direction.
+
+        ``direction`` is a fraction of 360°.
+        """
         angle = 2 * math.pi * direction + (0 if self.field_of_view == 180 else math.radians(self.field_of_view / 2))
         along = offsets[..., 1] * math.cos(angle) + offsets[..., 0] * math.sin(angle)
         return along >= distance * math.cos(math.radians(self.field_of_view / 2)) - 1e-4

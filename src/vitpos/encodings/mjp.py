@@ -20,33 +20,35 @@ from vitpos.positions import Positions
 
 
 class MJP(PositionEncoding):
-    """Shuffles the patches under a block-wise mask and hides their positions, in training, beside another encoding.
+    """Shuffles the patches under a block-wise mask and hides their positions in training; added to another encoding.
 
-    Use it in a sum: ``learned + mjp(mask_ratio=0.27)``. A localization head predicts row and column from the vectors that
-    the other encodings add to tokens with known positions; its mean absolute error in grid cells is a penalty. If they
-    add nothing there is no penalty. Outside training nothing is masked, and the model is the plain one.
+    Use it in a sum: ``learned + mjp(mask_ratio=0.27)``. A localization head predicts row and column from the vectors
+    that the other encodings add to tokens with known positions; its mean absolute error in grid cells is an extra loss
+    (penalty). If the other encodings add no vectors, there is no penalty. In evaluation mode nothing is masked, and
+    `mjp` has no effect.
 
     Paper and published code differ. The defaults follow the paper; the code uses ``localization_layers=2``,
-    ``mask_prob=0.5``, ``mask_warmup=20/300`` and ``localization_fade=0.5``, and draws its vectors from N(0, 1) with weight
-    decay, which changes more than the method does:
-    ``learned(std=1.0, weight_decay=True) + mjp(init_std=1.0, weight_decay=True)``.
+    ``mask_prob=0.5``, ``mask_warmup=20/300`` and ``localization_fade=0.5``, and initializes position vectors from N(0,
+    1) and applies weight decay to them, which changes results more than MJP does: ``learned(std=1.0, weight_decay=True)
+    + mjp(init_std=1.0, weight_decay=True)``.
 
     Args:
-        mask_ratio: Fraction of the patches under the mask; 0 keeps the penalty alone, without an unknown vector.
+        mask_ratio: Maximum fraction of the patches under the mask; with 0 only the penalty is used.
         shuffle: Shuffles the masked patches among themselves.
-        unknown: Hides the masked positions from every encoding and adds one learned vector instead.
-        slot_index: Adds another learned vector per grid cell, hidden or not, initially zero.
-        localization: The localization head: an MLP, a linear map, a projection on principal directions, or none.
+        unknown: Hides the masked positions from all encodings and adds one learned vector to these tokens instead.
+        slot_index: Adds another learned vector per grid cell, even where the position is hidden; initially zero.
+        localization: The localization head: an MLP, a linear map, a projection onto two principal directions (PCA), or
+            none.
         localization_layers: Number of layers of the MLP.
         localization_weight: Weight of the penalty.
         mask_prob: Probability that a batch is masked.
-        mask_warmup: Fraction of training before masks are used.
+        mask_warmup: Fraction of training, from the start, without masks.
         localization_fade: 0 keeps the weight constant; 0.5 raises it linearly during the warm-up, then lowers it by a
             cosine to half.
         mask_per: One mask and permutation per ``batch``, as in the published code, or per ``image``.
-        block_size: Block sizes ``scaled`` to the grid, those ``published`` for 14×14, or ``exact``: filled up with single
-            cells to the ratio.
-        derangement: Leaves no masked patch in its place.
+        block_size: Areas of the masked rectangles: ``published`` for a 14×14 grid, ``scaled`` from it to the size of
+            the grid, or ``exact``, which adds single cells until exactly the ratio is masked.
+        derangement: Whether every masked patch must change its position.
         init_std: Standard deviation of the initial unknown vector.
         weight_decay: Applies weight decay to the parameters.
     """
@@ -97,11 +99,11 @@ class MJP(PositionEncoding):
         self.head = nn.Sequential(*(x for layer in layers for x in (layer, nn.ReLU())))[:-1]
 
     def set_progress(self, progress: float) -> None:
-        """Sets the fraction of training that is done, on which masks and the weight of the penalty depend."""
+        """Sets the fraction of training that is done, 0 to 1, which masks and the weight of the penalty depend on."""
         self.progress = progress
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """In training, shuffles the tokens under a mask and hides their positions."""
+        """Returns tokens (B, N, D) and positions; in training, masked tokens are shuffled and their positions hidden."""
         mask = self.sampler.sample_mask(pos.grid, len(x), self.progress, x.device) if self.training else None
         if mask is None:
             return x, pos
@@ -114,11 +116,11 @@ class MJP(PositionEncoding):
         return x, pos if self.unknown is None else pos.hide(mask)
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the learned vector (D,) of tokens whose position is hidden."""
+        """Returns the learned vector (D,) that is added to tokens with a hidden position; None without ``unknown``."""
         return self.unknown
 
     def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Adds the vector of the grid cell at the input, whether the position is hidden or not."""
+        """Returns the tokens plus, at the input and with ``slot_index``, the vector of their grid cell, hidden or not."""
         if self.slots is None or layer:
             return x
         vectors = self.slots.vectors(pos.reveal(), 0, x.dtype)
@@ -126,7 +128,7 @@ class MJP(PositionEncoding):
         return x + vectors
 
     def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
-        """Returns the weighted error of the row and column that the head predicts for known positions."""
+        """Returns the weighted mean absolute error of predicted row and column over the patches with known positions."""
         zero = sum(0.0 * parameter.sum() for parameter in self.parameters())  # all take part in every step
         if self.localization is None or self._weight() == 0:
             return zero
@@ -141,7 +143,7 @@ class MJP(PositionEncoding):
         return zero + self._weight() * (error * pos.known).sum() / pos.known.sum().clamp_min(1)
 
     def _weight(self) -> float:
-        """Returns the weight of the penalty at the present progress of training."""
+        """Returns the weight of the penalty at the current progress of training."""
         weight, fade, warmup = self.localization_weight, self.localization_fade, self.sampler.mask_warmup
         if not fade:
             return weight
@@ -151,7 +153,7 @@ class MJP(PositionEncoding):
         return weight * (1 - fade * (1 - math.cos(math.pi * past)) / 2)
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> MJP:
-        """Returns a copy with its table of grid cells resampled, if it has one."""
+        """Returns a copy for another grid (rows, columns): the table of ``slot_index``, if any, is resampled."""
         new = deepcopy(self)
         new.slots = self.slots.resized(grid, mode=mode) if self.slots else None
         return new

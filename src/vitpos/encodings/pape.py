@@ -12,16 +12,16 @@ from vitpos.positions import Positions
 
 
 class PaPE(PositionEncoding):
-    """Adds parabolas of the offset whose shape depends on the query's token.
+    """Adds to the logits parabolas of the offset whose coefficients depend on the query's token.
 
-    bias_ij = Σ_m [−a_im (u_m·δ)² + b_im (u_m·δ)]/√d with the offset δ = p_i − p_j in rows and columns, learned directions
-    u_m (2,), a_i = softplus(W_a h_i) and b_i = W_b h_i, where h_i is the token that enters attention. Each layer and head
-    has its own parameters. The sum over the parabolas is a polynomial of degree 2 in p_j, so that six numbers per query are
-    enough, whatever the number of parabolas.
+    bias_ij = Σ_m [−a_im (u_m·δ)² + b_im (u_m·δ)]/√d with the offset δ = p_i − p_j in rows and columns, learned
+    directions u_m (2,), a_i = softplus(W_a h_i) and b_i = W_b h_i, where h_i is the token that enters attention. Each
+    layer and head has its own parameters. The sum over the parabolas is a polynomial of degree 2 in p_j, so that six
+    numbers per query determine it for any number of parabolas.
 
-    ``rotation_invariant`` is PaPE-RI: bias_ij = −a_i s²‖δ‖²/√d with one a and one s per head; s is random and fixed, as in
-    the published code. That code places patches at 1, 2, … and CLS at 0 and adds the bias to pairs with CLS too; here only
-    pairs of patches have a bias. Initial weights are those of a linear layer, as there.
+    ``rotation_invariant`` is PaPE-RI: bias_ij = −a_i s²‖δ‖²/√d with one a and one s per head; s is random and fixed, as
+    in the published code. That code gives patches the coordinates 1, 2, … and CLS the coordinate 0, and adds the bias
+    to pairs with CLS too; here only pairs of patches have a bias. Weights are initialized like those of a linear layer.
 
     Args:
         parabolas: Number of parabolas per head.
@@ -51,7 +51,7 @@ class PaPE(PositionEncoding):
             self.directions = nn.Parameter(_uniform(2, depth, heads, count, 2))  # u: row, column
 
     def token_bias(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B, H, N, N) from the tokens (B, N, D) that enter attention."""
+        """Returns the bias (B, H, N, N) for the logits of patches, from the tokens (B, N, D) that enter attention."""
         wide = torch.promote_types(x.dtype, torch.float32)
         forms = self._forms(layer)  # (H, M, 3)
         a = F.softplus(x @ self.curvature[layer]).unflatten(2, forms.shape[:2])  # (B, N, H, M)
@@ -71,7 +71,7 @@ class PaPE(PositionEncoding):
         return (of_queries @ of_keys.mT).to(x.dtype)
 
     def _forms(self, layer: int) -> Tensor:
-        """Returns the coefficients (H, M, 3) of δr², δr·δc and δc² in the square of each parabola's argument."""
+        """Returns (H, M, 3), the coefficients of δr², δr·δc and δc² in (u_m·δ)², for each head and each of M parabolas."""
         if self.directions is None:
             square = self.scales[layer, :, None].square()
             return torch.stack([square, torch.zeros_like(square), square], -1)
@@ -80,5 +80,5 @@ class PaPE(PositionEncoding):
 
 
 def _uniform(inputs: int, *shape: int) -> Tensor:
-    """Returns initial weights as those of a linear layer with ``inputs`` inputs."""
+    """Returns random weights of a ``shape``, initialized like a linear layer with ``inputs`` inputs."""
     return (torch.rand(shape) * 2 - 1) * inputs**-0.5

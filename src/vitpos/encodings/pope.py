@@ -17,13 +17,13 @@ class PoPE(PositionEncoding):
     """Gives every channel of q and k a magnitude that depends on content and an angle that depends on position.
 
     The logit of patches i and j is Σ_c softplus(q_ic)·softplus(k_jc)·cos(θ_ic − θ_jc − δ_c)/√d, c = 0 … d − 1, with a
-    learned phase δ (depth, H, d), clamped to [−2π, 0]. The first d/2 channels have angles θ = column·ω_t, the last
-    row·ω_t, ω_t = base^(−t/(d/2)), t = 0 … d/2 − 1: RoPE has half as many frequencies. q and k become twice as wide:
-    (B, H, N, d) → (B, H, N, 2d).
+    learned phase δ (depth, H, d), clamped to [−2π, 0]. The first d/2 channels have angles θ = column·ω_t, the last d/2
+    row·ω_t, with ω_t = base^(−t/(d/2)), t = 0 … d/2 − 1; RoPE has half as many frequencies. q and k become twice as
+    wide: (B, H, N, d) → (B, H, N, 2d).
 
-    The paper treats text; axes, order of channels and the plain q·k for every pair with a prefix token are those of the
-    package PoPE-pytorch, whose ``bias_uniform_init`` raises an error in version 0.2.1. The clamp has no gradient above
-    0: a phase that starts at 0 and first moves upwards stays there.
+    The paper treats text. The use of the two axes, the order of channels and the plain q·k for pairs with a prefix
+    token follow the package PoPE-pytorch (version 0.2.1). The clamp has no gradient above 0: a phase that starts at 0
+    and first moves upwards is not learned any further.
 
     Args:
         base: Base of the frequencies.
@@ -44,7 +44,7 @@ class PoPE(PositionEncoding):
         self.phase = nn.Parameter(-2 * math.pi * torch.rand(shape) if uniform_phase else torch.zeros(shape))
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """Returns the patch queries and keys as real and imaginary parts: (B, H, N, 2d)."""
+        """Returns the patch queries and keys (B, H, N, 2d): magnitude times cosine, then magnitude times sine."""
         cos, sin = self.cached(pos, "unit vectors", lambda: self._unit_vectors(pos, q.dtype), q.dtype)
         phase = self.phase[layer, :, None].clamp(-2 * math.pi, 0).to(q.dtype)  # (H, 1, d)
         phase_cos, phase_sin = phase.cos(), phase.sin()
@@ -53,7 +53,10 @@ class PoPE(PositionEncoding):
         return torch.cat([q * cos, q * sin], -1), torch.cat([k * key_cos, k * key_sin], -1)
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the logits (B, H, T, T) if there are prefix tokens, without computing products that are not used."""
+        """Returns the logits (B, H, T, T) if there are prefix tokens, otherwise None.
+
+        Faster than `rotate`: pairs with a prefix token use the plain q·k, and their rotated products are not computed.
+        """
         prefix = q.shape[2] - pos.index.shape[1]
         if not prefix:
             return None
@@ -62,7 +65,7 @@ class PoPE(PositionEncoding):
         return torch.cat([q[:, :, :prefix] @ k.mT, patch_rows], 2) * q.shape[-1] ** -0.5
 
     def _unit_vectors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Returns cosine and sine (B|1, 1, N, d) of the angles, which are computed in float32 or better."""
+        """Returns cosines and sines (B|1, 1, N, d) of the angles, computed in float32 or better."""
         coords = pos.coords.to(torch.promote_types(dtype, torch.float32)).flip(-1)  # column before row
         count = self.head_dim // 2
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)

@@ -1,6 +1,8 @@
-"""Rare abilities of encodings, each a protocol: a class has one by defining the method, in a sum each part for itself.
+"""Optional abilities of encodings beyond `PositionEncoding`, each a protocol: an encoding has it if it defines the method.
 
-A hidden position has no effect in any of them: the model passes zero weights, masks the result, or does not call it.
+In a sum such as ``learned + rope`` each encoding has its own abilities. Hidden positions (masked ones,
+`Positions.known` is False) have no effect: the model passes zero weights for them, masks the result, or does not call
+the method.
 """
 
 from __future__ import annotations
@@ -16,28 +18,28 @@ from vitpos.positions import Positions
 
 @runtime_checkable
 class Resizable(Protocol):
-    """Stores a table for its grid that can be resampled."""
+    """An encoding with a table per grid cell or offset, which can be resampled for another grid."""
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
-        """Returns a copy with its tables resampled for another grid."""
+        """Returns a copy whose tables are resampled for another grid (rows, columns); ``mode`` is the interpolation."""
 
 
 @runtime_checkable
 class NTKScalable(Protocol):
-    """Rotates at frequencies that can be lowered for a larger grid."""
+    """A rotary encoding whose frequencies can be lowered for a larger grid (NTK scaling)."""
 
     def ntk_scaled(self, factor: float) -> Self:
-        """Returns a copy whose frequencies serve a grid ``factor`` times as large as the training grid."""
+        """Returns a copy with frequencies lowered for a grid ``factor`` times as large as the training grid."""
 
 
 @runtime_checkable
 class FusedLogits(Protocol):
-    """Computes all logits at once, faster than ``q·k + bias``."""
+    """An encoding that can compute logits and bias in one step, faster than ``q·k/√d + bias``."""
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns logits (B, H, T, T) that include the scale and the bias, or None to use ``bias`` for these positions.
+        """Returns logits (B, H, T, T), scale and bias included, or None if ``bias`` is to be used for these positions.
 
-        Called only if no position is hidden and no other part of the sum acts in attention.
+        Called only if no position is hidden and no other encoding of the sum acts in attention.
         """
 
 
@@ -54,32 +56,33 @@ class RotatesPrefix(Protocol):
 
 @runtime_checkable
 class TokenBias(Protocol):
-    """Computes a bias from the tokens that enter attention rather than from q and k (PaPE)."""
+    """An encoding that computes a bias from the tokens that enter attention instead of from q and k (PaPE)."""
 
     def token_bias(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B|1, H|1, N, N) to add to the logits, for the patch tokens (B, N, D) that enter attention.
+        """Returns a bias (B|1, H|1, N, N) for the logits, from the patch tokens x (B, N, D) that enter attention.
 
-        Pairs with a hidden position get no bias.
+        The model sets it to zero for pairs with a hidden position.
         """
 
 
 @runtime_checkable
 class MixesWeights(Protocol):
-    """Changes attention weights after the softmax (GPSA mixes them with weights that depend on positions)."""
+    """An encoding that changes attention weights after the softmax; GPSA mixes in weights that depend on positions."""
 
     def mix_weights(self, weights: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns new weights (B, H, N, N) whose rows sum to 1, from the weights among patches, normalized to sum to 1.
+        """Returns new weights (B, H, N, N) among patches, whose rows sum to 1, from weights whose rows sum to 1.
 
-        The weights on prefix tokens and of pairs with a hidden position stay as they are; the others share what is left.
+        The model keeps the weights on prefix tokens and of pairs with a hidden position, and scales the new weights to
+        the rest.
         """
 
 
 @runtime_checkable
 class ActsOnValues(Protocol):
-    """Adds to the output of attention: relative vectors on values (Shaw, iRPE), or values rotated and back (GTA)."""
+    """An encoding that adds to the output of attention: relative vectors on values (Shaw, iRPE) or rotated values (GTA)."""
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B, H, N, d) to add to the outputs ``weights @ v`` of the patches.
+        """Returns what is added to the attention output ``weights @ v`` of the patches: (B, H, N, d).
 
         ``weights`` (B, H, N, N) are the attention weights among patches, zero for pairs with a hidden position; v is
         (B, H, N, d). Shaw et al.: Σ_j weights_ij·r_(i−j). GTA: R_i⁻¹ Σ_j weights_ij R_j v_j − Σ_j weights_ij v_j.
@@ -88,7 +91,7 @@ class ActsOnValues(Protocol):
 
 @runtime_checkable
 class FollowsTraining(Protocol):
-    """Changes in the course of training."""
+    """An encoding that changes during training, such as MJP with its warm-up."""
 
     def set_progress(self, progress: float) -> None:
         """Called before each training step with the fraction of training that is done, 0 to 1."""
@@ -96,30 +99,36 @@ class FollowsTraining(Protocol):
 
 @runtime_checkable
 class HasFrequencies(Protocol):
-    """Rotates pairs of channels at frequencies that can be inspected."""
+    """A rotary encoding whose frequencies can be inspected."""
 
     def frequencies(self) -> Tensor | None:
-        """Returns (depth, H, d/2, 2): radians per row and per column of each pair of channels; None if not pairwise."""
+        """Returns the frequencies (depth, H, d/2, 2) of channel pairs, in radians per row and per column.
+
+        None if the encoding rotates larger blocks than pairs.
+        """
 
 
 @runtime_checkable
 class CountsByContent(Protocol):
-    """Counts positions by gates that depend on content (CoPE, SaPE2) and derives its bias from the counts."""
+    """An encoding whose bias depends on counts of patches, weighted by gates that depend on content (CoPE, SaPE2)."""
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the bias (B, H, N, N), as `PositionEncoding.bias`."""
+        """Returns the bias (B, H, N, N) that is added to the logits, as `PositionEncoding.bias`."""
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns gates and counts (B, H, N, N) for each direction of counting, NaN where a pair is not counted."""
+        """Returns a list of (gates, counts), both (B, H, N, N), one per direction of counting (rows, columns).
+
+        NaN marks pairs that are not counted.
+        """
 
 
 def resized(encoding: PositionEncoding, grid: tuple[int, int], *, mode: str = "bicubic") -> PositionEncoding:
-    """Returns the encoding with the tables of its parts resampled for another grid; parts without one stay as they are."""
+    """Returns an encoding, or a sum, with its tables resampled for another grid; encodings without a table are kept."""
     return _map(encoding, lambda part: part.resized(grid, mode=mode) if isinstance(part, Resizable) else part)
 
 
 def ntk_scaled(encoding: PositionEncoding, factor: float) -> PositionEncoding:
-    """Returns the encoding with the frequencies of its parts scaled for a grid ``factor`` times as large."""
+    """Returns an encoding, or a sum, with rotary frequencies lowered for a grid ``factor`` times as large."""
     return _map(encoding, lambda part: part.ntk_scaled(factor) if isinstance(part, NTKScalable) else part)
 
 

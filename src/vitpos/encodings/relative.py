@@ -13,14 +13,15 @@ from vitpos.positions import Positions
 
 
 class RelativeBias(PositionEncoding):
-    """Adds a learned number per offset, layer and head to the logits.
+    """Adds a learned number per offset of two patches, layer and head to the logits.
 
     The table has (2R − 1)×(2C − 1) entries for all offsets of the training grid. At fractional offsets, as on another
-    grid, entries are interpolated; outside the table its border entries are repeated.
+    grid, entries are interpolated; beyond the largest offsets the border entries are repeated.
 
     Args:
         std: Standard deviation of the initial values.
-        prefix_bias: Adds three entries per head, as in BEiT, for pairs from, to and among prefix tokens.
+        prefix_bias: Also learns three numbers per head, as in BEiT: for pairs from a prefix token (CLS) to patches,
+            from patches to it, and among prefix tokens.
     """
 
     paper = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"
@@ -36,7 +37,7 @@ class RelativeBias(PositionEncoding):
         self.prefix_bias = nn.Parameter(torch.randn(geometry.depth, 3, geometry.heads) * std) if prefix_bias else None
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B|1, H, N, N), or (B|1, H, T, T) with ``prefix_bias``."""
+        """Returns the bias for the attention logits: (B|1, H, N, N) of patches, or (B|1, H, T, T) with ``prefix_bias``."""
         shape = self.table.shape[1], self.table.shape[2]
         weights = self.cached(pos, f"weights in {shape}", lambda: self._weights(pos, shape))
         values = gather(self.table[layer].flatten(0, 1), weights).permute(0, 3, 1, 2)  # (B|1, H, N, N)
@@ -56,7 +57,10 @@ class RelativeBias(PositionEncoding):
         return interpolation_weights(pos.offsets() * scale + zero, shape, mode="bilinear")
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> RelativeBias:
-        """Returns a copy with its table resampled as an image, as Swin does; not the same as interpolating coordinates."""
+        """Returns a copy whose table is resampled for another grid like an image, as Swin does.
+
+        The result differs from reading the old table at scaled coordinates.
+        """
         new = deepcopy(self)
         shape = 2 * grid[0] - 1, 2 * grid[1] - 1
         new.table = nn.Parameter(torch.stack([resize_table(table, shape, mode=mode) for table in self.table.detach()]))

@@ -71,13 +71,16 @@ class RoPE(Rotary):
         return super().hooks - ({"rotate_prefix"} if self.register_grid is None else set())
 
     def ntk_scaled(self, factor: float) -> RoPE:
-        """Returns a copy with its base scaled as by ``ntk_factor``."""
+        """Returns a copy for a grid ``factor`` times as large, with its base scaled as by ``ntk_factor=factor``."""
         new = deepcopy(self)
         new.base = self.base * _ntk_scale(self.head_dim, max(factor, 1.0))
         return new
 
     def frequencies(self) -> Tensor:
-        """Returns (depth, H, d/2, 2): columns only, then rows only, the same in all layers and heads."""
+        """Returns the frequencies (depth, H, d/2, 2) of channel pairs, in radians per row and per column.
+
+        The first half of the pairs rotates by the column, the second half by the row.
+        """
         count = self.head_dim // 4
         values = self.base ** (-torch.arange(count) / count)
         zeros = torch.zeros_like(values)
@@ -85,7 +88,7 @@ class RoPE(Rotary):
         return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions, the same in all layers and heads."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
         make = partial(self._factors, pos, dtype)
         factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
         return partial(rotate_pairs, factors)

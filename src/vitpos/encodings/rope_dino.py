@@ -24,19 +24,20 @@ from vitpos.positions import Positions
 
 
 class RoPEDINO(Rotary):
-    """Rotates by coordinates from −1 to 1, which training may shift, jitter and rescale; nothing is learned.
+    """Rotates by coordinates from −1 to 1, which can be randomly shifted and scaled in training; nothing is learned.
 
-    Periods base^(t/(d/4)), angle = 2π·coordinate/period, rows first. Pairs are neighboring channels, whereas the published
-    code pairs channel t with t + d/2: the same function after a fixed permutation of the rows of W_q and W_k. In training
-    the augmentation is sampled anew for every forward pass.
+    Angles are 2π·coordinate/period with periods base^(t/(d/4)), t = 0 … d/4 − 1; the first d/4 pairs of channels rotate
+    by the row, the others by the column. Pairs are neighboring channels, whereas the published code pairs channel t
+    with t + d/2: the same function after a fixed permutation of the rows of W_q and W_k. In training the augmentation
+    is sampled anew for every forward pass.
 
     Args:
         base: Base of the periods.
-        shift_coords: Adds a number from −shift to shift to each axis.
-        jitter_coords: Multiplies each axis by a factor from 1/jitter to jitter, log-uniform.
-        rescale_coords: Multiplies both axes by one factor from 1/rescale to rescale, log-uniform.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        shift_coords: In training, adds a random number from −shift to shift to each axis.
+        jitter_coords: In training, multiplies each axis by a random factor from 1/jitter to jitter, log-uniform.
+        rescale_coords: In training, multiplies both axes by one random factor from 1/rescale to rescale, log-uniform.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
     paper = "Siméoni et al. (DINOv3), arXiv 2025"
@@ -63,7 +64,7 @@ class RoPEDINO(Rotary):
         self.shift_coords, self.jitter_coords, self.rescale_coords = shift_coords, jitter_coords, rescale_coords
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """In training, returns positions with a cache of their own, so that one sample serves all layers of a pass."""
+        """Returns the tokens and, in training, positions with a new cache, so that all layers share one augmentation."""
         return x, replace(pos) if self._augments else pos
 
     @property
@@ -71,13 +72,16 @@ class RoPEDINO(Rotary):
         return self.training and not (self.shift_coords == 0 and self.jitter_coords == self.rescale_coords == 1)
 
     def frequencies(self) -> Tensor:
-        """Returns (depth, H, d/2, 2): rows only, then columns only, in radians per cell of the training grid."""
+        """Returns the frequencies (depth, H, d/2, 2) of channel pairs, in radians per row and column of the training grid.
+
+        The first half of the pairs rotates by the row, the second half by the column.
+        """
         count = self.head_dim // 4
         values = 2 * math.pi * self.base ** (-torch.arange(count) / count)
         return frequencies_on_grid(values, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions, the same in all layers and heads."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
         make = partial(self._factors, pos, dtype)
         name = "augmented factors" if self._augments else "factors"
         factors = self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
@@ -97,7 +101,10 @@ class RoPEDINO(Rotary):
 
 
 def frequencies_on_grid(values: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Converts frequencies (d/4,) of coordinates from −1 to 1 to radians per row and per column (d/2, 2), rows first."""
+    """Converts frequencies (d/4,) for coordinates from −1 to 1 to frequencies (d/2, 2) in radians per row and per column.
+
+    The first d/4 entries are for rows, the others for columns.
+    """
     zeros = torch.zeros_like(values)
     rows, columns = (2 / side * values for side in grid)
     return torch.stack([torch.cat([rows, zeros]), torch.cat([zeros, columns])], -1)

@@ -56,7 +56,7 @@ class RoPEGolden(FixedFrequencies):
         self.zero_pairs = round(zero_fraction * self.pairs)
 
     def pair_frequencies(self) -> Tensor:
-        """Returns (H, d/2, 2): the direction of each pair times its frequency."""
+        """Returns the frequencies (H, d/2, 2) of channel pairs in radians per row and column: direction times frequency."""
         directions = torch.tensor(_directions(self.geometry.heads * self.pairs), dtype=torch.float64)
         steps = torch.linspace(0, 1, self.pairs - self.zero_pairs, dtype=torch.float64)
         sizes = self.min_frequency * (self.max_frequency / self.min_frequency) ** steps
@@ -64,7 +64,7 @@ class RoPEGolden(FixedFrequencies):
         return directions.view(-1, self.pairs, 2) * sizes[:, None]
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions, the same in all layers."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers."""
         return self.fixed_rotation(pos, dtype)
 
 

@@ -40,11 +40,11 @@ class RoPEMixed(Rotary):
         self.mixed_frequencies = nn.Parameter(torch.stack([row, column], 2))  # (depth, H, 2, d/2), row before column
 
     def frequencies(self) -> Tensor:
-        """Returns the learned frequencies: (depth, H, d/2, 2)."""
+        """Returns the learned frequencies (depth, H, d/2, 2) of channel pairs, in radians per row and per column."""
         return self.mixed_frequencies.detach().mT
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions by the frequencies of a layer."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions with the frequencies of a layer."""
         coords = self.centered_coords(pos, dtype)
         angles = coords[:, None] @ self.mixed_frequencies[layer].to(coords.dtype)  # (B|1, H, N, d/2)
         return partial(rotate_pairs, pair_factors(angles, dtype))

@@ -19,13 +19,13 @@ class RoPESpherical(Rotary):
 
     Channels (3t, 3t + 1, 3t + 2) are multiplied by R_z(ω_t·column)·R_x(ω_t·row), ω_t = base^(−2t/d), t = 0 … ⌊d/3⌋ − 1;
     nothing is learned. The two rotations do not commute, so that logits depend on more than the offset: the paper asks
-    whether the invariance of RoPE matters. No code of the authors was found. How the paper treats the channels that are
-    left if 3 does not divide d is not settled: they are not rotated.
+    whether the invariance of RoPE matters. No code of the authors was found. If 3 does not divide d, the remaining
+    channels are not rotated; the paper does not say how it treats them.
 
     Args:
         base: Base of the frequencies.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``. Here the origin changes
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``. Here the origin changes
             pairs of patches too.
     """
 
@@ -41,7 +41,7 @@ class RoPESpherical(Rotary):
             )
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions, the same in all layers and heads."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
         make = partial(self._factors, pos, dtype)
         by_row, by_column = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
         return lambda x: rotate_pairs(by_column, rotate_pairs(by_row, x))
@@ -54,7 +54,7 @@ class RoPESpherical(Rotary):
         return self._triples(row, 1, dtype), self._triples(column, 0, dtype)
 
     def _triples(self, angles: Tensor, first: int, dtype: torch.dtype) -> PairFactors:
-        """Returns the factors (B|1, 1, N, d) that rotate channels ``first`` and ``first + 1`` of each triple."""
+        """Returns factors (B|1, 1, N, d) with which `rotate_pairs` rotates channels ``first``, ``first + 1`` of triples."""
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         zero, one = torch.zeros_like(sin), torch.ones_like(cos)
 

@@ -57,7 +57,7 @@ class RoPESpiral(FixedFrequencies):
         self.head_dim, self.directions, self.base, self.max_frequency = head_dim, directions, base, max_frequency
 
     def pair_frequencies(self) -> Tensor:
-        """Returns (1, d/2, 2): the direction of each pair times its frequency."""
+        """Returns the frequencies (1, d/2, 2) of channel pairs in radians per row and column: direction times frequency."""
         count = self.head_dim // 4
         steps = torch.arange(count, dtype=torch.float64)
         sizes = self.max_frequency * self.base ** (-steps / count)  # (d/4,)
@@ -67,5 +67,5 @@ class RoPESpiral(FixedFrequencies):
         return torch.cat([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)])[None]
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns the rotation at these positions, the same in all layers and heads."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
         return self.fixed_rotation(pos, dtype)

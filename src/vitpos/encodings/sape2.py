@@ -15,25 +15,27 @@ from vitpos.positions import Positions
 
 
 class SaPE2(PositionEncoding):
-    """Counts positions by content along rows and columns, and adds the distance of two patches' counts to the logits.
+    """Counts patches along rows and columns, weighted by content, and adds a distance of two patches' counts to logits.
 
-    Along a row, patch i gives column m the count p_im = Σ σ(q_i·k_j/√d) over the patches j of its row from m to the right
-    edge; z_im = k_i·e[p_im] with a learned vector e per whole count; the bias of i and n is ‖z_i − z_n‖₂. The same along
-    columns, to the bottom edge, with a table of its own; both are added, and divided by √d with q·k (eq. 9–16). Pairs
-    with a prefix token get no bias. Where paper, appendix and prototype differ, the choice is an option.
+    For patch i and column m of its row, the count is p_im = Σ σ(q_i·k_j/√d), over the patches j of the row from m to
+    the right edge. Then z_im = k_i·e[p_im] with a learned vector e per integer count, interpolated, and the bias of
+    patches i and n is ‖z_i − z_n‖₂. Columns are treated in the same way, to the bottom edge, with a separate table;
+    both biases are added and, like q·k, divided by √d (eq. 9–16). Pairs with a prefix token get no bias. Where paper,
+    appendix and prototype differ, the choice is an option.
 
-    Tested facts: the row part is equivariant to any permutation of rows, and so to vertical translation, but not to
-    horizontal translation, because counts are anchored at the right edge; the abstract of the paper claims more. Without
-    gates z is a linear map of k that is the same for all patches, and no position information is left.
+    Properties that tests check: the row part is equivariant to any permutation of rows, and so to vertical translation,
+    but not to horizontal translation, because counts start at the right edge; the abstract of the paper claims more.
+    Without gates z is the same linear map of k for all patches, without position information.
 
     Args:
         mode: What is multiplied with e: ``key`` (the better one in Table 2) or ``query`` (eq. 12).
         scale_gates: Applies σ to q·k/√d (appendix) rather than to q·k (eq. 9).
         scale_bias: Divides the bias by √d (eq. 16); the prototype does not.
-        max_positions: Number of whole counts per table; by default one more than cells along the axis (prototype: 10).
+        max_positions: Number of integer counts per table; by default the number of cells along the axis plus 1
+            (prototype: 10).
         sign: +1 as published, or −1 as a control, because adding a distance favors patches that are *different*.
         per_axis: Counts along rows and columns; False counts over all patches in row-major order (ablation).
-        gates: Counts gates; False counts patches (ablation).
+        gates: Sums gates; False counts every patch as 1 (ablation).
     """
 
     paper = "Chen et al., arXiv 2025"
@@ -64,9 +66,9 @@ class SaPE2(PositionEncoding):
         )
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns (B, H, N, N); patches may have any order and any subset of the cells. The method in plain form.
+        """Returns the bias (B, H, N, N) for the logits of patches, which may be any subset of the grid in any order.
 
-        `fused_logits` computes the same together with q·k for full grids.
+        This is the readable form of the method; `fused_logits` computes the same, together with q·k, for full grids.
         """
         q, k = (x[:, :, -pos.index.shape[1] :] for x in (q, k))
         present = pos.known.expand(len(q), -1)  # (B, N)
@@ -81,17 +83,17 @@ class SaPE2(PositionEncoding):
         return bias if pos.is_full_grid else _to_tokens(bias, pos)
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the logits with the bias for full grids, where gates are sigmoids of logits that exist anyway.
+        """Returns the logits (B, H, T, T), bias included, for full grids, otherwise None.
 
-        A training step takes 1.18 times that of `none` at 8×8 patches instead of 1.33 with the plain form, and 1.23 instead
-        of 1.54 at 14×14 (``benchmarks/encodings.py --sape2``).
+        Faster because the gates reuse q·k. A training step takes 1.18 times that of `none` at 8×8 patches instead of
+        1.33 with `bias`, and 1.23 instead of 1.54 at 14×14 (``benchmarks/encodings.py --sape2``).
         """
         return fused_logits(self, q, k, pos, layer) if pos.is_full_grid else None
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns gates and counts (B, H, N, N) along rows, then along columns, NaN outside the line of the patch.
+        """Returns [(gates, counts) along rows, (gates, counts) along columns], each tensor (B, H, N, N), for inspection.
 
-        For full grids in row-major order, for inspection.
+        Pairs of different rows (or columns) are NaN. Only for full grids in row-major order.
         """
         count = pos.index.shape[1]
         assert count == pos.grid[0] * pos.grid[1] and not pos.has_hidden
@@ -106,9 +108,10 @@ class SaPE2(PositionEncoding):
         return found
 
     def _counts(self, q: Tensor, k: Tensor, grid: tuple[int, int], present: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Returns gates and counts (B, H, cells, length) along rows and columns, or along the row-major order.
+        """Returns a list of (gates, counts), both (B, H, cells, length): along rows and along columns of the given length.
 
-        ``present`` (B|1, cells) is 1 where a patch with a known position lies.
+        Without ``per_axis`` there is one pair, along the row-major order. ``present`` (B|1, cells) is 1 where a grid
+        cell has a patch with a known position.
         """
         rows, columns = grid if self.per_axis else (1, grid[0] * grid[1])
         found = []
@@ -125,7 +128,11 @@ class SaPE2(PositionEncoding):
         return found
 
     def count(self, products: Tensor, present: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Returns gates and counts (…, length) of scaled products q·k/√d (…, length) along a line, to its end."""
+        """Returns gates and counts (…, length) along a line of patches, from scaled products q·k/√d (…, length).
+
+        Counts are sums of gates from each patch to the end of the line. ``present`` is 1 where there is a patch,
+        ``width`` the head width d.
+        """
         gates = present.expand_as(products)
         if self.gates:
             gates = torch.sigmoid(products if self.scale_gates else products * width**0.5) * present
@@ -143,13 +150,13 @@ def pairwise_distances(z: Tensor) -> Tensor:
 
 
 def _to_cells(x: Tensor, pos: Positions) -> Tensor:
-    """Sorts tokens (B, H, N, d) into the cells of the grid (B, H, cells, d), with zeros in empty cells."""
+    """Arranges tokens (B, H, N, d) by their grid cells: (B, H, cells, d), with zeros in cells without a token."""
     empty = x.new_zeros(*x.shape[:2], pos.grid[0] * pos.grid[1], x.shape[3])
     return empty.scatter(2, pos.index.expand(len(x), -1)[:, None, :, None].expand_as(x), x)
 
 
 def _to_tokens(bias: Tensor, pos: Positions) -> Tensor:
-    """Returns the entries of a bias between cells (B, H, cells, cells) for the pairs of tokens (B, H, N, N)."""
+    """Returns the bias of pairs of tokens (B, H, N, N) from a bias of pairs of grid cells (B, H, cells, cells)."""
     (batch, heads), count = bias.shape[:2], pos.index.shape[1]
     cells = pos.index.expand(batch, -1)
     bias = bias.gather(2, cells[:, None, :, None].expand(-1, heads, -1, bias.shape[3]))

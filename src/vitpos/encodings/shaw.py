@@ -13,16 +13,16 @@ from vitpos.positions import Positions
 
 
 class Shaw(PositionEncoding):
-    """Adds a learned vector of the clipped offset to each key and to each value.
+    """Adds a learned vector, which depends on the clipped offset of two patches, to each key and to each value.
 
-    logit_ij = q_i·(k_j + a_ij)/√d and output_i = Σ_j weight_ij (v_j + b_ij). The vectors a_ij and b_ij are read from tables
-    (2k + 1, 2k + 1, d) at row and column of the offset, each clipped to ±k, k = ``max_distance``. Tables are shared by the
-    heads of a layer, as in the paper. At fractional offsets the four vectors around are interpolated. Pairs with a prefix
-    token have no vectors.
+    logit_ij = q_i·(k_j + a_ij)/√d and output_i = Σ_j weight_ij (v_j + b_ij). The vectors a_ij and b_ij are read from
+    tables (2k + 1, 2k + 1, d) at row and column of the offset, each clipped to ±k, k = ``max_distance``. Tables are
+    shared by the heads of a layer, as in the paper. At fractional offsets the four nearest vectors are interpolated.
+    Pairs with a prefix token have no vectors.
 
-    The paper treats sequences. A joint table of both axes is the direct extension to images; the sum of a row vector and a
-    column vector is `decomposed`. Offsets are query minus key as in the other encodings; the paper's are key minus query,
-    which only renames the entries.
+    The paper treats sequences. This class uses one table over both axes, the direct extension to images; `decomposed`
+    uses the sum of a row vector and a column vector. Offsets are query minus key as in the other encodings; the paper's
+    are key minus query, which only renames the entries.
 
     Args:
         max_distance: Largest offset k on each axis. The paper uses 16 and finds little difference from 2 on.
@@ -51,19 +51,19 @@ class Shaw(PositionEncoding):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Leaves out the hooks of keys or values if they have no table, so that attention takes the faster path."""
+        """Returns the names of the methods through which the encoding acts, without those that the options disable."""
         unused = {"bias": self.key_table, "added_values": self.value_table}
         return super().hooks - {name for name, table in unused.items() if table is None}
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns q_i·a_ij/√d: (B, H, N, N)."""
+        """Returns the bias (B, H, N, N) for the logits of patches, q_i·a_ij/√d; None without ``keys``."""
         if self.key_table is None:
             return None
         q = q[:, :, -pos.index.shape[1] :] * q.shape[-1] ** -0.5
         return read_buckets(q @ self.key_table[layer].mT, self._buckets(pos, q.dtype))
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns Σ_j weight_ij b_ij: (B, H, N, d)."""
+        """Returns what is added to the attention output of patches: Σ_j weight_ij b_ij (B, H, N, d)."""
         assert self.value_table is not None
         table = self.value_table[layer]
         return sum_buckets(weights, self._buckets(pos, weights.dtype), len(table)) @ table

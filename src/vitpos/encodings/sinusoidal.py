@@ -43,11 +43,11 @@ class Sinusoidal(PositionEncoding):
         self.dim, self.temperature, self.layout = geometry.dim, temperature, layout
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the sines and cosines of each token's row and column: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: sines and cosines."""
         return None if layer else self.cached(pos, "vectors", lambda: self._vectors(pos.coords, dtype), dtype)
 
     def _vectors(self, coords: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B|1, N, 2) → (B|1, N, D), with the angles in float32 or better."""
+        """Returns vectors (B|1, N, D) for coordinates (B|1, N, 2), with the angles in float32 or better."""
         count = self.dim // 4
         coords = coords.to(torch.promote_types(dtype, torch.float32))
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)

@@ -13,8 +13,8 @@ from vitpos.positions import Positions
 class Sinusoidal1d(PositionEncoding):
     """Adds fixed sines and cosines of the row-major index of the grid cell: the grid is treated as a sequence.
 
-    PE[p, 2i] = sin(p/temperature^(2i/D)), PE[p, 2i + 1] = cos(p/temperature^(2i/D)). The index does not give the row: on
-    a grid with another number of columns the same index lies elsewhere.
+    PE[p, 2i] = sin(p/temperature^(2i/D)), PE[p, 2i + 1] = cos(p/temperature^(2i/D)). On a grid with another number of
+    columns, the same index is another row and column.
 
     Args:
         temperature: Base of the geometric progression of wavelengths.
@@ -31,11 +31,11 @@ class Sinusoidal1d(PositionEncoding):
         self.dim, self.temperature = geometry.dim, temperature
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the sines and cosines of each token's index: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: sines and cosines."""
         return None if layer else self.cached(pos, "vectors", lambda: self._vectors(pos.index, dtype), dtype)
 
     def _vectors(self, index: Tensor, dtype: torch.dtype) -> Tensor:
-        """(B|1, N) → (B|1, N, D), with the angles in float32 or better."""
+        """Returns vectors (B|1, N, D) for row-major indices (B|1, N), with the angles in float32 or better."""
         wide = torch.promote_types(dtype, torch.float32)
         steps = torch.arange(0, self.dim, 2, device=index.device, dtype=wide)
         angles = index[..., None] * self.temperature ** (-steps / self.dim)  # (B|1, N, D/2)

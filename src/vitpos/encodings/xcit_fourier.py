@@ -16,9 +16,9 @@ class XCiTFourier(PositionEncoding):
     """Adds a learned linear map of sines and cosines of row and column to the tokens.
 
     Row and column, counted from 1 and divided by the rows and columns of the training grid, are multiplied by 2π and by
-    frequencies ``temperature``^(−t/(h/2)), t = 0 … h/2 − 1, h = ``hidden_dim``. Sines and cosines alternate, rows first:
-    2h features, which a linear layer maps to the model width. At another resolution patches keep the coordinates of their
-    centers, whereas XCiT counts from 1 to the new number of rows.
+    frequencies ``temperature``^(−t/(h/2)), t = 0 … h/2 − 1, h = ``hidden_dim``. Sines and cosines alternate, rows
+    first: 2h features, which a linear layer maps to the model width. At another resolution coordinates are scaled to
+    the training grid, whereas XCiT divides by the new numbers of rows and columns.
 
     Args:
         hidden_dim: Number of features of each axis.
@@ -37,7 +37,7 @@ class XCiTFourier(PositionEncoding):
         self.projection = nn.Linear(2 * hidden_dim, geometry.dim)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the projected features of each position: (B|1, N, D)."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: projected features."""
         if layer:
             return None
         return self.projection(self.cached(pos, "features", lambda: self._features(pos, dtype), dtype))

@@ -125,7 +125,7 @@ def _fused_logits(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positio
 def _bias(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None
 ) -> Tensor | None:
-    """Returns the bias for all tokens (B|1, H|1, T, T), zero for patch pairs with a hidden position."""
+    """Returns the bias for all tokens (B|1, H|1, T, T) or None; it is zero for patch pairs with a hidden position."""
     count = pos.index.shape[1]
     biases = [encoding.bias(q, k, pos, layer)]
     for part in encoding.parts:
