@@ -27,7 +27,7 @@ def run(
     workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core")] = None,
     plugins: Plugins = None,
 ) -> None:
-    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per cell."""
+    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
     from vitpos.lab.experiment import Experiment
     from vitpos.registry.plugin_records import recall
 

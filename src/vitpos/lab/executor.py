@@ -75,7 +75,7 @@ def refuse_to_nest() -> None:
 
 
 def num_cores() -> int:
-    """Number of cores that this process may use."""
+    """Returns the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -72,7 +72,7 @@ class Experiment:
         seeds: Sequence[int] | None = None,
         plugins: Sequence[str] = (),
     ) -> Experiment:
-        """Reads an experiment, with settings that override its values.
+        """Reads an experiment and returns it, with settings that override its values.
 
         Args:
             source: Name of a shipped experiment, path of a TOML file, its content as a dictionary, or an experiment.

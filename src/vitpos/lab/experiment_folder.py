@@ -21,7 +21,7 @@ from vitpos.registry.plugin_records import keep, recall, used
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """The folder of an experiment, and the experiment as it was last run."""
+    """The output folder of an experiment, and the experiment (trainings and tables) as it was last run."""
 
     path: Path
     experiment: Experiment

@@ -40,7 +40,7 @@ class Option:
 
     @property
     def literal(self) -> bool:
-        """Whether the default of the option is a Python literal, such as ``10.0``, and can be written in a spec."""
+        """Whether the default is a Python literal and can be written in a spec such as ``rope(base=10.0)``."""
         try:
             return bool(ast.literal_eval(repr(self.default)) == self.default)
         except (ValueError, SyntaxError, TypeError):

@@ -16,12 +16,12 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 
 
 class SpecSyntaxError(ValueError):
-    """Raised for a text that is not a valid spec; the registry converts it into an InputError with the expected form."""
+    """Raised for a text that is not a spec such as ``rope(base=10)``; the registry converts it into an InputError."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """One term ``name(option=value)`` of a spec; the name may be a reference such as ``file.py:Class``."""
+    """One term of a spec: ``learned + rope(base=10)`` has two. The name may be a reference such as ``file.py:Class``."""
 
     name: str
     options: dict[str, Any]
@@ -40,7 +40,10 @@ def reference(name: str) -> tuple[str, str] | None:
 
 
 def split_terms(spec: str) -> list[tuple[str, list[ast.keyword]]]:
-    """Splits a spec at ``+`` and returns for each term its name and the syntax-tree nodes of its ``option=value`` pairs."""
+    """Splits a spec such as ``learned + rope(base=10)`` at ``+``.
+
+    Returns for each term its name and the syntax-tree nodes of its ``option=value`` pairs.
+    """
     terms, at = [], 0
     while True:
         name, at = _name(spec, at)

@@ -40,7 +40,7 @@ class ColumnComparison:
 
     @property
     def has_seeds(self) -> bool:
-        """Whether any encoding has more than one seed."""
+        """Whether any encoding has more than one seed, so that differences can be tested."""
         return any(len(estimate.values) > 1 for estimate in self.estimates.values())
 
     @property
@@ -90,7 +90,7 @@ class GroupComparison:
 
     @property
     def has_seeds(self) -> bool:
-        """Whether any encoding has more than one seed."""
+        """Whether any encoding has more than one seed, so that differences can be tested."""
         return any(one.has_seeds for one in self.columns)
 
 

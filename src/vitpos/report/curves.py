@@ -105,7 +105,7 @@ def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
 
 
 def _stored(results: Results) -> dict[str, Result]:
-    """Returns for each evaluation all metrics and curve points that any model has; the values are of no use."""
+    """Returns the metrics and curve points that any model has, by evaluation; their values are not used."""
     stored: dict[str, Result] = {}
     for cell, _ in results.trained:
         for spec, result in results.of(cell).items():

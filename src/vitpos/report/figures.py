@@ -69,7 +69,7 @@ def _heatmaps(results: Results) -> Iterator[Section]:
 
 
 def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
-    """1 if higher is better in a column, −1 if lower is; 0 if neither, or if no row differs significantly from the best."""
+    """Returns 1 if higher is better in a column, −1 if lower is; 0 if neither, or if no row differs from the best."""
     estimates = {str(n): row.estimates[number] for n, row in enumerate(rows) if row.estimates[number].values}
     if not column.better or not estimates or not compare_column(column, estimates).num_different:
         return 0
