@@ -29,14 +29,13 @@ PROJECTION_TITLES = {"pca": "First two principal components", "umap": "UMAP"}
 def inspect_table(table: Tensor, *, extra: bool = False, seed: int = 0) -> Section:
     """Returns the section ``table``: numbers and figures of a position table (R, C, D), beside two baseline tables.
 
-     The baselines, of the same shape, are white noise and fixed sin-cos. norm: mean, smallest and largest norm of the
-     vectors; norm_by_position: (R, C) norms. spectrum: singular values, of the table and of both
-     baselines. regression: prediction of the position from its vector, likewise. structure: tests
-     such as "neighbors are similar". projection: agreement of PCA and UMAP with the grid
-    .
+    The baselines, of the same shape, are white noise and fixed sin-cos. norm: mean, smallest and largest norm of the
+    vectors; norm_by_position: (R, C) norms. spectrum: singular values of the table and of both baselines. regression:
+    prediction of a position from its vector, for the table and both baselines. structure: tests of statements such as
+    "neighbors are similar". projection: agreement of PCA and UMAP with the grid.
 
-     Args:
-         extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
+    Args:
+        extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
     """
     grid = table.shape[0], table.shape[1]
     flat = table.detach().cpu().double().flatten(0, 1)

@@ -1,1 +1,1 @@
-"""Models of other libraries: their weights in our models, and their checkpoints, read safely and recognized."""
+"""Other libraries: loads timm's weights into our models, and finds the position encoding in any ViT checkpoint."""

@@ -1,4 +1,4 @@
-"""Absolute position tables in a checkpoint: prefix rows, grid, and recognition of stored sin-cos tables."""
+"""Finds the absolute position table (``pos_embed``) of a checkpoint, its grid, and whether it is a sin-cos table."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ LAYOUTS_1D = {  # the same for sinusoids (N, sin or cos, K)
 
 @dataclass(frozen=True)
 class AbsoluteTable:
-    """An absolute position table on its grid."""
+    """The vectors that a checkpoint adds to its tokens, arranged on the grid of patches."""
 
     table: Tensor  # (R, C, D)
     prefix: Tensor  # (P, D), rows of prefix tokens
-    source: str  # of the grid
+    source: str  # what determined the grid, such as "the shape of the table"
     encoding: str  # name of our encoding of the same kind
     description: str
     axes: str  # order of tokens, and of axes within a vector where known
 
     @property
     def grid(self) -> Grid:
-        """Rows, columns."""
+        """Returns rows and columns of the table."""
         return self.table.shape[0], self.table.shape[1]
 
 
@@ -62,11 +62,14 @@ class SinCosTable:
 def find_absolute_table(
     trunk: Trunk, hints: Sequence[GridHint], requested: Grid | None, dim: int | None, path: str
 ) -> AbsoluteTable | None:
-    """The absolute position table of a checkpoint; None if it has none.
+    """Returns the absolute position table of a checkpoint; None if it has none.
 
     Args:
-        hints, requested: for the grid, see :func:`choose_grid`.
+        trunk: the tensors of the vision transformer in the checkpoint.
+        hints: grids implied by other tensors or the configuration; the first that fits the table is used.
+        requested: the grid given by the caller, if any.
         dim: width of the tokens, if known.
+        path: file name for error messages.
     """
     sides = [trunk.first(module + side for module in ("embeds.", "")) for side in ("pos_embed_y", "pos_embed_x")]
     if sides[0] is not None and sides[1] is not None:
@@ -90,7 +93,7 @@ def find_absolute_table(
 
 
 def _vectors_last(tensor: Tensor, dim: int | None) -> Tensor:
-    """(N, D) or (R, C, D), from the same with a leading batch of 1, or from PiT's (1, D, R, C)."""
+    """Reshapes a stored table to (N, D) or (R, C, D): removes a batch axis of 1, and moves D to the end for PiT."""
     if tensor.ndim in (3, 4) and len(tensor) == 1:
         tensor = tensor[0]
     channels_first = tensor.ndim == 3 and tensor.shape[0] == dim and tensor.shape[-1] != dim
@@ -98,7 +101,7 @@ def _vectors_last(tensor: Tensor, dim: int | None) -> Tensor:
 
 
 def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable:
-    """A table (R, C, D) that is stored on its grid."""
+    """Describes a table that is stored with its grid, as (R, C, D)."""
     grid = (table.shape[0], table.shape[1])
     if requested not in (None, grid):
         stored, asked = format_grid(grid), format_grid(requested)
@@ -108,7 +111,11 @@ def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable
 
 
 def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, path: str) -> AbsoluteTable:
-    """The sum of a table of rows and one of columns (NaFlex)."""
+    """Returns the table (R, C, D) that is the sum of a vector per row and a vector per column (timm's NaFlex).
+
+    Args:
+        rows, columns: names of the tensors (R, D) and (C, D).
+    """
     row, column = (to_float32(_vectors_last(trunk.tensors[name], None), f"{path}: {name}") for name in (rows, columns))
     sizes_fit = row.ndim == 2 and column.ndim == 2 and row.shape[1] == column.shape[1]
     if not sizes_fit or not 0 < row.numel() * len(column) < MAX_NUMBERS:
@@ -121,7 +128,7 @@ def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, p
 
 
 def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid | None, label: str) -> AbsoluteTable:
-    """A flat table (T, D), possibly with rows for prefix tokens."""
+    """Splits a flat table (T, D) into rows of prefix tokens and a table (R, C, D), whose grid it determines."""
     counts = _position_counts(trunk, len(rows))
     if requested is not None or not any(math.prod(hint.grid) in counts for hint in hints):
         sin_cos = _sincos_hint(rows, counts)
@@ -135,7 +142,10 @@ def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid
 
 
 def _position_counts(trunk: Trunk, rows: int) -> dict[int, str]:
-    """Possible numbers of positions among the rows, if none, some or all prefix tokens have one, with explanations."""
+    """Returns possible numbers of patch positions in a flat table → explanation, such as " after 1 row for CLS".
+
+    None, some or all of the prefix tokens may have a row in the table. Numbers that form squarer grids come first.
+    """
     tokens = trunk.prefix_tokens() or ([("a prefix token", 1)] if trunk.projection is None else [])
     names = ["", *accumulate((kind for kind, _ in tokens), lambda a, b: f"{a} and {b}")]
     prefixes = accumulate((count for _, count in tokens), initial=0)
@@ -150,13 +160,13 @@ def _position_counts(trunk: Trunk, rows: int) -> dict[int, str]:
 
 
 def _squareness(count: int) -> float:
-    """Rows over columns of the most square factorization: 1 for a square, near 0 for a prime."""
+    """Returns rows / columns of the squarest grid of ``count`` positions: 1 for a square, near 0 for a prime."""
     rows, columns = factorizations(count)[0]
     return rows / columns
 
 
 def _sincos_hint(rows: Tensor, counts: Iterable[int]) -> list[GridHint]:
-    """The grid implied by the sin-cos formula that the last rows follow, if they do."""
+    """Returns the grid for which the last ``count`` rows, for one of the ``counts``, are a sin-cos table; else []."""
     for count in counts:
         sin_cos = match_sincos(rows[len(rows) - count :], factorizations(count))
         if sin_cos is not None and sin_cos.grid is not None:
@@ -176,7 +186,7 @@ def _described(table: Tensor, prefix: Tensor, source: str, sin_cos: SinCosTable 
 
 
 def match_sincos(table: Tensor, grids: Iterable[Grid]) -> SinCosTable | None:
-    """The sin-cos formula that a table (N, D) follows: 2-D on one of the grids, or 1-D; None if it follows none.
+    """Returns the sin-cos formula that a table (N, D) follows, 2-D on one of the ``grids`` or 1-D; None if none fits.
 
     ω_k = 10000^(−k/K), as in MoCo-v3 and MAE, or 10000^(−k/(K − 1)), as in big_vision. MoCo-v3 and timm start with the
     row, MAE and big_vision with the column.
@@ -191,7 +201,7 @@ def match_sincos(table: Tensor, grids: Iterable[Grid]) -> SinCosTable | None:
 
 
 def _formulas(dim: int, grids: Iterable[Grid]) -> Iterator[tuple[SinCosTable, Callable[[Tensor], Tensor]]]:
-    """Every formula in use for this width, with the function from indices (M,) to its vectors (M, D)."""
+    """Yields every known sin-cos formula for vectors of width ``dim``, with a function from indices (M,) to (M, D)."""
     for grid in grids if dim % 4 == 0 else ():
         for first, axes in (("rows", (0, 1)), ("columns", (1, 0))):
             for layout, order in LAYOUTS_2D.items():
@@ -207,17 +217,23 @@ def _formulas(dim: int, grids: Iterable[Grid]) -> Iterator[tuple[SinCosTable, Ca
 def _sincos_2d(
     index: Tensor, *, grid: Grid, axes: tuple[int, int], order: tuple[int, ...], dim: int, divisor: int
 ) -> Tensor:
-    """(M,) row-major indices → (M, D)."""
+    """Returns 2-D sin-cos vectors (M, D) of the positions with row-major indices (M,).
+
+    Args:
+        axes: (0, 1) if vectors start with the row, (1, 0) with the column.
+        order: permutation of the axes (position, row or column, sin or cos, frequency) before flattening.
+        divisor: ω_k = 10000^(−k/divisor).
+    """
     coords = torch.stack([index // grid[1], index % grid[1]], 1)[:, axes]
     return _sinusoids(coords, dim // 4, divisor).permute(order).flatten(1)
 
 
 def _sincos_1d(index: Tensor, *, start: int, order: tuple[int, ...], dim: int) -> Tensor:
-    """(M,) indices → (M, D)."""
+    """Returns 1-D sin-cos vectors (M, D) of indices (M,), counted from ``start``; ``order`` as in ``_sincos_2d``."""
     return _sinusoids(index + start, dim // 2, dim // 2).permute(order).flatten(1)
 
 
 def _sinusoids(coords: Tensor, count: int, divisor: int) -> Tensor:
-    """(M, …) → (M, …, sin or cos, K)."""
+    """Returns sines and cosines (M, …, 2, K) of coordinates (M, …) times K = ``count`` frequencies."""
     angles = coords[..., None].double() * TEMPERATURE ** (-torch.arange(count, dtype=torch.float64) / divisor)
     return torch.stack([angles.sin(), angles.cos()], -2)

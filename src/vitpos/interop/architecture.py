@@ -1,7 +1,8 @@
 """Finds the vision transformer in a checkpoint, the library and family it comes from, and its dimensions.
 
-The trunk starts where the patch projection is: everything before its name is a wrapper prefix (``model.``, ``module.``,
-``teacher.backbone.`` …), and all other names are read relative to it.
+The patch projection marks the transformer (the trunk): what precedes its name in
+``teacher.backbone.patch_embed.proj.weight`` is a wrapper prefix, here ``teacher.backbone.``, which is removed from all
+names.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ STAGE = re.compile(r"(stages|layers)\.\d+\.blocks\.")
 
 @dataclass(frozen=True)
 class Trunk:
-    """The vision transformer of a checkpoint: its tensors by name relative to the trunk, and its format."""
+    """The vision transformer in a checkpoint: its tensors, without the wrapper prefix of their names, and its format."""
 
     format: str  # library or family, such as timm, DeiT or Hugging Face ViT
     root: str  # wrapper prefix removed from each name, such as ``teacher.backbone.``
@@ -93,16 +94,16 @@ class Trunk:
     tensors: dict[str, Tensor]
 
     def first(self, names: Iterable[str]) -> str | None:
-        """The first of ``names`` that is a tensor; None if none is."""
+        """Returns the first of ``names`` that the checkpoint has a tensor for; None if it has none."""
         return next((name for name in names if name in self.tensors), None)
 
     def matching(self, pattern: str) -> dict[str, Tensor]:
-        """Tensors whose name ends with a match of the pattern, in the order of layers, without decoders."""
+        """Returns name → tensor for names that end with the regular expression, by layer; decoders are left out."""
         names = [name for name in self.tensors if re.search(rf"(^|\.)({pattern})$", name) and "decoder" not in name]
         return {name: self.tensors[name] for name in sorted(names, key=_layer_order)}
 
     def prefix_tokens(self) -> list[tuple[str, int]]:
-        """Kinds of prefix tokens (CLS, distillation, register) and the number of each."""
+        """Returns the prefix tokens as pairs (kind, number), such as ``[("CLS", 1), ("register", 4)]``."""
         kinds = []
         for kind, names in TOKENS.items():
             name = self.first(module + name for name in names for module in TOKEN_MODULES)
@@ -114,7 +115,12 @@ class Trunk:
 
 
 def find_trunk(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Trunk | None:
-    """The vision transformer among the tensors of a checkpoint; None if there is none."""
+    """Returns the vision transformer among the tensors of a checkpoint; None if there is none.
+
+    Args:
+        tensors: all tensors of the file by name.
+        config: its configuration, which may name the type of model.
+    """
     tensors = {_normalize(name): tensor for name, tensor in tensors.items() if len(name) <= MAX_NAME}
     for pattern, library in PROJECTIONS.items():
         if roots := _roots(tensors, pattern):
@@ -129,7 +135,10 @@ def find_trunk(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Trun
 
 
 def _roots(tensors: Mapping[str, Tensor], pattern: str) -> dict[str, str | None]:
-    """Prefix and remainder of each name that ends with the pattern, teachers and EMA weights first."""
+    """Returns wrapper prefix → rest of the name, for each tensor name whose rest matches the regular expression.
+
+    Prefixes of teachers and EMA weights come first; decoders and text encoders are left out.
+    """
     roots: dict[str, str | None] = {}
     for name in tensors:
         match = re.fullmatch(rf"((?:.*\.)?)({pattern})", name)
@@ -141,14 +150,14 @@ def _roots(tensors: Mapping[str, Tensor], pattern: str) -> dict[str, str | None]
 def _trunk(
     library: str, roots: Mapping[str, str | None], tensors: Mapping[str, Tensor], config: Mapping[str, Any]
 ) -> Trunk:
-    """The trunk at the first of the roots."""
+    """Returns the trunk whose wrapper prefix is the first key of ``roots`` (prefix → name of the patch projection)."""
     root, projection = next(iter(roots.items()))
     own = {name.removeprefix(root): tensor for name, tensor in tensors.items() if name.startswith(root)}
     return Trunk(_family(library, tensors, config), root, projection, own)
 
 
 def _family(library: str, names: Iterable[str], config: Mapping[str, Any]) -> str:
-    """The family of models within a library, as far as tensor names or the configuration distinguish it."""
+    """Returns the model family, such as "DeiT" or "Hugging Face ViT"; the library if names and config show no family."""
     prefix = "Hugging Face " if library == "Hugging Face" else ""
     if prefix and isinstance(config.get("model_type"), str):
         return prefix + sanitize(config["model_type"])
@@ -159,18 +168,24 @@ def _family(library: str, names: Iterable[str], config: Mapping[str, Any]) -> st
 
 
 def _normalize(name: str) -> str:
-    """A printable name with dots for slashes, without the marks of torch.compile and of JAX's numbering."""
+    """Returns a printable tensor name with dots for slashes, without ``_orig_mod.`` (torch.compile).
+
+    JAX's layer numbers are separated by a dot: ``encoderblock_3`` becomes ``encoderblock.3``.
+    """
     name = sanitize(name, limit=MAX_NAME).replace("/", ".").replace("_orig_mod.", "")
     return re.sub(r"(encoderblock|encoder_layer)_(\d+)", r"\1.\2", name)
 
 
 def _layer_order(name: str) -> list[tuple[int, str]]:
-    """Sort key that puts layer 10 after layer 9."""
+    """Returns a sort key for tensor names that puts layer 10 after layer 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
 
 
 def patch_projection(trunk: Trunk, path: str) -> tuple[tuple[int, int] | None, int | None, int | None]:
-    """Patch size (rows, columns), channels and width of the patch projection; a linear one gives the width only."""
+    """Returns patch size (height, width), channels and output width of the patch projection, None where unknown.
+
+    A linear projection of flattened patches shows its output width only.
+    """
     if trunk.projection is None:
         return None, None, None
     weight = trunk.tensors[trunk.projection]
@@ -188,7 +203,7 @@ def patch_projection(trunk: Trunk, path: str) -> tuple[tuple[int, int] | None, i
 
 
 def count_layers(trunk: Trunk) -> int | None:
-    """Number of blocks with an attention; None if no name shows it."""
+    """Returns the number of transformer blocks, counted by the names of attention tensors; None if there are none."""
     for weight in trunk.matching(r"encoderblock\.\w+\.query\.kernel").values():
         return weight.shape[0]  # big_vision stacks all layers in one tensor
     blocks = {match[1] for name in trunk.tensors if "decoder" not in name and (match := ATTENTION.match(name))}
@@ -198,9 +213,10 @@ def count_layers(trunk: Trunk) -> int | None:
 def count_heads(
     trunk: Trunk, config: Mapping[str, Any], dim: int | None, *, known: Iterable[int], head_dims: Iterable[int]
 ) -> int | None:
-    """Heads of every layer, from the configuration or from shapes; None if unknown or not the same in all layers.
+    """Returns the number of heads, from the configuration or from shapes; None if unknown or different between layers.
 
     Args:
+        dim: width of the tokens, if known.
         known: numbers of heads implied by position tensors.
         head_dims: widths of one head implied by position tensors.
     """

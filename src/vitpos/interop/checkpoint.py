@@ -1,6 +1,6 @@
-"""Recognizes an untrusted ViT checkpoint: its position encoding, its grid, and its position tables.
+"""Finds position encoding, grid and position tables in the ViT checkpoint of any library, without running its code.
 
-``read_checkpoint("vit.safetensors", grid=(14, 14)).table`` is (R, C, D).
+``read_checkpoint("vit.safetensors", grid=(14, 14)).table`` is (14, 14, D).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Checkpoint:
     encodings: dict[str, str]  # our names of the encodings, each with a description of what is stored
     prefix_tokens: tuple[str, ...]  # CLS, distillation, register, …
     grid: Grid | None  # rows, columns of patches; of a window, if only windows have tables
-    grid_source: str
+    grid_source: str  # what determined the grid, such as "the shape of the table"
     axes: str  # order of tokens, and of axes within a vector where known
     patch: tuple[int, int] | None
     channels: int | None
@@ -61,9 +61,12 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:
-    """Reads and recognizes a checkpoint; ``grid`` is needed if neither tensors nor configuration determine it.
+    """Reads a checkpoint file or folder and returns its position encoding and dimensions.
 
-    A square grid is assumed, with a Notice, if the file gives nothing but a square number of positions.
+    A square grid is assumed, with a warning, if the file gives nothing but a square number of positions.
+
+    Args:
+        grid: rows and columns of patches; needed if neither tensors nor configuration determine them.
     """
     if grid is not None and min(grid) < 1:
         raise InputError(f"--grid {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
@@ -77,7 +80,7 @@ def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint
 
 
 def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Checkpoint:
-    """Position encoding and dimensions of the contents of a checkpoint; ``grid`` as in :func:`read_checkpoint`."""
+    """Returns the position encoding and dimensions of a checkpoint that was read; ``grid`` as in ``read_checkpoint``."""
     path, trunk = str(contents.path), find_trunk(contents.tensors, contents.config)
     if trunk is None:
         some = ", ".join(map(sanitize, list(contents.tensors)[:3]))
@@ -132,7 +135,13 @@ def _encodings(
     decomposed: Mapping[str, tuple[Tensor, Tensor]],
     rotary: RotaryTables | None,
 ) -> dict[str, str]:
-    """Our names of the encodings in the checkpoint, each with a description of what is stored."""
+    """Returns encoding name, as in ``vitpos list``, → description of what the checkpoint stores of it.
+
+    Args:
+        tables: bias tables (2R−1, 2C−1, H) by name.
+        evaluated: the same, computed by networks such as Swin-v2's.
+        decomposed: vectors of row offsets and of column offsets, by name.
+    """
     found = {absolute.encoding: absolute.description} if absolute else {}
     if tables:
         others = len(trunk.matching("relative_position_bias_table")) - len(tables)

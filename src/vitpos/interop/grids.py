@@ -1,4 +1,4 @@
-"""Determines the grid of a checkpoint, never silently by a square root.
+"""Determines the grid (rows, columns) of the positions in a checkpoint; a square grid is never assumed silently.
 
 A number of positions alone allows every factorization. The grid comes from the caller, from a configuration, or from
 tensors that fit one grid only. A file that has none of these and a square number of positions is read as a square, and
@@ -26,24 +26,24 @@ MAX_IMAGE_SIDE = 1 << 16  # pixels; larger configured sizes are ignored
 
 @dataclass(frozen=True)
 class GridHint:
-    """A grid, and the tensor or configuration entry that implies it."""
+    """A possible grid, and the tensor or configuration entry that implies it."""
 
     grid: Grid
     source: str
 
 
 def format_grid(grid: Grid) -> str:
-    """Rows and columns as typed on the command line: ``14x14``."""
+    """Formats rows and columns as typed on the command line: ``14x14``."""
     return f"{grid[0]}x{grid[1]}"
 
 
 def format_grids(grids: Sequence[Grid]) -> str:
-    """The first few grids, separated by commas."""
+    """Formats the first 8 grids, separated by commas: ``14x14, 7x28, …``."""
     return ", ".join([*map(format_grid, grids[:MAX_LISTED]), *(["…"] if len(grids) > MAX_LISTED else [])])
 
 
 def factorizations(count: int) -> list[Grid]:
-    """All grids of ``count`` positions, the most square first, and of each pair the wider first."""
+    """Returns all grids of ``count`` positions, the squarest first: 2×3, 3×2, 1×6, 6×1 for 6."""
     low = [side for side in range(1, math.isqrt(max(count, 0)) + 1) if count % side == 0]
     return [grid for side in reversed(low) for grid in dict.fromkeys([(side, count // side), (count // side, side)])]
 
@@ -51,13 +51,13 @@ def factorizations(count: int) -> list[Grid]:
 def choose_grid(
     name: str, counts: Mapping[int, str], hints: Sequence[GridHint], requested: Grid | None
 ) -> tuple[Grid, int, str]:
-    """The grid of a table, its number of positions, and the source of the grid.
+    """Returns the grid of a position table, its number of positions, and what determined the grid (the source).
 
     Without a hint, a square number of positions is read as a square grid, and the source begins with ``ASSUMED``. Of
     several possible numbers, only those that leave rows for prefix tokens are considered.
 
     Args:
-        name: of the table, for errors.
+        name: name of the table in error messages.
         counts: possible numbers of positions, each with an explanation such as " after 1 row for CLS".
         hints: used in order; a hint applies if its number of positions is in ``counts``.
         requested: the caller's grid, which must fit; a hint that disagrees is mentioned in the source.
@@ -85,14 +85,17 @@ def choose_grid(
 
 
 def _candidates(counts: Mapping[int, str]) -> str:
-    """The grids of each count; counts that only factor as a single line are left out if others do not."""
+    """Formats the possible numbers of positions with their grids for an error message.
+
+    Numbers that only allow a single row or column (primes) are left out unless all do.
+    """
     grids = {count: factorizations(count) for count in counts}
     planes = {count: found for count, found in grids.items() if len(found) > 2 or len(found) == 1} or grids
     return " or ".join(f"{count} positions{counts[count]} ({format_grids(found)})" for count, found in planes.items())
 
 
 def grid_from_config(config: Mapping[str, Any], patch: Grid | None) -> GridHint | None:
-    """The grid implied by the image size and patch size of a configuration."""
+    """Returns the grid implied by image size and patch size of a configuration; None if one of them is missing."""
     image = _size(config, "image_size", "img_size", "input_size")
     patch = patch or _size(config, "patch_size")
     if image is None or patch is None:
@@ -102,13 +105,16 @@ def grid_from_config(config: Mapping[str, Any], patch: Grid | None) -> GridHint 
 
 
 def window_from_config(config: Mapping[str, Any]) -> GridHint | None:
-    """The attention window of a configuration."""
+    """Returns ``window_size`` of a configuration (Swin) as a grid; None if it has none."""
     window = _size(config, "window_size")
     return GridHint(window, "the configured window") if window is not None else None
 
 
 def _size(config: Mapping[str, Any], *names: str) -> Grid | None:
-    """A size under one of the names, at the top level or nested as in timm's arguments or CLIP's vision config."""
+    """Returns the size (rows, columns) stored under one of the ``names`` in a configuration; None if absent.
+
+    It is looked up at the top level and in ``model_args``, ``vision_config`` and ``pretrained_cfg``.
+    """
     nested = [config.get(key) for key in ("model_args", "vision_config", "pretrained_cfg")]
     for level in [config, *(value for value in nested if isinstance(value, Mapping))]:
         for name in names:
@@ -118,7 +124,7 @@ def _size(config: Mapping[str, Any], *names: str) -> Grid | None:
 
 
 def _pair(value: Any) -> Grid | None:
-    """(rows, columns) from 224, "224", [224, 160] or [channels, 224, 160]; None for anything else."""
+    """Parses a size to (rows, columns): 224, "224", [224, 160] or [channels, 224, 160]; None for anything else."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 7:
         value = int(value)
     sides = value[-2:] if isinstance(value, (list, tuple)) and len(value) in (2, 3) else [value, value]
@@ -126,7 +132,7 @@ def _pair(value: Any) -> Grid | None:
 
 
 def grid_from_relative_index(index: Tensor) -> Grid | None:
-    """The grid of a ``relative_position_index`` (N, N): Swin's, or BEiT's with CLS first; None if it is neither.
+    """Returns the grid of a stored ``relative_position_index`` (N, N) of Swin, or of BEiT with CLS first; else None.
 
     The entry of positions a and b is (Δrow + R − 1)·(2C − 1) + Δcolumn + C − 1, so its first row decreases by one along
     the first row of the grid. A grid with one row has the same index as one with one column, and gives None.
@@ -148,14 +154,14 @@ def grid_from_relative_index(index: Tensor) -> Grid | None:
 
 
 def _relative_index(grid: Grid) -> Tensor:
-    """(N, N): index of each pair of positions into a flat table of (2R−1)(2C−1) offsets."""
+    """Returns the index (N, N) of each pair of positions into a flat table of (2R−1)(2C−1) offsets, as in Swin."""
     rows, columns = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     row, column = (side.flatten()[:, None] - side.flatten() for side in (rows, columns))
     return (row + grid[0] - 1) * (2 * grid[1] - 1) + column + grid[1] - 1
 
 
 def grid_from_coordinates(row: Tensor, column: Tensor) -> Grid | None:
-    """The grid whose positions have these rows (N,) and columns (N,) in row-major order; None if there is none."""
+    """Returns the grid whose positions in row-major order have these rows (N,) and columns (N,); None if none does."""
     if row.ndim != 1 or row.shape != column.shape or not len(row) or not _all_finite(row, column):
         return None
     grid = (int(row.max()) + 1, int(column.max()) + 1)
@@ -167,7 +173,10 @@ def grid_from_coordinates(row: Tensor, column: Tensor) -> Grid | None:
 
 
 def grid_from_axial_angles(cosines: Tensor) -> Grid | None:
-    """The grid of an axial rotary buffer (N, d): its first half depends on the row, the second on the column."""
+    """Returns the grid of a stored buffer of axial rotary cosines (N, d); None if it is not one.
+
+    The first half of its channels depends on the row alone, the second half on the column alone.
+    """
     if cosines.ndim != 2 or len(cosines) < 2 or cosines.shape[1] < 2 or not _all_finite(cosines):
         return None
     row, column = cosines.float().chunk(2, 1)
@@ -185,5 +194,5 @@ def _all_finite(*tensors: Tensor) -> bool:
 
 
 def grid_hints(grids: Iterable[tuple[Grid | None, str]]) -> list[GridHint]:
-    """Hints from pairs of grid and tensor name, without those whose grid is None."""
+    """Converts pairs (grid, tensor name) to hints, without those whose grid is None."""
     return [GridHint(grid, sanitize(source)) for grid, source in grids if grid is not None]

@@ -1,4 +1,4 @@
-"""Relative positions in a checkpoint: bias tables by offset, decomposed tables, and networks from offset to bias."""
+"""Finds relative encodings in a checkpoint: bias tables, vectors of row and column offsets, and networks for biases."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ MAX_WORK = 1 << 26  # hidden units × offsets, far above the 512 · 47² of the 
 
 
 def window_hints(trunk: Trunk, config: Mapping[str, Any]) -> list[GridHint]:
-    """Grids or windows implied by the tensors of relative encodings, and the window of the configuration."""
+    """Returns the grids, or attention windows, that tensors of relative encodings imply, with the tensors' names.
+
+    These tensors are index tables, coordinate tables and tables of row and column offsets; the last hint is
+    ``window_size`` of the configuration.
+    """
     grids: list[tuple[Grid | None, str]] = []
     grids += [(grid_from_relative_index(index), name) for name, index in trunk.matching(INDEX).items()]
     grids += [(grid_from_offsets(tensor.shape[-3:-1]), name) for name, tensor in trunk.matching(COORDINATES).items()]
@@ -49,20 +53,26 @@ def window_hints(trunk: Trunk, config: Mapping[str, Any]) -> list[GridHint]:
 
 
 def grid_from_offsets(sides: Sequence[int]) -> Grid | None:
-    """The grid with (2R−1, 2C−1) offsets; None unless ``sides`` are two odd numbers."""
+    """Returns the grid (R, C) for numbers of offsets ``sides`` = (2R−1, 2C−1); None unless they are two odd numbers."""
     if len(sides) != 2 or any(side % 2 == 0 for side in sides):
         return None
     return (sides[0] + 1) // 2, (sides[1] + 1) // 2
 
 
 def largest_decomposed(tables: Mapping[str, tuple[Tensor, Tensor]]) -> GridHint | None:
-    """The grid of the largest decomposed tables, which are those of global attention rather than of a window."""
+    """Returns the grid of the largest tables of row and column offsets; None if there are none.
+
+    The largest belong to layers with global attention, smaller ones to windows.
+    """
     grids = grid_hints((grid_from_offsets((len(rows), len(columns))), name) for name, (rows, columns) in tables.items())
     return max(grids, key=lambda hint: hint.grid[0] * hint.grid[1], default=None)
 
 
 def largest_biases(tables: Mapping[str, Tensor], hints: Sequence[GridHint]) -> GridHint | None:
-    """The grid of the largest bias table (2R−1, 2C−1, H), with the source of the hint that gave it."""
+    """Returns the grid of the largest bias table (2R−1, 2C−1, H); None if there are no tables.
+
+    Its source is that of the hint with the same grid, otherwise the name of the table.
+    """
     if not tables:
         return None
     name = max(tables, key=lambda name: tables[name][..., 0].numel())
@@ -74,12 +84,14 @@ def largest_biases(tables: Mapping[str, Tensor], hints: Sequence[GridHint]) -> G
 def find_bias_tables(
     trunk: Trunk, hints: Sequence[GridHint], requested: Grid | None, *, strict: bool, path: str
 ) -> dict[str, Tensor]:
-    """Bias tables (2R−1, 2C−1, H) by name, in the order of layers.
+    """Returns tensor name → bias table (2R−1, 2C−1, H), in the order of layers.
 
-    The grid of each is the requested one, or that of its own index or of a hint, or the only window within these that
-    fits, since windows shrink to the grid of late stages.
+    The grid of each is the requested one, or that of its own index or of a hint, or the only smaller window that fits,
+    since windows shrink to the grid of late stages.
 
     Args:
+        hints: grids implied by other tensors or the configuration, used in order.
+        requested: the grid given by the caller, if any.
         strict: raise if the first table fits no grid; otherwise such tables are left out.
     """
     tables = {}
@@ -106,7 +118,10 @@ def find_bias_tables(
 def _choose_window(
     label: str, rows: int, hints: Sequence[GridHint], requested: Grid | None, *, strict: bool
 ) -> Grid | None:
-    """The window with ``rows`` offsets; None, or an error if strict, where it cannot be determined."""
+    """Returns the window (R, C) of a table with ``rows`` = (2R−1)(2C−1) offsets.
+
+    If it cannot be determined, raises if ``strict`` and otherwise returns None.
+    """
     fitting = [grid for sides in factorizations(rows) if (grid := grid_from_offsets(sides)) is not None]
     for grid in [requested] if requested else [hint.grid for hint in hints]:
         within = [other for other in fitting if other[0] <= grid[0] and other[1] <= grid[1]]
@@ -128,7 +143,7 @@ def _choose_window(
 
 
 def find_decomposed_tables(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Vectors of row offsets (2R−1, d) and of column offsets (2C−1, d) by name (SAM, ViTDet, MViT-v2)."""
+    """Returns name → vectors of row offsets (2R−1, d) and of column offsets (2C−1, d) (SAM, ViTDet, MViT-v2)."""
     tables = {}
     for name, rows in trunk.matching("rel_pos_h").items():
         other = name.removesuffix("h") + "w"
@@ -148,18 +163,24 @@ def _same_width(rows: Tensor, columns: Tensor) -> bool:
 
 
 def find_bias_networks(trunk: Trunk) -> dict[str, Tensor]:
-    """Last weights (H, hidden) of the networks from offset to bias (Swin-v2, timm's ``rel_pos``), by name."""
+    """Returns name → last weight (H, hidden) of each network from offset to bias (Swin-v2, timm's ``rel_pos``)."""
     return {name: tensor for name, tensor in trunk.matching(NETWORK).items() if tensor.ndim == 2}
 
 
 def evaluate_bias_networks(
     trunk: Trunk, config: Mapping[str, Any], *, requested: Grid | None, image: GridHint | None, path: str
 ) -> dict[str, Tensor]:
-    """Biases (2R−1, 2C−1, H) of the networks on all offsets of their window, by name; unknown windows are left out.
+    """Evaluates the networks from offset to bias on all offsets of their window; returns name → (2R−1, 2C−1, H).
+
+    Networks whose window is unknown are left out.
 
     Swin-v2: 16·sigmoid(network(Δ)) with Δ = sign·log2(1 + 8|offset|/(M − 1))/3 per axis, M the side of the window in
     pretraining, by default the window itself. timm's networks with a last bias: network(sign·ln(1 + |offset|)). Inputs
     that are stored beside a network are used as they are.
+
+    Args:
+        requested: the window given by the caller, if any.
+        image: the grid of the whole image, if known.
     """
     tables = {}
     for name in find_bias_networks(trunk):
@@ -182,7 +203,7 @@ def evaluate_bias_networks(
 
 
 def _is_network(weight: Tensor, bias: Tensor, out: Tensor, inputs: Tensor) -> bool:
-    """Whether the shapes are those of a network from two inputs to heads, small enough to evaluate."""
+    """Returns whether the weights form an MLP with two inputs and H outputs that is small enough to evaluate."""
     hidden = out.shape[1]
     fits = weight.shape == (hidden, 2) and bias.shape == (hidden,) and out.numel() > 0
     return fits and hidden * inputs.shape[:2].numel() <= MAX_WORK
@@ -191,7 +212,11 @@ def _is_network(weight: Tensor, bias: Tensor, out: Tensor, inputs: Tensor) -> bo
 def _network_inputs(
     trunk: Trunk, config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
 ) -> Tensor | None:
-    """(2R−1, 2C−1, 2): inputs of a network for each offset; None if its window is unknown."""
+    """Returns the inputs (2R−1, 2C−1, 2) of a network for each offset; None if its window is unknown.
+
+    Args:
+        stem: start of the names of its tensors, such as ``layers.0.blocks.0.attn.cpb_mlp.``.
+    """
     module = re.sub(r"\w+\.(fc)?$", "", stem)
     stored = _stored_inputs(trunk, module)
     if stored is not None and stored.abs().max() <= MAX_MAGNITUDE:  # timm's are NaN for a single row or column
@@ -211,7 +236,7 @@ def _network_inputs(
 
 
 def _stored_inputs(trunk: Trunk, module: str) -> Tensor | None:
-    """(2R−1, 2C−1, 2): inputs stored beside a network; None if there are none."""
+    """Returns the inputs (2R−1, 2C−1, 2) that the checkpoint stores in the ``module`` of a network; None if absent."""
     name = trunk.first(module + key for key in (COORDINATES, "rel_coords_log"))
     table = trunk.tensors[name] if name else torch.zeros(0)
     if not table.is_floating_point() or table.ndim not in (3, 4) or not table.numel():
@@ -224,7 +249,10 @@ def _stored_inputs(trunk: Trunk, module: str) -> Tensor | None:
 def _network_window(
     config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
 ) -> Grid | None:
-    """Window of a network that stores none: the whole image, or the requested or configured window within its stage."""
+    """Returns the window of a network that stores none; None if unknown.
+
+    It is the whole grid for global attention, otherwise the requested or configured window, at most the stage's grid.
+    """
     stage = re.search(STAGE, stem)
     if stage is None and "cpb_mlp" not in stem:
         return requested or (image.grid if image else None)
@@ -237,7 +265,7 @@ def _network_window(
 
 
 def _pretraining_window(config: Mapping[str, Any], stem: str) -> Grid | None:
-    """Window of a stage in pretraining, if the configuration states it."""
+    """Returns the window in pretraining of a network's stage, from ``pretrained_window_sizes``; None if not given."""
     nested, stage = config.get("model_args"), re.search(STAGE, stem)
     for level in (config, nested if isinstance(nested, Mapping) else {}):
         sides = level.get("pretrained_window_sizes")

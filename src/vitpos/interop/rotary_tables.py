@@ -26,7 +26,7 @@ MIN_PERIOD = 1e-4  # far below the step between two patches
 
 @dataclass(frozen=True)
 class RotaryTables:
-    """What a checkpoint stores of its rotary encoding."""
+    """The rotary encoding of a checkpoint: its name, and frequencies or periods if they are stored."""
 
     encoding: str  # name of our encoding of the same kind
     description: str
@@ -35,7 +35,7 @@ class RotaryTables:
 
 
 def find_rotary_tables(trunk: Trunk, config: Mapping[str, Any], path: str) -> RotaryTables | None:
-    """The rotary encoding that the checkpoint stores or that the name of its model implies; None if there is none."""
+    """Returns the rotary encoding that a checkpoint stores, or that the name of its model implies; None if neither."""
     for name, tensor in trunk.matching(r"rope_embed\.periods").items():
         if tensor.ndim == 1 and len(tensor):
             periods = to_float32(tensor, label := f"{path}: {sanitize(name)}")
@@ -68,7 +68,10 @@ def _implied_by_name(trunk: Trunk, config: Mapping[str, Any]) -> RotaryTables | 
 
 
 def _mixed_frequencies(trunk: Trunk, path: str) -> Tensor | None:
-    """RoPE-Mixed's learned frequencies (depth, H|1, 2, pairs), stored per model (timm) or per block (its authors)."""
+    """Returns the learned frequencies (depth, H|1, 2, pairs) of RoPE-Mixed; None if there are none.
+
+    timm stores them in one tensor, the authors' code in one per block.
+    """
     layers = []
     for name, tensor in trunk.matching("freqs").items():
         if tensor.ndim in (2, 3, 4) and tensor.shape[0] == 2 and tensor.numel():
@@ -81,7 +84,7 @@ def _mixed_frequencies(trunk: Trunk, path: str) -> Tensor | None:
 
 
 def _axial_frequencies(cosines: Tensor, sines: Tensor) -> Tensor | None:
-    """(1, 1, 2, pairs): rotation per row and column in an axial buffer (N, d), as in EVA-02.
+    """Returns the rotation per row and per column, (1, 1, 2, pairs), from stored cosines and sines (N, d), as in EVA-02.
 
     A step is assumed to rotate by less than π. None if the buffer is not a pure rotation over its grid, or if the grid
     has a single row or column.
@@ -101,7 +104,7 @@ def _axial_frequencies(cosines: Tensor, sines: Tensor) -> Tensor | None:
 
 
 def rotary_grid_hints(trunk: Trunk) -> list[GridHint]:
-    """Grids implied by the coordinate and angle buffers of a rotary encoding."""
+    """Returns the grids that stored buffers of rotary encodings (coordinates, cosines) imply, with the buffers' names."""
     grids = []
     for name, column in trunk.matching("freqs_t_x").items():
         row = trunk.tensors.get(name[:-1] + "y")

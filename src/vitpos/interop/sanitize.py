@@ -6,7 +6,7 @@ MAX_CHARACTERS = 80
 
 
 def sanitize(text: object, *, limit: int = MAX_CHARACTERS) -> str:
-    """``str(text)`` in one printable line of at most ``limit`` characters; a longer middle is replaced by an ellipsis.
+    """Returns ``str(text)`` as one printable line of at most ``limit`` characters, with "…" in place of a longer middle.
 
     Unprintable characters are escaped, and dollar signs too, which matplotlib takes for a formula.
     """

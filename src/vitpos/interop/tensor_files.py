@@ -20,7 +20,7 @@ CONFIG, MAX_CONFIG_BYTES = "config.json", 1 << 26
 
 @dataclass(frozen=True)
 class CheckpointContents:
-    """The tensors of a checkpoint by name, and its configuration."""
+    """What was read from a checkpoint: tensor name → tensor, and its configuration."""
 
     path: Path
     tensors: dict[str, Tensor]
@@ -29,12 +29,12 @@ class CheckpointContents:
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Tensors by name of a ``.safetensors``, ``.pth`` or ``.npz`` file, or of a folder with one."""
+    """Reads tensor name → tensor from a ``.safetensors``, ``.pth`` or ``.npz`` file, or from a folder with one."""
     return read_contents(path).tensors
 
 
 def read_contents(path: str | Path) -> CheckpointContents:
-    """Tensors, metadata and configuration of an untrusted file or folder; no code in it is run."""
+    """Reads tensors, metadata and configuration of an untrusted file or folder; no code in it is run."""
     path = Path(path)
     with errors_in_one_line(path):
         if not path.exists():
@@ -58,7 +58,7 @@ def read_contents(path: str | Path) -> CheckpointContents:
 
 
 def _files_in(folder: Path) -> dict[Path, list[str] | None]:
-    """The files that form the checkpoint of a folder, each with the names of its tensors to use (None: all)."""
+    """Returns the files that form the checkpoint in a folder, each → names of the tensors to read from it (None: all)."""
     for name in DEFAULT_NAMES:
         if (folder / f"{name}.index.json").is_file():
             return _shards(folder, folder / f"{name}.index.json")
@@ -75,7 +75,7 @@ def _files_in(folder: Path) -> dict[Path, list[str] | None]:
 
 
 def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
-    """Hugging Face's shards: the files named in the index, each with the names of its tensors."""
+    """Returns shard file → names of its tensors, from Hugging Face's index (``model.safetensors.index.json``)."""
     weight_map = _read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{index} has no 'weight_map' from names to files; download it again")
@@ -94,14 +94,14 @@ def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
 
 
 def _select(file: Path, names: list[str], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The named tensors of a shard."""
+    """Returns name → tensor for the given ``names``; raises if one is missing in the shard ``file``."""
     if missing := [name for name in names if name not in tensors]:
         raise InputError(f"{file} lacks {sanitize(missing[0])!r}, which its index refers to; download it again")
     return {name: tensors[name] for name in names}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of limited size."""
+    """Reads a JSON object from a file; raises if it is not one or has more than 64 MB."""
     if path.stat().st_size > MAX_CONFIG_BYTES:
         raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a configuration; download it again")
     try:

@@ -76,7 +76,10 @@ def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def timm_names(model: nn.Module) -> dict[str, Parts]:
-    """The tensors of our model by timm's names, as views in timm's shapes: writing to them changes our model."""
+    """Returns timm's name → our tensors, as views in timm's shapes: writing to them changes our model.
+
+    A name has several tensors where timm stores them as one, concatenated along axis 1 (rows for CLS and patches).
+    """
     match model:
         case Swin():
             names = _renamed(model, SWIN)
@@ -102,7 +105,7 @@ def timm_names(model: nn.Module) -> dict[str, Parts]:
 
 
 def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Parts]:
-    """The model's tensors under timm's names, by replacing substrings in the order of the table."""
+    """Returns timm's name → our tensor; names are converted by the replacements ``names`` (ours → timm's), in order."""
     renamed: dict[str, Parts] = {}
     for name, tensor in model.state_dict().items():
         if isinstance(model, PatchClassifier) and name == "project.weight":
@@ -114,5 +117,5 @@ def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Parts]:
 
 
 def _shape(parts: Parts) -> torch.Size:
-    """Shape of the tensors concatenated along axis 1."""
+    """Returns the shape of the tensors concatenated along axis 1."""
     return torch.cat(parts, 1).shape if len(parts) > 1 else parts[0].shape

@@ -1,6 +1,6 @@
 """Reads tensors from one untrusted file: no code in it is run, and sizes it claims are checked before allocation.
 
-The format is recognized by the first bytes, not by the file name. Every problem ends in a `InputError` of one line.
+The format is recognized by the first bytes, not by the file name. Every problem raises an `InputError` of one line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ZIP, HDF5, LFS, HTML = b"PK\x03\x04", b"\x89HDF", b"version https://git-lfs", (b
 
 
 def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors by name of a safetensors, torch or npz file, and its metadata or training arguments."""
+    """Reads a safetensors, torch or npz file; returns tensor name → tensor, and its metadata or training arguments."""
     with errors_in_one_line(path):
         with path.open("rb") as stream:
             start = stream.read(64)
@@ -49,7 +49,7 @@ def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """Metadata of a safetensors file, without reading its tensors; {} for any other, damaged or missing file."""
+    """Returns the metadata of a safetensors file, without reading its tensors; {} for any other or damaged file."""
     path = Path(path)
     with suppress(InputError), errors_in_one_line(path):
         if not path.is_file():
@@ -63,13 +63,13 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
 
 def _is_safetensors(start: bytes) -> bool:
-    """Whether the bytes are those of a JSON object after its length."""
+    """Returns whether the first bytes of a file are a length and the start of a JSON object, as in safetensors files."""
     return start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 1 << 40
 
 
 @contextmanager
 def errors_in_one_line(path: Path) -> Iterator[None]:
-    """Converts any exception of a file reader into a `InputError` of one line, and suppresses warnings."""
+    """Converts any exception within the context into an `InputError` of one line, and suppresses warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
@@ -82,7 +82,7 @@ def errors_in_one_line(path: Path) -> Iterator[None]:
 
 
 def _describe_other(start: bytes) -> str:
-    """What a file of an unsupported format is, and the remedy."""
+    """Returns what a file of an unsupported format is, by its first bytes, and the remedy, for an error message."""
     if start.startswith(LFS):
         return "is a Git LFS pointer, not the weights; run 'git lfs pull' in its repository"
     if start[:5].lower() in HTML:
@@ -93,7 +93,7 @@ def _describe_other(start: bytes) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """A readable reason for an exception of a file reader."""
+    """Returns the cause of a reader's exception and the remedy, for an error message."""
     text = " ".join(str(error).split())
     if "Weights only" in text and (code := re.search(r"(?:GLOBAL|function|class) <?([\w.]+)", text)):
         return (
@@ -116,7 +116,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A torch file is a zip with an uncompressed ``data.pkl``; any other zip is read as numpy's npz."""
+    """Reads a zip: with an uncompressed ``data.pkl`` it is a file of torch.save, otherwise it is read as numpy's npz."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.filename.endswith("/constants.pkl") for member in members):
@@ -146,7 +146,10 @@ def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _array(stream: IO[bytes], size: int, name: str) -> Tensor | None:
-    """One numeric array of an npz, None for text; the size in its header must match the bytes present."""
+    """Reads one numeric array of an npz as a tensor; returns None for text.
+
+    Raises if the size in the array's header differs from the ``size`` in bytes that is present.
+    """
     version = npy.read_magic(stream)
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
     shape, fortran, dtype = read(stream)
@@ -165,7 +168,11 @@ def _array(stream: IO[bytes], size: int, name: str) -> Tensor | None:
 
 
 def _read_torch_legacy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """torch before 1.6 allocates storages by a number in the pickle; a large one is first loaded with fake tensors."""
+    """Reads a file of torch before 1.6.
+
+    Loading allocates memory by numbers in the pickle. If one exceeds the file size, the sizes are first checked by
+    loading fake tensors, which allocate nothing.
+    """
     size = path.stat().st_size
     if _largest_integer(path) > size:
         from torch._subclasses import FakeTensorMode
@@ -176,7 +183,7 @@ def _read_torch_legacy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _largest_integer(path: Path) -> int:
-    """Largest integer in the object and storage pickles of a legacy file, found without running them."""
+    """Returns the largest integer in the object and storage pickles of a legacy torch file, without running them."""
     largest = 0
     with path.open("rb") as stream, suppress(ValueError):  # torch reports what is not a pickle
         for number in range(NUM_PICKLES):
@@ -194,7 +201,7 @@ def _read_torch(path: Path, *, mmap: bool) -> tuple[dict[str, Tensor], dict[str,
 
 
 def _load(path: Path, *, mmap: bool = False) -> Any:
-    """``torch.load`` with ``weights_only``; also allows the argparse namespace that training scripts store."""
+    """Calls ``torch.load`` with ``weights_only``; also allows the argparse namespace that training scripts store."""
     with torch.serialization.safe_globals([argparse.Namespace]):
         if mmap and path.suffix != ".safetensors":  # torch.load decides by that suffix
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -214,7 +221,7 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _flatten(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:
-    """Tensors of nested dictionaries by dotted names, without optimizer state."""
+    """Returns dotted name → tensor for the tensors in nested dictionaries, without optimizer state."""
     if isinstance(value, Tensor):
         return {name: value.detach()} if name and value.layout == torch.strided and not value.is_quantized else {}
     found: dict[str, Tensor] = {}
@@ -226,7 +233,7 @@ def _flatten(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:
 
 
 def _training_arguments(loaded: Any) -> dict[str, Any]:
-    """Training arguments that a checkpoint may store beside its weights."""
+    """Returns the training arguments that a checkpoint stores beside its weights, such as ``args``; {} if none."""
     kept: dict[str, Any] = {}
     for key in ("args", "config", "cfg", "hyper_parameters") if isinstance(loaded, Mapping) else ():
         value = loaded.get(key)
@@ -237,7 +244,11 @@ def _training_arguments(loaded: Any) -> dict[str, Any]:
 
 
 def to_float32(tensor: Tensor, name: str) -> Tensor:
-    """A float32 copy of the tensor; raises, naming ``name``, if values are not floating point, finite and moderate."""
+    """Returns a float32 copy of a tensor; raises if its values are not floating point, finite and at most 10⁶.
+
+    Args:
+        name: name of the tensor in error messages.
+    """
     if not tensor.is_floating_point():
         raise InputError(
             f"{name} contains {str(tensor.dtype).removeprefix('torch.')} values; give weights in floating point"
