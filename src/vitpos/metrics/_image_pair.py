@@ -1,4 +1,4 @@
-"""The check that every image metric makes first: two float batches of the same shape."""
+"""Input validation of the image metrics: two floating-point batches of the same shape."""
 
 from __future__ import annotations
 

@@ -15,12 +15,16 @@ BIN = 100  # images per bin of the calibration error
 
 
 def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
-    """Counts (classes, classes) of images or patches by class (row) and predicted class (column)."""
+    """Returns counts (classes, classes) of images or patches by true class (row) and predicted class (column).
+
+    Args:
+        labels, predicted: (n,), true and predicted class of each image or patch.
+    """
     return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
 
 
 def average_precision(scores: Tensor, positive: Tensor) -> float:
-    """Area under the precision–recall curve: Σ (recall_n − recall_{n−1}) · precision_n over the distinct scores.
+    """Returns the area under the precision–recall curve: Σ (recall_n − recall_{n−1}) · precision_n over distinct scores.
 
     Args:
         scores: (n,), higher for images that should be detected.
@@ -32,27 +36,39 @@ def average_precision(scores: Tensor, positive: Tensor) -> float:
 
 
 def roc_auc(scores: Tensor, positive: Tensor) -> float:
-    """Area under the ROC curve: probability that a positive scores above a negative, ties counting one half."""
+    """Returns the area under the ROC curve: the probability that a positive scores above a negative, ties counting ½.
+
+    Args:
+        scores: (n,), higher for images that should be detected.
+        positive: (n,) bool, the images to detect.
+    """
     counts = _cumulative_counts(scores, positive)
     true_positives, false_positives = (torch.cat([x.new_zeros(1), x]) for x in counts)
     return torch.trapezoid(true_positives / positive.sum(), false_positives / (~positive).sum()).item()
 
 
 def fpr_at_recall(scores: Tensor, positive: Tensor, *, recall: float = 0.95) -> float:
-    """False positive rate at the highest threshold whose recall is at least ``recall`` (FPR95 by default)."""
+    """Returns the false positive rate at the highest threshold whose recall is at least ``recall`` (FPR95 by default)."""
     true_positives, false_positives = _cumulative_counts(scores, positive)
     enough = true_positives / positive.sum() >= recall
     return (false_positives[enough] / (~positive).sum()).min().item() if enough.any() else math.nan
 
 
 def response_rate_accuracy(confidence: Tensor, correct: Tensor) -> float:
-    """AURRA: mean over k = 1 … n of the accuracy on the k most confident images."""
+    """Returns AURRA, the area under the response rate–accuracy curve.
+
+    It is the mean over k = 1 … n of the accuracy on the k most confident images.
+
+    Args:
+        confidence: (n,), such as the largest softmax probability.
+        correct: (n,) bool, whether the prediction is correct.
+    """
     _, accuracy = _sorted_by_confidence(confidence, correct)
     return (accuracy.flip(0).cumsum(0) / torch.arange(1, len(accuracy) + 1)).mean().item()
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = False) -> float:
-    """RMS calibration error: √ Σ_b (n_b / n) · (mean confidence in b − accuracy in b)² over bins of 100 images.
+    """Returns the RMS calibration error √ Σ_b (n_b / n) · (mean confidence in b − accuracy in b)², bins b of 100 images.
 
     Bins are formed in order of confidence. The last bin holds the most confident images and the remainder of the
     division; the code published with ImageNet-A leaves it out of the sum.
@@ -70,7 +86,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = F
 
 
 def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
-    """True and false positives when thresholding at each distinct score, from the highest to the lowest."""
+    """Returns the numbers of true and of false positives at each distinct threshold, from the highest score down."""
     ranked, index = scores.sort(descending=True)
     last = torch.cat([ranked.diff() != 0, torch.ones(min(len(ranked), 1), dtype=torch.bool)])
     true_positives = positive[index].double().cumsum(0)[last]
@@ -78,7 +94,7 @@ def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor
 
 
 def _sorted_by_confidence(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Ascending confidences (n,), and for each the accuracy of all images with exactly that confidence (n,)."""
+    """Returns ascending confidences (n,), and for each the accuracy of all images with exactly that confidence (n,)."""
     ranked, index = confidence.double().sort(stable=True)
     _, group, sizes = ranked.unique_consecutive(return_inverse=True, return_counts=True)
     accuracy = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, group, correct[index].double()) / sizes

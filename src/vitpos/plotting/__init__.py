@@ -57,5 +57,9 @@ KINDS: dict[str, Callable[..., Figure]] = {
 
 
 def draw(kind: str, data: Mapping[str, Any]) -> Figure:
-    """Draws a figure description: ``data`` holds the keyword arguments of the function ``KINDS[kind]``."""
+    """Draws a figure: calls the drawing function ``KINDS[kind]`` with the keyword arguments ``data``.
+
+    Args:
+        kind: such as ``"lines"`` or ``"tiles"``.
+    """
     return KINDS[kind](**data)

@@ -1,4 +1,4 @@
-"""Bars, lines, heatmaps, confusion matrices and scatter plots, from plain numbers."""
+"""Draws bars, lines, heatmaps, confusion matrices and scatter plots from plain numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Points = Sequence[tuple[float, float, float]]  # x, mean and standard deviation
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as SVG, byte for byte the same for the same figure."""
+    """Converts a figure to SVG; equal figures give identical bytes."""
     with matplotlib.rc_context({"svg.hashsalt": "vitpos", "svg.fonttype": "path"}):
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
@@ -27,18 +27,18 @@ def svg(figure: Figure) -> bytes:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG at 150 dpi."""
+    """Converts a figure to PNG at 150 dpi."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", bbox_inches="tight", dpi=150)
     return buffer.getvalue()
 
 
 def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], *, label: str) -> Figure:
-    """Groups of horizontal bars, one color per series; with more series than colors, each bar is labeled instead.
+    """Draws groups of horizontal bars, one color per series; with more series than colors, each bar is labeled instead.
 
     Args:
-        groups: by group and series: (mean, standard deviation, published value or None); a diamond marks the latter.
-        label: of the x axis, which ends at 108 (percent).
+        groups: group → series → (mean, standard deviation, published value or None); a diamond marks a published value.
+        label: label of the x axis, which ends at 108 (percent).
     """
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     figure = Figure(figsize=(9, 0.5 + len(groups) * (0.16 + 0.19 * len(names))))
@@ -94,15 +94,16 @@ def lines(
     log: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> list[Figure]:
-    """One figure per panel with a common y range: a line per series, labeled at its right end.
+    """Draws line charts with a common y range and returns one figure per panel; lines are labeled at their right end.
 
     Args:
-        panels: by title and series.
+        panels: title → series → points (x, mean, standard deviation).
         x, y: axis labels.
-        colors: by series; series without a color are gray and lie below. Colored lines have a band of ± one standard
-            deviation.
-        dashed: the series drawn dashed.
-        limits: of the y axis; by default the range of all panels.
+        colors: series → color; series without a color are gray and lie below. Colored lines have a band of ± one
+            standard deviation.
+        dashed: name of the series drawn dashed.
+        log: use a logarithmic x axis.
+        limits: lower and upper end of the y axis; by default the range of all panels.
     """
     height = max(2.1, 0.117 * max(len(series) for series in panels.values()))  # inches, enough for the labels
     figures = []
@@ -141,7 +142,7 @@ def line_chart(
     dashed: str = "",
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """One panel of :func:`lines`; the ``highlighted`` series get colors in order, the others are gray."""
+    """Draws a single line chart (see :func:`lines`); the ``highlighted`` series get colors in order, others are gray."""
     colors = dict(zip(highlighted, COLORS, strict=False))
     return lines({title: series}, x=x, y=y, colors=colors, dashed=dashed, limits=limits)[0]
 
@@ -154,7 +155,7 @@ def _draw_line(axes: Axes, points: Points, color: str | None, style: str) -> Non
 
 
 def _label_line_ends(axes: Axes, series: Mapping[str, Points], colors: Mapping[str, str], *, gap: float) -> None:
-    """Writes each name to the right of its line's end, at least ``gap`` of the axes' height apart."""
+    """Writes the name of each series to the right of its last point; labels are at least ``gap`` × axes height apart."""
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [(*to_axes.transform((x, y)), name) for name, points in series.items() for x, y, _ in points[-1:]]
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: end[1])
@@ -184,10 +185,13 @@ def heatmap(
     texts: Sequence[Sequence[str]],
     signs: Sequence[int],
 ) -> Figure:
-    """A table of numbers (rows, columns), each column colored from its worst to its best value.
+    """Draws a table of numbers in which each column is colored from its worst to its best value.
 
     Args:
-        signs: per column, 1 if higher is better, −1 if lower is, 0 for no color.
+        names, headings: labels of the rows and of the columns.
+        values: (rows, columns), NaN where missing.
+        texts: the texts to write, by row and column.
+        signs: per column, 1 if higher is better, −1 if lower is better, 0 for no color.
     """
     figure = Figure(figsize=(0.78 * len(headings) + 1.5, 0.27 * len(names) + 0.9))
     axes = figure.subplots()
@@ -209,7 +213,12 @@ def heatmap(
 
 
 def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
-    """Confusion matrices (true class, predicted class) by name, side by side, in percent of the row."""
+    """Draws confusion matrices side by side, with a percentage in each cell.
+
+    Args:
+        tables: title → matrix (true class, predicted class) of fractions, 0 to 1, of each row.
+        classes: names of the classes.
+    """
     columns = min(2, len(tables))
     rows = -(-len(tables) // columns)
     figure = Figure(figsize=(4.6 * columns, 4.5 * rows))
@@ -230,7 +239,7 @@ def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str])
 
 
 def scatter(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figure:
-    """One point per name, labeled to the right of the axes."""
+    """Draws one point (x, y) per name, labeled to the right of the axes; ``x`` and ``y`` are axis labels."""
     height = max(3.5, 0.15 * len(points))  # inches, enough for the labels
     figure = Figure(figsize=(6, height))
     axes = figure.subplots()

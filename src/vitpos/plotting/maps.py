@@ -1,4 +1,4 @@
-"""Maps on a grid, points of positions, frequency planes, maps beside images, and strips of images."""
+"""Draws maps on a grid of positions, projected positions, rotary frequencies, maps beside images, and rows of images."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from vitpos.plotting.charts import COLORS, GRAY, SOFT
 
 
 def map_rows(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = True, signed: bool = False) -> Figure:
-    """Small maps (n, R, C), one labeled row per name, on one color scale; values that are not finite are gray.
+    """Draws small maps in rows on one color scale; values that are not finite are gray.
 
     Args:
-        label: of the color bar.
+        rows: label of the row → its n maps (n, R, C).
+        label: label of the color bar.
         numbered: write 1, 2, … above the columns.
         signed: use a diverging color map that is white at 0 and symmetric.
     """
@@ -51,7 +52,7 @@ def map_rows(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = Tru
 
 
 def _color_limits(stacks: Mapping[str, np.ndarray], signed: bool) -> tuple[float, float]:
-    """Range of all finite values, widened if they differ by rounding alone; symmetric about 0 if signed."""
+    """Returns the range of all finite values, widened if they differ by rounding alone; symmetric about 0 if signed."""
     values = np.concatenate([stack[np.isfinite(stack)] for stack in stacks.values()])
     low, high = (values.min(), values.max()) if len(values) else (0.0, 1.0)
     if high - low <= 1e-6 * max(abs(low), abs(high)):
@@ -63,7 +64,7 @@ def _color_limits(stacks: Mapping[str, np.ndarray], signed: bool) -> tuple[float
 
 
 def _strip(stack: np.ndarray, count: int) -> np.ma.MaskedArray:
-    """Maps (n, R, C) side by side with blank columns between them, padded to the width of ``count`` maps."""
+    """Concatenates maps (n, R, C) side by side with blank columns between them, padded to the width of ``count`` maps."""
     padded = np.pad(stack, ((0, count - len(stack)), (0, 0), (0, 1)), constant_values=np.nan)
     return np.ma.masked_invalid(np.concatenate(list(padded), 1)[:, :-1])
 
@@ -84,7 +85,13 @@ def tiled_maps(
     low: float | None = None,
     high: float | None = 1.0,
 ) -> Figure:
-    """N×N values as R×C tiles of R×C maps: tile i shows row i, and a white dot marks position i in it."""
+    """Draws an (N, N) matrix over positions as R×C tiles: tile i shows row i as an R×C map, with a dot at position i.
+
+    Args:
+        maps: (N, N), such as the cosine similarity of every two positions.
+        label: label of the color bar.
+        low, high: range of the color bar; None for that of the values.
+    """
     rows, columns = grid
     side = min(0.5, 4.5 / max(grid))  # inches per map, so that two figures fit side by side
     figure = Figure(figsize=(side * columns + 0.5, side * rows))
@@ -101,7 +108,7 @@ def tiled_maps(
 
 
 def tile(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """(N, N) → one array with the map (R, C) of position i at position i, separated by NaN rows and columns."""
+    """Arranges the rows of an (N, N) matrix as R×C tiles, each an R×C map, separated by NaN; returns one 2-D array."""
     rows, columns = grid
     padding = ((0, 0), (0, 0), (0, 1), (0, 1))  # a blank row and column after each map
     tiles = np.pad(maps.reshape(rows, columns, rows, columns), padding, constant_values=np.nan)
@@ -109,10 +116,11 @@ def tile(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 
 def point_grid(points: np.ndarray, *, title: str, labels: Sequence[str] = ()) -> Figure:
-    """Positions as points (R, C, 2) or (R, C, 3), neighbors joined: rows blue, columns red, the first point black.
+    """Draws positions as points in 2-D or 3-D, with neighbors joined: rows blue, columns red, the first point black.
 
     Args:
-        labels: of the axes.
+        points: (R, C, 2) or (R, C, 3), such as principal components.
+        labels: labels of the axes.
     """
     flat, listed = points.shape[2] == 2, points.reshape(-1, points.shape[2])
     figure = Figure(figsize=(4, 4))
@@ -134,7 +142,7 @@ def point_grid(points: np.ndarray, *, title: str, labels: Sequence[str] = ()) ->
 
 
 def frequency_planes(frequencies: np.ndarray) -> Figure:
-    """Rotary frequencies (depth, H, pairs, 2) in radians per row and column: a panel per layer, a color per head."""
+    """Plots rotary frequencies (depth, H, pairs, 2), radians per row and column: a panel per layer, a color per head."""
     columns = min(4, len(frequencies))
     rows = -(-len(frequencies) // columns)
     figure = Figure(figsize=(2.2 * columns + 0.4, 2.2 * rows + 0.3), layout="constrained")
@@ -161,10 +169,12 @@ def image_maps(
     limits: tuple[float, float],
     label: str,
 ) -> Figure:
-    """uint8 images (B, height, width, channels), each in a row with its maps (B, n, R, C), on one color scale.
+    """Draws each image in a row with its n maps, all maps on one color scale.
 
     Args:
-        titles: of the n maps.
+        images: (B, height, width, channels), uint8.
+        maps: (B, n, R, C), such as attention by head.
+        titles: titles of the n maps.
         limits, label: range and label of the color bar.
     """
     count = maps.shape[1]
@@ -186,7 +196,7 @@ def image_maps(
 
 
 def image_strips(rows: Mapping[str, np.ndarray]) -> Figure:
-    """uint8 images (n, height, width, channels), one titled row per name."""
+    """Draws rows of images: title of the row → its n images (n, height, width, channels), uint8."""
     count = max(8, *(len(images) for images in rows.values()))  # so that a few images are not enlarged
     figure = Figure(figsize=(0.85 * count + 0.1, 1.12 * len(rows)))
     for axes, (name, images) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows.items(), strict=True):

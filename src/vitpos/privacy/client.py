@@ -1,4 +1,7 @@
-"""The client of an attack: it computes the gradient of one image at a time, applies a defense, and shares the result."""
+"""The client in federated learning that is attacked: computes and shares the gradient of one image at a time.
+
+A defense, such as clipping and noise, may change the gradient before it is shared.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Precision = Literal["float64", "float32"]
 
 @dataclass(frozen=True)
 class SharedGradient:
-    """The gradient of one image that a client shares, the image, and the target of the attack."""
+    """The gradient of one image that a client shares, with the image and what the attack should reconstruct."""
 
     image: Tensor  # (1, C, height, width), normalized image that the client's model gets
     target: Tensor  # (1, C, height, width), normalized image to reconstruct
@@ -39,7 +42,10 @@ class SharedGradient:
 
     @property
     def prune_threshold(self) -> float | None:
-        """Magnitude up to which a number is taken as pruned, four times the std of the noise; None without pruning."""
+        """Returns the magnitude up to which an attacker takes a number as pruned (set to zero); None without pruning.
+
+        It is four times the std of the noise, since noise may be added after pruning.
+        """
         return 4 * self.noise_std if self.pruned else None
 
 
@@ -50,12 +56,14 @@ class Client:
     The loss is cross-entropy with the true label plus the encoding's penalty; the model is in evaluation mode.
 
     Args:
-        ctx: Model, data and recipe.
+        ctx: Model, data and training recipe, which gives the default defense.
         images: Number of test images.
-        scenario: ``"plain"`` shares the gradient of the original image. ``"find_shuffled"`` shuffles the patches under a
-            mask, and the target is the shuffled image; ``"find_original"`` shuffles them, and the target is the original.
+        scenario: ``"plain"`` shares the gradient of the original image. ``"find_shuffled"`` permutes the patches under a
+            mask, and the attack should reconstruct the permuted image; ``"find_original"`` permutes them too, and the
+            attack should reconstruct the original.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Hides the positions of shuffled patches from the model, if its encoding has an unknown vector.
+        mask_known: Hides the positions of shuffled patches from the model: they get MJP's learned vector for an unknown
+            position. No effect on encodings without such a vector.
         precision: Floating-point type of the computation.
         defense: Defense applied to each gradient; by default that of the recipe.
         seed: Seed of masks, permutations and noise.
@@ -84,7 +92,7 @@ class Client:
         return min(self.images, len(self.ctx.data.test))
 
     def shared_gradients(self) -> Iterator[SharedGradient]:
-        """Yields the shared gradient of each image."""
+        """Yields the gradient of each image, after the defense, with the image and the target of the attack."""
         model = to_precision(self.ctx.model, self.precision)
         like = next(model.parameters())
         split = self.ctx.data.test.head(self.images)
@@ -103,7 +111,7 @@ class Client:
             )
 
     def _shuffle(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns images whose patches are shuffled under random masks, and the masks (B, N)."""
+        """Permutes the patches of each image under a random mask; returns the images and the masks (B, N)."""
         assert isinstance(self.ctx.model, PatchClassifier)
         grid, generator = self.ctx.model.positions(images).grid, make_generator(self.seed)
         mask = block_mask(grid, self.mask_ratio, batch=len(images), generator=generator)
@@ -111,7 +119,7 @@ class Client:
         return permute_patches(images, grid, order), mask.to(images.device)
 
     def _hide(self, images: Tensor, mask: Tensor) -> Positions | None:
-        """Returns positions that are hidden under the mask; None if the model does not get the mask."""
+        """Returns positions that are marked as unknown under the mask (1, N); None if the model does not get the mask."""
         assert isinstance(self.ctx.model, PatchClassifier)
         hides = self.mask_known and self.ctx.model.encoding.unknown_vector() is not None
         return self.ctx.model.positions(images).hide(mask) if hides else None

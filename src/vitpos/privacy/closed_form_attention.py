@@ -54,8 +54,8 @@ def april(
             ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
             ``"find_original"``: the client shuffles them, and the target is the original image.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Whether the client's model gets the mask, so that the positions of shuffled patches are hidden. Has no
-            effect on encodings without an unknown vector.
+        mask_known: Whether the client's model gets the mask. The positions of shuffled patches are then hidden: these
+            patches get the encoding's vector for unknown positions (MJP). Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
             ``"detects_hidden"`` detects them as positions without gradient; ``"knows_mask"`` is given the mask.
         precision: Floating-point type of the client's computation.
@@ -71,7 +71,11 @@ def april(
 
 
 def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:
-    """Reconstructs the image of one gradient; ``model`` is in double precision."""
+    """Reconstructs one image from its shared gradient; ``model`` must be in double precision.
+
+    Args:
+        attacker: What the attacker knows about hidden positions, see :func:`april`.
+    """
     if not isinstance(model, ViT) or not isinstance(model.blocks[0], AprilBlock):
         raise NotApplicable(
             "its first attention has a norm or residual connection, or the model is no vit; build vit(april_block=True)"

@@ -71,8 +71,8 @@ def closed_form(
             ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
             ``"find_original"``: the client shuffles them, and the target is the original image.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Whether the client's model gets the mask, so that the positions of shuffled patches are hidden. Has no
-            effect on encodings without an unknown vector.
+        mask_known: Whether the client's model gets the mask. The positions of shuffled patches are then hidden: these
+            patches get the encoding's vector for unknown positions (MJP). Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions. ``"naive"`` assumes that there are none.
             ``"detects_hidden"`` detects them as positions without gradient, and uses the gradient of the unknown vector as
             one more equation. ``"knows_mask"`` is given the mask. ``"null_space"`` works as ``"detects_hidden"`` and also
@@ -87,7 +87,11 @@ def closed_form(
 
 
 def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:
-    """Reconstructs the image of one gradient; ``model`` is in double precision."""
+    """Reconstructs one image from its shared gradient; ``model`` must be in double precision.
+
+    Args:
+        attacker: What the attacker knows about hidden positions, see :func:`closed_form`.
+    """
     if not isinstance(model, PatchClassifier):
         raise NotApplicable("it has no projection of patches")
     if type(model).patch_tokens is not PatchClassifier.patch_tokens:
@@ -112,7 +116,7 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
 
 
 def separable_system(model: PatchClassifier, gradients: Gradients, pos: Positions) -> LinearSystem:
-    """Returns the system for the token gradients; raises NotApplicable if it only determines sums over tokens."""
+    """Returns the linear system for the gradients at the tokens; raises NotApplicable if it only gives their sums."""
     system = token_gradient_system(model, gradients, pos)
     # two of the equations may be sums: over all tokens, and over those with hidden positions
     if system.rank < 2 + (pos.has_hidden and model.encoding.unknown_vector() is not None):
@@ -127,7 +131,10 @@ def separable_system(model: PatchClassifier, gradients: Gradients, pos: Position
 
 
 def attacker_view(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> tuple[Gradients, Positions]:
-    """Returns the shared gradients without that of the penalty, in double precision, and the assumed positions."""
+    """Returns what an attacker works with: gradients in double precision, and the positions that it assumes.
+
+    The gradient of the encoding's penalty, which does not depend on the image, is subtracted.
+    """
     if len(shared.image) != 1:
         raise InputError(
             f"a gradient of {len(shared.image)} images is a sum that closed forms cannot separate; share one image each"
@@ -137,7 +144,11 @@ def attacker_view(model: PatchClassifier, shared: SharedGradient, attacker: Atta
 
 
 def assumed_positions(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> Positions:
-    """Returns the positions of the client's patches that an attacker assumes."""
+    """Returns the positions that an attacker assumes for the client's patches.
+
+    ``"naive"``: those of the grid; ``"knows_mask"``: the true ones; otherwise positions without gradient are marked as
+    hidden.
+    """
     pos = model.positions(shared.image)
     if attacker == "knows_mask":
         return shared.positions or pos
@@ -159,6 +170,7 @@ def truncated_svd_solve(
 
     Args:
         token_gradients: a (T, D), the gradients at the tokens.
+        shared: The shared gradient; its precision and pruning determine which singular values are errors.
         noise_std: Std of the noise in a.
     """
     left, values, right = torch.linalg.svd(token_gradients, full_matrices=False)
@@ -175,7 +187,7 @@ def truncated_svd_solve(
 
 
 def error_std(model: PatchClassifier, shared: SharedGradient, pos: Positions) -> float:
-    """Returns the std of the error in the system's right-hand side: of noise and of pruned numbers.
+    """Returns the std of the error that noise and pruning cause in the shared gradients of the position parameters.
 
     Without a position table, solving for the token gradients increases the error unevenly. Thresholds that include the
     mean increase, or that act before the solution, reconstruct no more.
@@ -204,7 +216,7 @@ def pruning_std(gradient: Tensor, prune_threshold: float | None) -> float:
 
 
 def null_space_basis(system: LinearSystem, weight_gradient: Tensor, rounding: float, noise_std: float = 0.0) -> Tensor:
-    """Returns an orthonormal basis (k, P) of the pixel subspace V that the system does not determine.
+    """Returns an orthonormal basis (k, P) of V, the directions in pixel space that the system does not determine.
 
     Args:
         system: The linear system for the token gradients.
@@ -227,6 +239,11 @@ def smooth_in_null_space(pixels: Tensor, basis: Tensor, pos: Positions, patch: t
 
     Minimizes the sum of squared differences between neighboring pixels. Differences across the borders of hidden patches
     are left out, because clients that hide patches also shuffle them, so that they do not continue their neighbors.
+
+    Args:
+        pixels: (N, P), pixel values of each patch.
+        pos: Positions that the attacker assumes, some of which may be hidden.
+        patch: Height and width of a patch.
     """
     outside, inside = pixels - pixels @ basis.mT @ basis, pixels.clamp(-MAX_VALUE, MAX_VALUE) @ basis.mT
     index = torch.arange(len(pixels), device=pixels.device)

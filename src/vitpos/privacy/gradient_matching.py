@@ -64,8 +64,8 @@ def gradient_matching(
             ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
             ``"find_original"``: the client shuffles them, and the target is the original image.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Whether the client's model gets the mask, so that the positions of shuffled patches are hidden. Has no
-            effect on encodings without an unknown vector.
+        mask_known: Whether the client's model gets the mask. The positions of shuffled patches are then hidden: these
+            patches get the encoding's vector for unknown positions (MJP). Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
             ``"detects_hidden"`` and ``"null_space"`` detect them as positions without gradient; ``"knows_mask"`` is given
             the mask.
@@ -141,12 +141,12 @@ def gradient_matching(
 
 
 def _part(progress: Progress, number: int, count: int) -> Progress:
-    """Converts the progress of part ``number`` of ``count`` to that of the whole."""
+    """Returns a progress callback for restart ``number`` of ``count`` that reports the fraction of all restarts."""
     return lambda fraction: progress((number + fraction) / count)
 
 
 def _closed_form_images(model: Classifier, shared: SharedGradient, attacker: Attacker) -> list[Tensor]:
-    """Returns a list with the reconstruction of ``closed_form``; an empty one if that attack does not apply."""
+    """Returns the reconstruction of the attack ``closed_form`` in a list; an empty list if it does not apply."""
     try:
         return [closed_form_projection.invert_gradient(model, shared, attacker).image]
     except NotApplicable:
@@ -163,7 +163,7 @@ def infer_label(gradients: Gradients) -> Tensor:
 
 @dataclass(frozen=True)
 class GradientMatcher:
-    """The optimization of one image until its gradient is close to the shared gradient."""
+    """Optimizes one image until its gradient is close to the shared gradient ``target``."""
 
     model: Classifier
     target: Gradients  # the shared gradient
@@ -184,7 +184,13 @@ class GradientMatcher:
         patience: int,
         progress: Progress = lambda fraction: None,
     ) -> Reconstruction:
-        """Returns the image (1, C, height, width) of the lowest distance; ``bounds`` are those of each channel."""
+        """Optimizes an image with Adam; returns the one whose gradient was closest to the shared gradient.
+
+        Args:
+            start: Initial image (1, C, height, width), normalized.
+            bounds: Normalized values of black and white, each (C, 1, 1), to which the image is clamped.
+            patience: Stops after this number of steps without a lower distance.
+        """
         x = start.clamp(*bounds).requires_grad_()
         optimizer = torch.optim.Adam([x], lr=lr)
         best, lowest, since = x.detach().clone(), float("inf"), 0
@@ -212,7 +218,7 @@ class GradientMatcher:
         return Reconstruction(best, {"gradient_distance": lowest, "steps": float(step + 1)}, tuple(trajectory))
 
     def distance(self, gradients: Gradients) -> Tensor:
-        """Returns the distance of gradients from the shared ones."""
+        """Returns the distance between ``gradients`` and the shared ones, plus ``encoding_weight`` × that of the encoding."""
         rest, encoding = self._split(gradients)
         (target_rest, target_encoding), kept = self._target_vectors, self._not_pruned
         if kept:
@@ -223,7 +229,10 @@ class GradientMatcher:
         return value
 
     def _split(self, gradients: Gradients) -> tuple[Tensor, Tensor]:
-        """Returns the encoding's gradients after all others, as two vectors; the second is empty without a weight."""
+        """Flattens gradients to two vectors: that of all other parameters, and that of the encoding's parameters.
+
+        If ``encoding_weight`` is None, the first contains all and the second is empty.
+        """
         own = [name for name in gradients if self.encoding_weight is not None and name.startswith("encoding.")]
         return _flatten(g for name, g in gradients.items() if name not in own), _flatten(
             gradients[name] for name in own
@@ -231,7 +240,7 @@ class GradientMatcher:
 
     @cached_property
     def _target_vectors(self) -> tuple[Tensor, Tensor]:
-        """The two vectors of the shared gradient, with pruned numbers set to zero."""
+        """Returns the shared gradient as the two vectors of ``_split``, with pruned numbers set to zero."""
         rest, encoding = self._split(self.target)
         if (threshold := self.prune_threshold) is None:
             return rest, encoding
@@ -239,11 +248,11 @@ class GradientMatcher:
 
     @cached_property
     def _not_pruned(self) -> tuple[Tensor, Tensor] | None:
-        """Masks of the numbers that were not pruned; None without pruning."""
+        """Returns masks of the numbers in ``_target_vectors`` that were not pruned; None without pruning."""
         return None if self.prune_threshold is None else (self._target_vectors[0] != 0, self._target_vectors[1] != 0)
 
     def prior(self, x: Tensor) -> Tensor | float:
-        """Returns the weighted total variation and squared differences across patch borders of an image."""
+        """Returns the image prior: weighted total variation plus weighted squared differences across patch borders."""
         down, right = x.diff(dim=2), x.diff(dim=3)
         value: Tensor | float = 0.0
         if self.tv_weight:
@@ -257,7 +266,7 @@ class GradientMatcher:
 
 
 def _flatten(gradients: Iterable[Tensor]) -> Tensor:
-    """Concatenates gradients to one vector."""
+    """Flattens and concatenates gradients to one vector."""
     flat = [g.flatten() for g in gradients]
     return torch.cat(flat) if flat else torch.empty(0)
 

@@ -85,9 +85,11 @@ class LinearSystem:
 def token_gradient_system(
     model: PatchClassifier, gradients: Gradients, pos: Positions, *, include_sum: bool = True
 ) -> LinearSystem:
-    """Returns the linear system for the token gradients of one image with positions ``pos``.
+    """Builds the linear system for the gradients at the tokens of one image.
 
     Args:
+        gradients: Parameter name → shared gradient.
+        pos: Positions that the attacker assumes for the patches.
         include_sum: Includes the sum over all tokens, which is the gradient of the projection's bias, besides the
             equations of the encoding.
     """
@@ -141,9 +143,10 @@ def subtract_penalty(
 
 
 def _clip_factor(model: PatchClassifier, gradients: Gradients, of_penalty: Gradients, pos: Positions) -> float:
-    """Returns the least-squares factor of the penalty's gradients in the shared ones, 1 if it cannot be determined.
+    """Estimates the factor by which clipping rescaled the gradient; 1 if it cannot be determined.
 
-    Only parameters that no logit depends on are used.
+    It is the least-squares factor between the penalty's gradients, which the attacker can compute, and the shared ones,
+    over parameters that no logit depends on.
     """
     (rows, columns), (height, width) = pos.grid, model.patch
     image = model.project.weight.new_zeros(
@@ -159,7 +162,7 @@ def _clip_factor(model: PatchClassifier, gradients: Gradients, of_penalty: Gradi
 
 
 def _gradient(output: Tensor, named: Mapping[str, Tensor], grad_output: Tensor | None = None) -> dict[str, Tensor]:
-    """Returns the gradients, by name, of the tensors that ``output`` depends on."""
+    """Returns name → gradient of ``output`` for those of the tensors ``named`` that it depends on."""
     if not output.requires_grad:
         return {}
     found = torch.autograd.grad(output, list(named.values()), grad_output, retain_graph=True, allow_unused=True)
@@ -167,7 +170,7 @@ def _gradient(output: Tensor, named: Mapping[str, Tensor], grad_output: Tensor |
 
 
 def _as_rows(parameter: Tensor, dim: int) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Yields functions that reshape a parameter to rows (K, D), vectors as wide as the tokens."""
+    """Yields functions that reshape a parameter, or its gradient, to K vectors as wide as the tokens, (K, D)."""
     if parameter.shape[-1] == dim:
         yield lambda x: x.reshape(-1, dim)
     if parameter.ndim == 2 and len(parameter) == dim:
@@ -175,7 +178,7 @@ def _as_rows(parameter: Tensor, dim: int) -> Iterator[Callable[[Tensor], Tensor]
 
 
 def _coefficients(added: Tensor, parameter: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
-    """Returns the coefficients (K, N) of each row of a parameter in the vectors ``added`` (N, D) to the tokens.
+    """Returns the coefficients (K, N) with which K rows of a parameter enter the vectors ``added`` (N, D) to the tokens.
 
     Each backward pass gives the coefficients of D tokens, one per channel.
     """

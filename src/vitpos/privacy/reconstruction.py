@@ -30,7 +30,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """The reconstruction from one gradient.
+    """The image that an attack reconstructed from one shared gradient.
 
     Args:
         image: Normalized image (1, C, height, width), as the model gets it.
@@ -44,9 +44,10 @@ class Reconstruction:
 
 
 def run_attack(client: Client, attack: Callable[[Classifier, SharedGradient, Progress], Reconstruction]) -> Result:
-    """Attacks every image of a client and compares the reconstructions with the targets.
+    """Attacks every image of a client; returns image metrics of the reconstructions against the targets.
 
     Args:
+        client: Computes the gradients; a target is the image that the attack should reconstruct.
         attack: Called with the model in double precision, a shared gradient, and a callback for the fraction that is done.
     """
     model = to_precision(client.ctx.model)
