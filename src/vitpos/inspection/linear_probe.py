@@ -106,7 +106,7 @@ class _Moments:
         self.sum, self.products, self.cross = (coords.new_zeros(shape) for shape in ((dim,), (dim, dim), (dim, 2)))
 
     def add(self, x: Tensor) -> None:
-        """Adds a batch of tokens (B, N, D)."""
+        """Adds a batch of patch tokens (B, N, D) to the sums."""
         x = x.double()
         flat = x.flatten(0, 1)
         self.tokens += len(flat)

@@ -63,7 +63,7 @@ def logit_variance(
 
 
 class LogitMoments:
-    """Sums over images of row-centered logits (depth, H, N, N) and of their squares, in float64."""
+    """Accumulates sums over images of row-centered logits (depth, H, N, N) and of their squares, in float64."""
 
     def __init__(self, model: PatchClassifier, patches: int):
         shape, device = (model.geometry.depth, model.geometry.heads, patches, patches), model.project.weight.device

@@ -33,7 +33,7 @@ COMPARED_IMAGES = 64  # images for per-image head diversity, whose cost grows wi
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """How much position information the tokens, attention logits and attention of each layer contain."""
+    """Measures of the position information in the tokens, attention logits and attention of each layer."""
 
     probes: list[Probe]  # depth + 1: the input of the first block, then the output of each block
     shuffled: LogitVariance  # on images whose patches are permuted

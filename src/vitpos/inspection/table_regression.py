@@ -95,7 +95,7 @@ def regression(
 
 
 def penalty_grid(positions: int) -> Tensor:
-    """The ridge penalties that are tried: all, or every other one for more than ``LARGE`` positions."""
+    """Returns the ridge penalties that are tried: all, or every other one for more than 400 positions."""
     return PENALTIES if positions <= LARGE else PENALTIES[1::2]
 
 

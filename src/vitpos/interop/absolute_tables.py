@@ -53,7 +53,7 @@ class AbsoluteTable:
 
 @dataclass(frozen=True)
 class SinCosTable:
-    """The sin-cos formula that a stored table follows."""
+    """The sin-cos formula by which a stored position table was computed."""
 
     grid: Grid | None  # None for a 1-D formula of the index, which implies no grid
     axes: str  # which axis the vectors start with, and their layout
@@ -101,7 +101,7 @@ def _vectors_last(tensor: Tensor, dim: int | None) -> Tensor:
 
 
 def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable:
-    """Describes a table that is stored with its grid, as (R, C, D)."""
+    """Returns the :class:`AbsoluteTable` of a table that is stored on its grid, (R, C, D)."""
     grid = (table.shape[0], table.shape[1])
     if requested not in (None, grid):
         stored, asked = format_grid(grid), format_grid(requested)

@@ -134,7 +134,7 @@ def stages_from_lpips(heads: bytes, alexnet: bytes) -> Iterator[Stage]:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles numpy arrays in plain containers; any other global raises and is neither imported nor called."""
+    """Unpickler of numpy arrays in plain containers; a pickle that refers to anything else raises and runs no code."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         """Returns the global if it is in ``ALLOWED`` (what numpy arrays need); raises for any other."""

@@ -167,7 +167,10 @@ def _label_line_ends(axes: Axes, series: Mapping[str, Points], colors: Mapping[s
 
 
 def spread_labels(heights: Sequence[float], gap: float) -> list[float]:
-    """Moves ascending heights as little as possible to be ``gap`` apart and, if there is room, between 0 and 1."""
+    """Returns heights of labels that do not overlap: ascending ``heights``, moved as little as possible.
+
+    They are at least ``gap`` apart and, if there is room, between 0 and 1.
+    """
     groups: list[list[float]] = []  # heights minus the gaps below them; groups that would overlap share their mean
     for number, height in enumerate(heights):
         groups.append([height - number * gap])

@@ -218,7 +218,10 @@ class GradientMatcher:
         return Reconstruction(best, {"gradient_distance": lowest, "steps": float(step + 1)}, tuple(trajectory))
 
     def distance(self, gradients: Gradients) -> Tensor:
-        """Returns the distance between ``gradients`` and the shared ones, plus ``encoding_weight`` × that of the encoding."""
+        """Returns the distance between ``gradients`` and the shared ones, by ``loss``.
+
+        ``encoding_weight`` times the cosine distance of the encoding's gradients is added.
+        """
         rest, encoding = self._split(gradients)
         (target_rest, target_encoding), kept = self._target_vectors, self._not_pruned
         if kept:

@@ -35,18 +35,18 @@ class LinearSystem:
 
     @cached_property
     def is_table(self) -> bool:
-        """Whether the first N rows of M are the identity, as for a position table, so that y contains a."""
+        """Returns whether the first N rows of M are the identity, as for a position table; y then contains a."""
         count = self.matrix.shape[1]
         return len(self.matrix) >= count and torch.equal(self.matrix[:count], torch.eye(count).to(self.matrix))
 
     @cached_property
     def rank(self) -> int:
-        """Rank of M; the system determines all token gradients if it is N."""
+        """Returns the rank of M; the system determines all token gradients if it is N."""
         return self.matrix.shape[1] if self.is_table else int(torch.linalg.matrix_rank(self.matrix))
 
     @cached_property
     def condition(self) -> float:
-        """Condition number of M: the ratio of its largest to its smallest nonzero singular value."""
+        """Returns the condition number of M: the ratio of its largest to its smallest nonzero singular value."""
         if self.is_table:
             return 1.0
         values = torch.linalg.svdvals(self.matrix)[: self.rank]
@@ -54,7 +54,7 @@ class LinearSystem:
 
     @cached_property
     def noise_gain(self) -> float:
-        """Ratio of the std of the noise in the solution a to that in y, for independent noise of equal std."""
+        """Returns the ratio of the std of the noise in the solution a to that in y, for independent noise of equal std."""
         return 1.0 if self.is_table else float(torch.linalg.pinv(self.matrix).norm()) / self.matrix.shape[1] ** 0.5
 
     def solve(self) -> Tensor:
@@ -62,7 +62,7 @@ class LinearSystem:
         return self.rhs[: self.matrix.shape[1]] if self.is_table else torch.linalg.pinv(self.matrix) @ self.rhs
 
     def diagnostics(self, rank: int, condition: float, *, num_prefix: int = 0) -> dict[str, float]:
-        """Returns the metrics of a closed form that an attacker can compute too.
+        """Returns the metrics of a closed-form attack that do not need the true image, so that attackers know them too.
 
         The reconstruction is underdetermined if the rank of M, or that of the token gradients, is less than the number of
         tokens.
