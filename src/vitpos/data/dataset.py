@@ -17,7 +17,7 @@ from vitpos.patches import seeded_permutation
 
 @dataclass(frozen=True)
 class Split:
-    """uint8 images (n, C, height, width), in memory or in files, and their labels (n,)."""
+    """The images and labels of a train or test split: uint8 (n, C, height, width), in memory or in files, and (n,)."""
 
     images: Tensor | ImageFiles
     labels: Tensor
@@ -26,16 +26,19 @@ class Split:
         return len(self.labels)
 
     def subset(self, index: Tensor) -> Split:
-        """Returns the images and labels at ``index`` (m,)."""
+        """Returns a split with the images and labels at ``index`` (m,)."""
         images = self.images.subset(index) if isinstance(self.images, ImageFiles) else self.images[index]
         return Split(images, self.labels[index])
 
     def head(self, count: int) -> Split:
-        """Returns the first ``count`` images, or all if there are fewer."""
+        """Returns a split with the first ``count`` images, or all if there are fewer."""
         return self.subset(torch.arange(min(count, len(self))))
 
     def batches(self, indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields images and labels of one training batch per index tensor; image files are cropped at random."""
+        """Yields (images, labels) of one training batch per tensor of indices.
+
+        Images that are read from files are cropped at random.
+        """
         images = (
             self.images.batches(indices) if isinstance(self.images, ImageFiles) else (self.images[i] for i in indices)
         )
@@ -55,17 +58,17 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of an image."""
+        """Returns (channels, height, width) of an image."""
         channels, height, width = self.train.images.shape[1:]
         return channels, height, width
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Converts uint8 images (B, C, height, width) to float32 inputs with the mean and std of each channel removed."""
+        """Converts uint8 images (B, C, height, width) to float32 inputs: minus the channel means, divided by the stds."""
         mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.mean, self.std))
         return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
 
     def sample_test(self, max_images: int | None, *, seed: int = 0) -> Dataset:
-        """Returns the data set with ``max_images`` random test images, in their old order; None keeps all."""
+        """Returns the data set with ``max_images`` random test images, in their original order; None keeps all."""
         if max_images is not None and max_images < 1:
             raise InputError(
                 f"an evaluation got max_images={max_images}; take 1 image or more, or max_images=None for all"
@@ -76,7 +79,10 @@ class Dataset:
         return replace(self, test=self.test.subset(index))
 
     def with_test_images(self, images: Tensor, model: nn.Module) -> Dataset:
-        """Returns the data set with test images (n, C, height, width) that are labeled with the model's predictions."""
+        """Returns the data set with ``images`` (n, C, height, width) as its test images.
+
+        Their labels are the classes that ``model`` predicts.
+        """
         with torch.inference_mode():
             logits = model(self.normalize(images.to(next(model.parameters()).device)))
         return replace(self, test=Split(images, logits.argmax(1).cpu().clone()))
@@ -89,7 +95,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class View:
-    """A change of a data set: ``data + view`` returns the changed data set."""
+    """A change of a whole data set, such as permuted patches: ``data + view`` returns the changed data set."""
 
     apply: Callable[[Dataset], Dataset]
 
@@ -100,7 +106,14 @@ class View:
 def take_subset(
     data: Dataset, fraction: float, limit: int | None, test_limit: int | None = None, *, seed: int = 0
 ) -> Dataset:
-    """Returns a random ``fraction`` of the training images, at most ``limit``, and at most ``test_limit`` test images."""
+    """Returns the data set with a random part of its images.
+
+    Args:
+        fraction: Fraction of the training images.
+        limit: Maximum number of training images.
+        test_limit: Maximum number of test images.
+        seed: Seed of the random choice.
+    """
     if not 0 < fraction <= 1 or (limit is not None and limit < 1):
         raise InputError(f"data got fraction={fraction}, limit={limit}; take a fraction up to 1 and a limit from 1")
     if test_limit is not None and test_limit < 1:
@@ -114,7 +127,7 @@ def take_subset(
 
 @lru_cache(maxsize=4)
 def load(spec: str) -> Dataset:
-    """Builds the data set of a spec, such as ``"mnist + subset(limit=1000)"``; the last four are cached."""
+    """Builds the data set of a text such as ``"mnist + subset(limit=1000)"``; the last four are kept in memory."""
     data = DATASETS.build(spec)
     if not isinstance(data, Dataset):
         raise InputError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")

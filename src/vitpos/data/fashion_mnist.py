@@ -34,7 +34,7 @@ def fashion_mnist(*, fraction: float = 1.0, limit: int | None = None, test_limit
 
 
 def unpack_debian(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields the files of the Debian package, each of which is compressed by gzip."""
+    """Yields (name, content) of the files in the Debian package, each decompressed by gzip."""
     for name, content in tar(file, archive):
         if name.removesuffix(".gz") in MD5:
             yield from gz(name, content)

@@ -25,7 +25,7 @@ TEST_RESIZE = 256 / 224  # test images are resized to this multiple of their siz
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Image files that behave like a uint8 tensor (n, 3, height, width); indexing decodes them.
+    """Image files that can be indexed like a uint8 tensor (n, 3, height, width) and are decoded when they are read.
 
     Indexing resizes an image and takes the center crop, as in ImageNet's test protocol (256 for 224). ``batches`` reads
     training images: a random crop with at least ``crop`` of the area and an aspect ratio of 3/4 to 4/3, mirrored with
@@ -42,11 +42,11 @@ class ImageFiles:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(n, 3, height, width)."""
+        """Returns (n, 3, height, width), as of a tensor of all images."""
         return len(self.files), 3, *self.size
 
     def subset(self, index: Tensor) -> Self:
-        """Returns the files at ``index`` (m,)."""
+        """Returns an `ImageFiles` of the files at ``index`` (m,)."""
         return replace(self, files=tuple(self.files[i] for i in index.tolist()))
 
     def __getitem__(self, index: slice | Tensor) -> Tensor:
@@ -55,7 +55,10 @@ class ImageFiles:
             return _stack(pool.map(self._read, chosen), self.shape)
 
     def batches(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yields one batch of random crops per index tensor, prefetched; torch's global generator seeds the crops."""
+        """Yields one batch of random crops (B, 3, height, width) per tensor of indices, read ahead in other threads.
+
+        The crops depend on torch's global seed.
+        """
         seeds = [torch.randint(2**62, (len(index),)).tolist() for index in indices]
         waiting: deque[list[Future[Tensor]]] = deque()
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -68,7 +71,7 @@ class ImageFiles:
                 yield _stack((future.result() for future in waiting.popleft()), self.shape)
 
     def _read(self, file: Path, seed: int | None = None) -> Tensor:
-        """Decodes one image (3, height, width): the center crop, or the random crop of a seed."""
+        """Returns one decoded image (3, height, width): its center crop, or a random crop if a seed is given."""
         height, width = self.size
         image = read_image(file)
         rng = random.Random(seed)
@@ -123,14 +126,17 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int], *, crop: boo
 
 
 def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
-    """Returns the box of a center crop that has the aspect ratio of ``size`` (height, width)."""
+    """Returns the largest box at the center of an image that has the aspect ratio of ``size`` (height, width)."""
     width, height = image
     scale = min(width / size[1], height / size[0]) / TEST_RESIZE
     return _centered(image, size[1] * scale, size[0] * scale)
 
 
 def _random_crop(image: tuple[int, int], min_area: float, rng: random.Random) -> Box:
-    """Samples a box as torchvision's RandomResizedCrop; after ten that do not fit, the largest center crop."""
+    """Returns a random box as torchvision's RandomResizedCrop, with at least the fraction ``min_area`` of the area.
+
+    After ten boxes that do not fit, it is the largest center crop.
+    """
     width, height = image
     for _ in range(10):
         area = rng.uniform(min_area, 1) * width * height
@@ -148,6 +154,6 @@ def _centered(image: tuple[int, int], width: float, height: float) -> Box:
 
 
 def _stack(images: Iterator[Tensor], shape: tuple[int, int, int, int]) -> Tensor:
-    """Stacks images to (n, 3, height, width); n may be 0."""
+    """Stacks n images to a tensor of ``shape`` (n, 3, height, width); n may be 0."""
     found = list(images)
     return torch.stack(found) if found else torch.empty(0, *shape[1:], dtype=torch.uint8)

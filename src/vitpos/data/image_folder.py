@@ -104,7 +104,7 @@ def photographs(*, size: int | tuple[int, int] = 224) -> Dataset:
 
 
 def _split(by_class: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float, mirror: bool) -> Split:
-    """Makes a split of the image files of all classes, class by class."""
+    """Returns a split of all image files, given by class: name → files; ``purpose`` names the split in error messages."""
     files = tuple(file for some in by_class.values() for file in some)
     if by_class and not files:
         raise InputError(

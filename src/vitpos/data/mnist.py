@@ -46,7 +46,10 @@ def _full() -> Dataset:
 
 
 def read(archive: Path) -> dict[str, np.ndarray]:
-    """Unpacks the archive into four uint8 arrays and checks each against its published hash."""
+    """Unpacks the archive: returns four uint8 arrays by name, images and labels of the train and the test split.
+
+    Each is checked against its published hash.
+    """
     remedy = "reinstall vitpos (pip install --force-reinstall)"
     try:
         raw = bytearray(lzma.decompress(archive.read_bytes()))
@@ -65,7 +68,7 @@ def read(archive: Path) -> dict[str, np.ndarray]:
 
 
 class BundledFiles:
-    """The files of MNIST in the interface of :class:`~vitpos.data.download.CachedFiles`; nothing is downloaded."""
+    """The files of MNIST, with the methods of :class:`~vitpos.data.download.CachedFiles`; nothing is downloaded."""
 
     folder = ARCHIVE.parent
     md5 = (ARCHIVE.name,)  # the hashes of its parts are in PARTS
@@ -73,7 +76,7 @@ class BundledFiles:
     present = True
 
     def problems(self) -> list[str]:
-        """Returns one line per damaged file; an empty list if there is none."""
+        """Returns one line of text per damaged file; an empty list if there is none."""
         try:
             read(ARCHIVE)
         except RunError as error:
@@ -81,7 +84,7 @@ class BundledFiles:
         return []
 
     def read(self, on_progress: object = None) -> dict[str, np.ndarray]:
-        """Returns the four arrays of the archive; there is no download to report."""
+        """Returns the four arrays of the archive by name; ``on_progress`` is not called, because nothing is downloaded."""
         return read(ARCHIVE)
 
 

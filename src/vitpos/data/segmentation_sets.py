@@ -28,7 +28,7 @@ MIN_DIGIT = 8  # height and width of the smallest legible digit
 
 @dataclass(frozen=True)
 class SegmentationSplit:
-    """uint8 images (n, C, height, width) and masks (n, height, width) with the class of each pixel."""
+    """Images (n, C, height, width), uint8, and masks (n, height, width) with the class of each pixel, of one split."""
 
     images: Tensor
     masks: Tensor
@@ -37,13 +37,13 @@ class SegmentationSplit:
         return len(self.images)
 
     def head(self, count: int) -> Self:
-        """Returns the first ``count`` images and masks."""
+        """Returns a split with the first ``count`` images and masks."""
         return type(self)(self.images[:count], self.masks[:count])
 
 
 @dataclass(frozen=True)
 class SegmentationSet:
-    """A train and a test split, and the number of classes."""
+    """A data set for segmentation: a train split, a test split, and the number of classes."""
 
     train: SegmentationSplit
     test: SegmentationSplit
@@ -130,13 +130,13 @@ def mask_folder(shape: tuple[int, int, int], *, path: str = "") -> SegmentationS
 
 
 def _by_stem(folder: Path, extensions: set[str]) -> dict[str, Path]:
-    """Returns the files with some extensions in a folder, by their names without extension."""
+    """Returns the files of a folder that have one of some extensions: name without extension → path."""
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return {file.stem: file for file in found if file.suffix.lower() in extensions}
 
 
 def _read(image: Path, mask: Path, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Reads an image (C, height, width) and its mask (height, width)."""
+    """Reads an image file and its mask file; returns an image (C, height, width) and a mask (height, width)."""
     channels, height, width = shape
     decoded, classes = read_image(image, "L" if channels == 1 else "RGB"), read_image(mask, None)
     if classes.mode not in ("P", "L"):

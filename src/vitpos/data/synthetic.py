@@ -31,10 +31,10 @@ def dot_location(
     patch: int = 4,
     seed: int = 0,
 ) -> Dataset:
-    """A bright square somewhere in one cell of a grid, in faint noise; the cell is the class.
+    """A bright square at a random position in one cell of a grid, in faint noise; the class is the number of the cell.
 
-    Best accuracy: 1. Chance: 1 / number of cells, which is also the best of a bag of patches if cells consist of whole
-    patches of the model. Classes are numbered row by row and equally frequent.
+    Best accuracy: 1. Chance: 1 / number of cells; a bag of patches (a model without positions) cannot do better, if
+    cells consist of whole patches. Classes are numbered row by row and equally frequent.
 
     Args:
         count: Number of training images; there are a quarter as many test images.
@@ -73,9 +73,9 @@ def patch_order(
 ) -> Dataset:
     """The same patches in two orders: a white patch left of a gray one, or the gray one left of the white.
 
-    Best accuracy: 1. Chance: 1/2, which is exactly what a bag of patches reaches if its patch size divides ``patch``:
-    images come in pairs, one of each class, that have the same patches. Both squares lie in one row of patches, anywhere
-    in faint noise.
+    Best accuracy: 1. Chance: 1/2, which is exactly the accuracy of a bag of patches (a model without positions) if its
+    patch size divides ``patch``: images come in pairs, one of each class, that have the same patches. Both squares lie
+    in one row of patches, anywhere in faint noise.
 
     Args:
         count: Number of training images; there are a quarter as many test images.
@@ -113,11 +113,12 @@ def left_right(
 ) -> Dataset:
     """MNIST digits in the left half of training images and in the right half of test images.
 
-    Best accuracy: that of the same model with ``test="left"``, whose test digits are the same, half a width further left.
-    Chance: about 1/10. A bag of patches has the same accuracy on both sides if half the width consists of whole patches.
+    Best accuracy: that of the same model with ``test="left"``, which has the same test digits in the left half. Chance:
+    about 1/10. A bag of patches (a model without positions) has the same accuracy on both sides if half the width
+    consists of whole patches.
 
     Args:
-        test: The half of the test digits.
+        test: The half of the image in which the test digits are.
         count: Number of training digits; there are a quarter as many test digits. Each lies anywhere in its half.
         size: Height and width of the images.
         seed: Seed of all random choices.
@@ -165,7 +166,14 @@ def paste(canvas: Tensor, content: Tensor | int, size: tuple[int, int], corner: 
 def split_sizes(
     name: str, count: int, seed: int, size: tuple[int, int] = (DIGIT, DIGIT)
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Returns (number of images, seed of its own) of the train and of the test split; ``name`` is for error messages."""
+    """Returns ((images, seed) of the train split, (images, seed) of the test split); the seeds differ.
+
+    Args:
+        name: Name of the data set, for error messages.
+        count: Number of training images.
+        seed: Seed of the data set.
+        size: Height and width of the images; raises InputError if all of them together are too large for memory.
+    """
     if count < 2 * TRAIN_PER_TEST or not 0 <= seed < 2**62:
         raise InputError(f"{name} got count={count}, seed={seed}; take 8 images or more and a seed from 0")
     if count * size[0] * size[1] > MAX_BYTES:
@@ -181,12 +189,12 @@ def _noise(count: int, size: tuple[int, int], generator: torch.Generator) -> Ten
 
 
 def _random_corner(count: int, room: Tensor, generator: torch.Generator) -> Tensor:
-    """Samples rows and columns (count, 2), each from 0 to below ``room`` (2,)."""
+    """Samples corners (count, 2), as row and column, each from 0 to ``room`` (2,) − 1."""
     return (torch.rand(count, 2, generator=generator) * room).long()
 
 
 def _normalized(train: Split, test: Split, classes: tuple[str, ...]) -> Dataset:
-    """Makes a data set with the mean and std of its training images."""
+    """Returns a data set of two splits; the mean and std for normalization are those of its training images."""
     assert isinstance(train.images, Tensor)
     levels = torch.arange(256, dtype=torch.float64) / 255
     frequency = train.images.flatten().bincount(minlength=256) / train.images.numel()

@@ -73,7 +73,7 @@ def permute_patches(
     Args:
         grid: Rows and columns of the patches.
         per: ``"dataset"`` uses one permutation, the one that the evaluation ``jigsaw`` uses with the same seed;
-            ``"image"`` samples one permutation for each image, so that a slot of the grid carries no information.
+            ``"image"`` samples one permutation for each image, so that the grid cell of a patch carries no information.
         seed: Seed of the permutations.
     """
     count = grid[0] * grid[1]

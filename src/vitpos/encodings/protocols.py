@@ -45,10 +45,10 @@ class FusedLogits(Protocol):
 
 @runtime_checkable
 class RotatesPrefix(Protocol):
-    """Rotates prefix tokens too, which then have positions of their own (the registers of ViT-5)."""
+    """An encoding that also rotates prefix tokens, which then have positions on a separate grid (registers of ViT-5)."""
 
     def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Returns the q and k of the prefix tokens (B, H, P, d), as `PositionEncoding.rotate` does for the patches.
+        """Returns the rotated q and k (B, H, P, d) of the P prefix tokens, as `PositionEncoding.rotate` does for patches.
 
         Pairs of a prefix token and a hidden patch get the plain q·k.
         """

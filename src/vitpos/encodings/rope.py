@@ -26,17 +26,18 @@ class RoPE(Rotary):
     """Rotates half of each head's channels by the column of the token and half by its row; nothing is learned.
 
     Frequencies ω_t = base^(−t/(d/4)), t = 0 … d/4 − 1. Channels (2t, 2t + 1) form pair t; the first d/4 pairs rotate by
-    column·ω_t, the last by row·ω_t, as in the published code. A larger grid extrapolates the angles, or interpolates them
-    if its coordinates are scaled to the training grid.
+    column·ω_t, the last by row·ω_t, as in the published code. A larger grid extrapolates the angles, or interpolates
+    them if its coordinates are scaled to the training grid.
 
     Args:
         base: Base of the frequencies.
         ntk_factor: Scales the base to base·s^(d/(d − 4)) for a grid s times as large (NTK), which leaves the highest
             frequency unchanged and divides the lowest by s.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
-        register_grid: Rows and columns of a grid of registers, as in ViT-5: the last prefix tokens, as many as it has
-            cells, are rotated by their cell in it. ViT-5 is ``learned + rope(base=10000.0, register_grid=(2, 2))``.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        register_grid: Rows and columns of a separate grid for register tokens, as in ViT-5: the last prefix tokens, one
+            per cell of this grid, are rotated by their row and column in it. ViT-5 is ``learned + rope(base=10000.0,
+            register_grid=(2, 2))``.
         register_base: Base of the frequencies of registers.
     """
 
@@ -67,7 +68,7 @@ class RoPE(Rotary):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Leaves out the rotation of prefix tokens if there is no grid of registers."""
+        """Returns the names of the methods that the encoding uses, ``rotate_prefix`` only with ``register_grid``."""
         return super().hooks - ({"rotate_prefix"} if self.register_grid is None else set())
 
     def ntk_scaled(self, factor: float) -> RoPE:
@@ -94,7 +95,7 @@ class RoPE(Rotary):
         return partial(rotate_pairs, factors)
 
     def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Rotates the registers by their cell in their own grid; other prefix tokens are left unchanged."""
+        """Returns q and k (B, H, P, d) of prefix tokens, with the registers rotated by their cell in ``register_grid``."""
         assert self.register_grid is not None
         coords = Positions.from_grid(self.register_grid, device=q.device).coords
         factors = self._pair_factors(

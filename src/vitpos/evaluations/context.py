@@ -41,19 +41,22 @@ class EvalContext:
     )
 
     def predict_logits(self, transform: Transform | None = None) -> Tensor:
-        """Returns logits (n, classes) of the test images, after ``transform`` of each batch."""
+        """Returns the logits (n, classes) of the test images, each batch of which ``transform`` may change first."""
         return self.features_and_logits(transform)[1]
 
     def features_and_logits(self, transform: Transform | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the features (n, D) that enter the head and the logits (n, classes) of the test images."""
+        """Returns features (n, D), which enter the classification head, and logits (n, classes) of the test images.
+
+        ``transform`` may change each batch first.
+        """
         return features_and_logits(self.model, self.data, transform) if transform else self._unchanged
 
     def predict_classes(self, transforms: Mapping[Key, Transform]) -> dict[Key, Tensor]:
-        """Returns the predicted classes (n,) for each transform; every image is loaded once."""
+        """Returns for each transform, by its key, the predicted classes (n,) of the test images, which are loaded once."""
         return predict_classes(self.model, self.data, transforms)
 
     def sample(self, max_images: int | None, *, seed: int = 0) -> EvalContext:
-        """Returns a context with ``max_images`` random test images; this context if that is None or includes all.
+        """Returns a context with ``max_images`` random test images; the same context if that is None or includes all.
 
         It is created once per number and seed, so that evaluations of the same sample use the same predictions.
         """
@@ -68,7 +71,10 @@ class EvalContext:
 
 
 def grid_for(ctx: EvalContext, evaluation: str) -> tuple[int, int]:
-    """Returns the grid (rows, columns) of the model's patches in the test images; raises InputError if it has none."""
+    """Returns (rows, columns) of the model's patches in the test images.
+
+    Raises InputError, naming the ``evaluation``, if the model has no patches.
+    """
     if not isinstance(ctx.model, PatchClassifier):
         raise InputError(f"evaluation {evaluation!r} needs grid=(rows, columns) for a model without patches")
     height, width = ctx.data.test.images.shape[2:]

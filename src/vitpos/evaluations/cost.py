@@ -71,7 +71,7 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
 
 
 def _step_times(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Returns wall time and process time of a forward and backward pass in seconds; on a GPU the wall time twice."""
+    """Returns (wall time, process time) of a forward and backward pass in seconds; on a GPU both are the wall time."""
     wall_start, process_start = time.perf_counter(), time.process_time()
     loss(model, images, labels)[0].backward()
     if images.is_cuda:
@@ -103,7 +103,7 @@ class _PeakMemory(TorchDispatchMode):
         self.peak = 0
 
     def update(self, tensors: Sequence[Any]) -> None:
-        """Adds new tensors, removes freed ones, and updates the peak."""
+        """Adds the storages of new tensors, removes those of freed ones, and updates the peak."""
         for tensor in tensors:
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()

@@ -90,7 +90,7 @@ def ood(
 
 
 def _overlaps(data: Dataset, other: Dataset) -> bool:
-    """Returns whether two data sets are views of the same data with a common class."""
+    """Returns whether two data sets come from the same data and have a class in common, so that neither is an outlier."""
     if not data.spec or not set(data.classes) & set(other.classes):
         return False
     one, two = (DATASETS.parse(each.spec)[0] for each in (data, other))

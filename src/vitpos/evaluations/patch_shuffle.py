@@ -124,7 +124,7 @@ def shuffle(
 def _permutation(
     ctx: EvalContext, grid: tuple[int, int], order: Tensor, *, follow: bool, hidden: Tensor | None = None
 ) -> Transform:
-    """Returns a transform that permutes the patches of the test images on a grid.
+    """Returns a function of a batch of test images that permutes their patches and returns images and positions.
 
     Args:
         order: (n|1, cells), one order per test image or one for all.

@@ -18,11 +18,11 @@ BATCH = 128
 
 
 def features_and_logits(model: Classifier, data: Dataset, transform: Transform | None = None) -> tuple[Tensor, Tensor]:
-    """Returns the features (n, D) that enter the head and the logits (n, classes) of the test images.
+    """Returns the features (n, D) that enter the classification head, and the logits (n, classes), of the test images.
 
     Args:
-        transform: Called with each batch of images and the index of its first image; returns the images and positions that
-            the model gets, where None stands for the model's own positions.
+        transform: Called with each batch of uint8 images and the index of its first image; returns the images and the
+            positions that the model gets (None: the default positions of the patch grid).
     """
     model.eval()
     with torch.inference_mode():
@@ -32,7 +32,10 @@ def features_and_logits(model: Classifier, data: Dataset, transform: Transform |
 
 
 def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, Transform]) -> dict[Key, Tensor]:
-    """Returns the predicted classes (n,) of the test images for each transform; every image is loaded once."""
+    """Returns for each transform, by its key, the predicted classes (n,) of the test images.
+
+    Every image is loaded once. Transforms are as in `features_and_logits`.
+    """
     model.eval()
     predicted: dict[Key, list[Tensor]] = {key: [] for key in transforms}
     with torch.inference_mode():
@@ -43,7 +46,7 @@ def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, T
 
 
 def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
-    """Yields batches of test images as bytes, on the model's device, each with the index of its first image."""
+    """Yields (uint8 images, index of the first) of batches of test images, on the model's device."""
     for start in range(0, len(data.test), BATCH):
         yield data.test.images[start : start + BATCH].to(model.device), start
 
@@ -51,7 +54,7 @@ def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
 def _forward(
     model: Classifier, data: Dataset, images: Tensor, start: int, transform: Transform | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns features (B, D) and logits (B, classes) of one batch, on the CPU."""
+    """Returns features (B, D) and logits (B, classes) of one batch after ``transform``, on the CPU."""
     changed, positions = transform(images, start) if transform else (images, None)
     features = model.forward_features(data.normalize(changed), positions.to(images.device) if positions else None)
     return features.cpu(), model.head(features).cpu()
@@ -63,7 +66,13 @@ def fraction_true(values: Tensor) -> float:
 
 
 def consistency(logits: Tensor, original: Tensor, labels: Tensor) -> dict[str, float]:
-    """Returns accuracy, consistency and consistent_correct of logits (n, classes) of changed and of original images."""
+    """Returns the metrics accuracy, consistency and consistent_correct of predictions on changed images.
+
+    Args:
+        logits: (n, classes), of the changed images.
+        original: (n, classes), of the original images.
+        labels: (n,).
+    """
     predicted = logits.argmax(1)
     correct, same = predicted == labels, predicted == original.argmax(1)
     return {

@@ -146,7 +146,7 @@ def resolution_curve(
 
 
 def scaled_grid(grid: Size, factor: float) -> Size:
-    """Returns the rows and columns of a grid times ``factor``, rounded to whole numbers, halves up, at least 1."""
+    """Returns (rows, columns) of a grid times ``factor``, rounded to integers of at least 1; halves are rounded up."""
     rows, columns = (max(1, math.floor(factor * side + 0.5 + 1e-9)) for side in grid)
     return rows, columns
 
@@ -154,7 +154,11 @@ def scaled_grid(grid: Size, factor: float) -> Size:
 def _at_grid(
     model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coords: Coords | None
 ) -> tuple[PatchClassifier, ResizeFn, Positions]:
-    """Returns the model, a function that resizes or pads images to another grid, and the positions on that grid."""
+    """Returns what is needed to evaluate a model on another ``grid`` (rows, columns of patches).
+
+    These are the model (a copy with lower frequencies for ``coords="ntk"``), a function that resizes or pads uint8
+    images to the size of the grid, and the positions of its patches.
+    """
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coords = coords or ("interpolate" if protocol == "resize" else "extrapolate")
     positions = Positions.from_grid(grid, train_grid=model.train_grid if coords == "interpolate" else None)
@@ -172,7 +176,8 @@ def _at_grid(
 def pad_or_crop(images: Tensor, size: Size, corner: Size) -> Tensor:
     """Pads images (B, C, height, width) with black to ``size`` (height, width), or crops them.
 
-    Their top left pixel moves to row and column ``corner``; pixels outside the new size are dropped.
+    The top left pixel of an image moves to row and column ``corner``, which may be negative; pixels outside are
+    dropped.
     """
     (height, width), (top, left) = images.shape[2:], corner
     return F.pad(images, (left, size[1] - width - left, top, size[0] - height - top))
@@ -181,7 +186,10 @@ def pad_or_crop(images: Tensor, size: Size, corner: Size) -> Tensor:
 def _finetune(
     model: PatchClassifier, data: Dataset, resize_images: ResizeFn, positions: Positions, steps: int, lr: float
 ) -> PatchClassifier:
-    """Returns a copy of the model that is fine-tuned at the new size, the encoding at a tenth of the learning rate."""
+    """Returns a copy of the model that is fine-tuned for ``steps`` batches of training images at the new size.
+
+    The learning rate is ``lr``, and a tenth of it for the position encoding.
+    """
     model = deepcopy(model).train()
     device = model.device
     encoding = set(model.encoding.parameters())

@@ -84,7 +84,10 @@ def segmentation(
 
 
 class Head(nn.Module):
-    """A linear layer, initialized to zero, on tokens standardized with the mean and std of ``tokens`` (n, N, D)."""
+    """A linear classifier of tokens, initialized to zero.
+
+    Tokens are first standardized by the mean and std of ``tokens`` (n, N, D), those of the training images.
+    """
 
     def __init__(self, tokens: Tensor, classes: int):
         super().__init__()
@@ -99,9 +102,9 @@ class Head(nn.Module):
 
 
 def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor:
-    """Returns the most frequent class of each patch (n, N) of masks (n, height, width).
+    """Returns the most frequent class of each patch (n, N), from masks (n, height, width).
 
-    Patches without any pixel of a class get IGNORE_INDEX.
+    Patches whose pixels all have no class (255) get IGNORE_INDEX.
     """
     cells = patchify(masks[:, None], patch)  # (n, N, p·q)
     counts = torch.stack([(cells == number).sum(2) for number in range(classes)], 2)
@@ -109,7 +112,10 @@ def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor
 
 
 def segmentation_metrics(confusion: Tensor) -> dict[str, float]:
-    """Returns the metrics of counts (classes, classes) of patches by class (row) and predicted class (column)."""
+    """Returns the metrics of `segmentation`, name → value, from a confusion matrix (classes, classes).
+
+    It counts patches by their class (row) and predicted class (column).
+    """
     confusion = confusion.double()
     correct, target, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
     present = target > 0
@@ -130,9 +136,9 @@ def _train(
     epochs: int,
     seed: int,
 ) -> None:
-    """Trains ``parameters`` to predict the patch classes ``labels`` (n, N) from tokens.
+    """Trains ``parameters``, of the head or of head and model, to predict the patch classes ``labels`` (n, N).
 
-    ``tokens_at`` returns the tokens (B, N, D) of the scenes at an index (B,).
+    ``tokens_at(index)`` returns the tokens (B, N, D) of the images at ``index`` (B,).
     """
     optimizer = torch.optim.Adam(parameters)
     generator = make_generator(seed)

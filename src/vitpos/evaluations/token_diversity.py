@@ -41,7 +41,10 @@ def token_diversity(ctx: EvalContext) -> Result:
 
 
 def _distinct(x: Tensor, direction: Tensor) -> Tensor:
-    """Returns the number of distinct rows of each image of x (B, N, D), summed over the images."""
+    """Returns the number of distinct token vectors within each image of x (B, N, D), summed over the images.
+
+    Vectors are sorted by their projection on ``direction``, so that equal ones are neighbors, and then compared.
+    """
     order = (x.double() @ direction.to(x.device).double()).argsort(1)  # (B, N); makes equal rows neighbors
     steps = x.gather(1, order[..., None].expand_as(x)).diff(dim=1).abs().amax(2)
     return (steps > 1e-5 * x.std()).sum().double() + len(x)

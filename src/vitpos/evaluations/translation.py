@@ -78,7 +78,8 @@ def _relative_errors(
 ) -> tuple[list[float], float]:
     """Returns the relative errors of the tokens after each layer, and that of the first attention's logits.
 
-    The list is empty for models whose tokens do not stay on one grid.
+    They compare patches before and after a shift that are visible in both. The list is empty for models whose tokens do
+    not stay on one grid, such as Swin.
     """
     device = model.device
     errors: list[Tensor] = []

@@ -1,4 +1,7 @@
-"""Defenses of shared gradients: clipping, noise and pruning of the gradient of one image before it leaves its client."""
+"""Defenses against attacks on shared gradients: clipping, noise and pruning.
+
+They change the gradient of one image before its client shares it, as in federated learning.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +40,18 @@ def compute_gradients(
 
 @dataclass(frozen=True)
 class Defense:
-    """A function of the gradient of one image; ``one + other`` applies one after the other.
+    """A change of the gradient of one image before it is shared; ``one + other`` applies one after the other.
 
-    In training every image is a client: each shares its defended gradient, and a step follows the mean of the batch.
-    Random choices of an encoding or augmentation are then made per image, and copies of an image by
-    ``train.repeated_aug`` are separate clients.
+    In training every image is treated as a client of federated learning: it shares its defended gradient, and an
+    optimizer step uses the mean over the batch. Random choices of an encoding or augmentation are then made per image,
+    and copies of an image by ``train.repeated_aug`` are separate clients. Noise before clipping is refused, because
+    clipping would change its std.
 
-    Attackers are assumed to know the protocol: ``noise``, the std of the noise; ``pruned``, whether numbers were set to
-    zero; ``clipped``, whether the gradient was rescaled. Rescaled noise has an unknown std, so that noise before clipping
-    is refused.
+    Args:
+        apply: The change, called as ``apply(gradients, generator)``.
+        noise: Std of the added noise, which attackers are assumed to know, as well as the next two.
+        pruned: Whether small numbers are set to zero.
+        clipped: Whether the gradient may be scaled down.
     """
 
     apply: Callable[[Gradients, torch.Generator], Gradients]
@@ -54,7 +60,7 @@ class Defense:
     clipped: bool = False
 
     def __call__(self, gradients: Gradients, generator: torch.Generator) -> Gradients:
-        """Returns the gradient that is shared."""
+        """Returns the defended gradients, parameter name → tensor; ``generator`` gives the random numbers."""
         return self.apply(gradients, generator)
 
     def __add__(self, other: Defense) -> Defense:
@@ -71,12 +77,12 @@ class Defense:
 
 
 def build_defense(spec: str) -> Defense:
-    """Builds the defense of a spec; an empty spec leaves gradients unchanged."""
+    """Builds the defense of a text such as ``"clip(max_norm=1.0) + noise(std=0.01)"``; an empty text changes nothing."""
     return DEFENSES.build(spec) if spec else Defense(lambda gradients, generator: gradients)
 
 
 def clip(*, max_norm: float = 1.0) -> Defense:
-    """Scales the whole gradient down to the norm ``max_norm`` if it is larger."""
+    """Scales the gradient of all parameters down to the norm ``max_norm`` if it is larger."""
     if max_norm <= 0:
         raise InputError(f"defense 'clip' got max_norm={max_norm}; choose a norm above 0")
 
@@ -88,13 +94,13 @@ def clip(*, max_norm: float = 1.0) -> Defense:
 
 
 def noise(*, std: float = 0.01) -> Defense:
-    """Adds normal noise of standard deviation ``std`` to every number.
+    """Adds normal noise of standard deviation ``std`` to every number of the gradient.
 
     After ``clip`` this is DP-SGD (Abadi et al., CCS 2016) with local noise. There a server adds noise to the sum of the
-    clipped gradients of B images; here each client adds its own, so that no gradient is seen without noise, and the noise
-    of the mean has the std ``std``/√B. DP-SGD's noise multiplier is ``std``/``max_norm`` for one gradient and √B times
-    that for the batch. No ε is computed: guarantees begin at multipliers near 1; the effect of less noise is measured by
-    attacks.
+    clipped gradients of B images; here each client adds its own, so that no gradient is seen without noise, and the
+    noise of the mean has the std ``std``/√B. DP-SGD's noise multiplier is ``std``/``max_norm`` for one gradient and √B
+    times that for the batch. No ε is computed: guarantees begin at multipliers near 1; the effect of less noise is
+    measured by attacks.
     """
     if std < 0:
         raise InputError(f"defense 'noise' got std={std}; choose 0 or more")
@@ -109,7 +115,7 @@ def noise(*, std: float = 0.01) -> Defense:
 
 
 def prune(*, fraction: float = 0.9) -> Defense:
-    """Sets the ``fraction`` of smallest numbers of each tensor to zero (as in Zhu et al., NeurIPS 2019)."""
+    """Sets the smallest numbers of each gradient tensor, a given ``fraction``, to zero (Zhu et al., NeurIPS 2019)."""
     if not 0 <= fraction < 1:
         raise InputError(f"defense 'prune' got fraction={fraction}; choose a fraction from 0 to below 1")
 

@@ -26,7 +26,10 @@ NOISE = 1 << 40  # difference between the seeds of the defense's noise and of an
 
 @dataclass(frozen=True)
 class State:
-    """The training state after ``epoch`` epochs. The tensors are not copied: save them before the next state is made."""
+    """The state of a training after ``epoch`` epochs: what is needed to resume it.
+
+    The tensors are not copied: save them before the next state is requested.
+    """
 
     epoch: int
     tensors: dict[str, Tensor]  # "model.…" and "optimizer.…"
@@ -123,7 +126,7 @@ def fit(
 
 
 def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
-    """Raises InputError if the data has other classes than the model, or no images to train on."""
+    """Raises InputError if the model does not have one output per class of the data, or there are no training images."""
     require_classes(model, data.classes, data.spec)
     if recipe.epochs and not len(data.train):
         raise InputError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
@@ -132,9 +135,9 @@ def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
 def optimizer_steps(
     optimizer: torch.optim.Optimizer, batches: Iterable[Batch], rates: Sequence[float] | None = None
 ) -> Iterator[Batch]:
-    """Yields each batch, for which the caller computes gradients, then takes an optimizer step.
+    """Yields batches one by one; after the caller has computed gradients for one, takes an optimizer step.
 
-    It is the inner loop of all training: of models, of fine-tuning and of linear heads in evaluations.
+    The inner loop of all training: of models, of fine-tuning and of linear heads in evaluations.
 
     Args:
         optimizer: Its gradients are set to zero before each batch.
@@ -151,7 +154,7 @@ def optimizer_steps(
 
 
 def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
-    """Adds ``weight`` times ``gradients`` to the ``grad`` of the parameters."""
+    """Adds ``weight`` times ``gradients`` (parameter name → tensor) to ``parameter.grad`` of the model's parameters."""
     for name, gradient in gradients.items():
         parameter = model.get_parameter(name)
         if parameter.grad is None:
@@ -160,7 +163,10 @@ def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
 
 
 def refuse(model: nn.Module, recipe: Recipe) -> None:
-    """Raises InputError if the recipe processes images one at a time and the model or augmentation needs several."""
+    """Raises InputError if batch norm or mixup, which need several images, meets images that are processed one by one.
+
+    These are a batch size of 1, or a defense, which needs the gradient of each image.
+    """
     norms = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
     if recipe.batch_size == 1 and norms:
         raise InputError("batch norms need more than one image; set train.batch_size to 2 or more")
@@ -172,7 +178,10 @@ def refuse(model: nn.Module, recipe: Recipe) -> None:
 
 
 def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the batches of an epoch; a last batch of one image, which batch norms cannot use, joins the one before."""
+    """Returns the batches of an epoch, each a tensor of image indices.
+
+    A last batch of one image, which batch norm cannot process, is merged into the one before.
+    """
     *before, last = indices
     return [*before[:-1], torch.cat([before[-1], last])] if before and len(last) == 1 < len(before[-1]) else [*indices]
 
@@ -192,7 +201,7 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Returns the tensors of model and optimizer that :func:`fit` needs to resume, by name."""
+    """Returns the tensors of model and optimizer that :func:`fit` needs to resume: name → tensor."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for index, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in slots.items()}

@@ -11,7 +11,10 @@ from vitpos.training import AUGMENTS, DEFENSES
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW with warm-up and cosine decay; weights of the encoding, biases and norms have no weight decay."""
+    """The hyperparameters of a training with AdamW, linear warm-up and cosine decay of the learning rate.
+
+    Weight decay is not applied to biases, norms and, by default, the weights of the position encoding.
+    """
 
     epochs: int = 5
     batch_size: int = 128

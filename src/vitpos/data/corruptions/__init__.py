@@ -40,10 +40,15 @@ BLOCK_VALUES = 2**19  # values that are processed together, about what fits into
 def corrupt(
     images: Tensor, kind: str, severity: int, *, parameters: str = "imagenet", seed: int = 0, start: int = 0
 ) -> Tensor:
-    """Applies one corruption of severity 1 to 5 to grayscale or RGB uint8 images (B, C, height, width).
+    """Returns grayscale or RGB uint8 images (B, C, height, width) with one corruption applied.
 
-    Images are processed in blocks that begin at fixed numbers, so that the result for an image depends on its number in
-    the data set and on the seed, and not on its batch. ``start`` is the number of the first image.
+    The result depends on the seed and on the number of an image in the data set, but not on its batch.
+
+    Args:
+        kind: Name of the corruption, such as ``"fog"``.
+        severity: 1 to 5.
+        parameters: Strength as in ImageNet-C (``"imagenet"``) or CIFAR-10-C (``"cifar"``).
+        start: Number of the first image in the data set.
     """
     _check(images, kind, severity, parameters)
     strength = PARAMETERS[parameters][kind][severity - 1]
@@ -61,7 +66,7 @@ def corrupt(
 
 
 def _block_size(images: Tensor) -> int:
-    """Returns the number of images of this size in a block, a power of 2."""
+    """Returns how many images of this size are corrupted together, a power of 2."""
     return 1 << min((BLOCK_VALUES // images[0].numel()).bit_length(), 7)
 
 

@@ -39,7 +39,7 @@ def gaussian_kernel1d(std: float, radius: int) -> list[float]:
 
 @lru_cache(maxsize=8)
 def gaussian_matrix(std: float, radius: int, length: int, border: Border) -> Tensor:
-    """Returns the matrix (length, length) that blurs a line by a Gaussian, which may be wider than the line."""
+    """Returns a matrix (length, length) that blurs a line of pixels by a Gaussian; the kernel may exceed the line."""
     index = torch.arange(length)[:, None] + torch.arange(-radius, radius + 1)  # (length, weights)
     folded = index % (2 * length)
     source = torch.minimum(folded, 2 * length - 1 - folded) if border == "mirror" else index.clamp(0, length - 1)
@@ -64,7 +64,7 @@ def correlate1d(pixels: Tensor, weights: list[float], dim: int, border: Border) 
 
 
 def zoom_center(pixels: Tensor, factor: float) -> Tensor:
-    """Upscales the center of images (B, C, height, width) to at least the original size."""
+    """Returns the center of images (B, C, height, width), upscaled by ``factor`` to at least the original size."""
     height, width = pixels.shape[2:]
     crop_height, crop_width = math.ceil(height / factor), math.ceil(width / factor)
     top, left = (height - crop_height) // 2, (width - crop_width) // 2
@@ -80,10 +80,11 @@ def upscale(pixels: Tensor, factor: float) -> Tensor:
 def blur_along_line(
     pixels: Tensor, angle: Tensor, angle_range: tuple[float, float], *, radius: int, std: float
 ) -> Tensor:
-    """Blurs images (B, C, height, width) along a line, each at its own ``angle`` (B,) in degrees within ``angle_range``.
+    """Applies motion blur to images (B, C, height, width), each along a line at its own ``angle`` (B,) in degrees.
 
-    The line begins at the pixel and has 2 · radius + 1 points, weighted by half a Gaussian. Points beyond the opposite
-    border are dropped without renormalizing the weights, as in the original code, so that small images get darker.
+    All angles are within ``angle_range``. The line begins at the pixel and has 2 · radius + 1 points, weighted by half
+    a Gaussian. Points beyond the opposite border are dropped without renormalizing the weights, as in the original
+    code, so that small images get darker.
     """
     size = pixels.shape[2:]
     steps = torch.arange(2 * radius + 1, device=pixels.device)
@@ -110,7 +111,8 @@ def correlate_points(
 ) -> Tensor:
     """Replaces each pixel by the weighted sum of the pixels at offsets ``rows`` and ``columns`` (B|1, points), by FFT.
 
-    ``padded`` (B, C, …) is the image with its borders; the result has ``size`` and begins at ``origin`` of it.
+    ``padded`` (B, C, …) are the images with padding; the result has ``size`` and begins at pixel ``origin`` of
+    ``padded``.
     """
     fft_size = [_fast_length(side) for side in padded.shape[2:]]
     kernel = torch.zeros(len(rows), fft_size[0] * fft_size[1], device=padded.device)
@@ -123,5 +125,5 @@ def correlate_points(
 
 
 def _fast_length(length: int) -> int:
-    """Returns the smallest length from ``length`` on without a prime factor above 5."""
+    """Returns the smallest FFT length of at least ``length`` that has no prime factor above 5."""
     return next(n for n in range(length, 2 * length + 1) if 30**20 % n == 0)

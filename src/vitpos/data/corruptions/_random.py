@@ -14,7 +14,7 @@ LEVELS = 2**16  # number of different random values, enough for uint8 images
 class BlockRandom:
     """Random numbers for ``count`` images, sampled on the CPU so that they are the same on every device.
 
-    ``name`` is the seed: the same name gives the same numbers.
+    ``name`` is a text that serves as the seed: the same name gives the same numbers.
     """
 
     def __init__(self, name: str, count: int, device: torch.device):
@@ -44,6 +44,6 @@ def look_up(table: Tensor, index: Tensor) -> Tensor:
 
 @cache
 def normal_quantiles() -> Tensor:
-    """Returns LEVELS equally likely values (LEVELS,) of the standard normal distribution, in ascending order."""
+    """Returns the standard normal distribution as LEVELS equally likely values (LEVELS,) in ascending order."""
     probability = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
     return torch.special.ndtri(probability).float()

@@ -68,11 +68,11 @@ def zoom_blur(images: Tensor, rng: BlockRandom, count: float, step: float) -> Te
 
 
 def copy_sources(shifts: Tensor, height: int, width: int) -> Tensor:
-    """Returns for each pixel of all images (B · height · width,) the index of the pixel whose value it ends up with.
+    """Returns the pixel whose value each pixel has in the end (B · height · width,), as an index into all images.
 
-    Pixels are visited from the last to the first, and each copies the current value of a neighbor. A neighbor that is
-    visited later still has its original value; one that was visited earlier has what it copied. Chains of such copies are
-    resolved by pointer doubling, in as many steps as the logarithm of the longest chain.
+    Glass blur visits pixels from the last to the first; each copies the current value of a neighbor. A neighbor that is
+    visited later still has its original value; one that was visited earlier has what it copied. Chains of such copies
+    are resolved by pointer doubling, in a number of steps that is the logarithm of the longest chain.
 
     Args:
         shifts: Column and row offsets (B, 2, rows, columns) of the neighbors, from −reach to reach − 1. The pixels that

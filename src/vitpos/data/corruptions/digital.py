@@ -36,7 +36,7 @@ CHROMA_STEPS = (  # and of chroma
 
 
 def contrast(images: Tensor, rng: BlockRandom, kept: float) -> Tensor:
-    """Interpolates each channel towards its mean; ``kept`` is the weight of the image."""
+    """Interpolates each channel toward its mean: ``kept`` is the weight of the image, 1 − ``kept`` that of the mean."""
     pixels = images.float()
     mean = pixels.mean((2, 3), keepdim=True)
     return to_uint8(pixels.mul_(kept).add_(mean * (1 - kept)))
@@ -66,7 +66,10 @@ def elastic_transform(images: Tensor, rng: BlockRandom, max_shift: float, smooth
 
 
 def pixelate(images: Tensor, rng: BlockRandom, scale: float) -> Tensor:
-    """Downscales images by box averaging to ``scale`` and upscales them again; rounds once, where PIL rounds twice."""
+    """Downscales images by a factor ``scale`` with box averaging and upscales them again.
+
+    Values are rounded once, where PIL rounds twice.
+    """
     height, width = images.shape[2:]
     row_sums, row_counts = _sum_rows(images, int(height * scale))
     sums, column_counts = _sum_rows(row_sums.mT.contiguous(), int(width * scale))  # (B, C, columns, rows), transposed
@@ -117,7 +120,7 @@ def affine_warp(pixels: Tensor, shifts: Tensor) -> Tensor:
 
 
 def _sum_rows(images: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sums the rows of images in ``count`` groups: (B, C, count, columns), and the number of rows (count,) of each."""
+    """Sums the rows of images in ``count`` groups: returns sums (B, C, count, columns) and rows per group (count,)."""
     rows = images.shape[2]
     centers = torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5
     counts = torch.bincount((centers / (rows / count)).ceil().long() - 1, minlength=count)
@@ -130,7 +133,7 @@ def _sum_rows(images: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _covering(rows: int, count: int, device: torch.device) -> Tensor:
-    """Returns for each of ``rows`` rows (rows,) the one of ``count`` larger rows that covers its center."""
+    """Returns for each of ``rows`` rows the index of the one of ``count`` larger rows that contains its center: (rows,)."""
     centers = torch.arange(rows, dtype=torch.float64, device=device) + 0.5
     return (centers / (rows / count)).long()
 
@@ -144,7 +147,10 @@ def _subsample(planes: Tensor) -> Tensor:
 
 
 def _quantize(planes: Tensor, steps: tuple[tuple[int, ...], ...], quality: float) -> Tensor:
-    """Quantizes the cosine transform of 8×8 blocks of planes (B, C, height, width) around 0; 8 divides the width."""
+    """Quantizes the cosine transform of 8×8 blocks of planes (B, C, height, width) as JPEG does; returns the planes.
+
+    ``steps`` are the quantization steps at quality 50. Values are centered at 0; 8 divides the width.
+    """
     transform, inverse = (matrix.to(planes.device) for matrix in _dct_matrices(steps, quality))
     if planes.shape[2] % 8:
         planes = F.pad(planes, (0, 0, 0, -planes.shape[2] % 8), mode="replicate")
@@ -156,7 +162,7 @@ def _quantize(planes: Tensor, steps: tuple[tuple[int, ...], ...], quality: float
 
 @lru_cache(maxsize=32)
 def _dct_matrices(steps: tuple[tuple[int, ...], ...], quality: float) -> tuple[Tensor, Tensor]:
-    """Returns the matrices (64, 64) from a block to its cosine coefficients in units of their steps, and back."""
+    """Returns two matrices (64, 64): from 8×8 blocks to quantized cosine coefficients before rounding, and back."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     scaled = ((torch.tensor(steps) * scale + 50) // 100).clamp(1, 255).flatten().double()
     index = torch.arange(8, dtype=torch.float64)

@@ -43,7 +43,7 @@ def _add_noise(images: Tensor, rng: BlockRandom, noise: Tensor) -> Tensor:
 
 @lru_cache(maxsize=5)  # one per severity
 def _shot_table(photons: float) -> Tensor:
-    """Returns the noisy value (256 · LEVELS / COARSE,) of each uint8 value at each random level."""
+    """Returns a table (256 · LEVELS / COARSE,) of noisy values: one for each uint8 value and random level."""
     max_count = math.ceil(photons + 6 * math.sqrt(photons) + 6)
     count = torch.arange(max_count + 1, dtype=torch.float64)
     mean = torch.arange(256, dtype=torch.float64)[:, None] * photons / 255

@@ -71,7 +71,10 @@ def frost(images: Tensor, rng: BlockRandom, image_weight: float, frost_weight: f
 
 
 def fog(images: Tensor, rng: BlockRandom, thickness: float, decay: float) -> Tensor:
-    """Adds plasma clouds to images and rescales them so that the maximum of each image is kept."""
+    """Adds random clouds (see `plasma`) to images and rescales them so that the maximum of each image is kept.
+
+    ``thickness`` is the weight of the clouds, ``decay`` their roughness at finer scales.
+    """
     height, width = images.shape[2:]
     clouds = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[:, None, :height, :width]
     pixels = images.float()

@@ -48,7 +48,7 @@ def posterize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, amount: Tensor) -> Tensor:
-    """Inverts values from 256 − ``amount`` on."""
+    """Inverts values of at least 256 − ``amount``."""
     return torch.where(images + _per_image(amount) >= 256, 255 - images, images)
 
 
@@ -127,9 +127,10 @@ def _extrapolate(images: Tensor, origin: Tensor, amount: Tensor) -> Tensor:
 
 
 def _warp(images: Tensor, x: tuple[Tensor, Tensor, Tensor], y: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Applies affine maps: the result at (x, y) is the image at (``x`` · (x, y, 1), ``y`` · (x, y, 1)), bilinearly.
+    """Warps each image by an affine map, bilinearly: pixel (x, y) gets the value at (``x`` · (x, y, 1), ``y`` · (x, y, 1)).
 
-    Coefficients are (B,) each. Coordinates are in pixels from the upper left corner; the first pixel is at 1/2.
+    ``x`` and ``y`` hold three coefficients (B,) each. Coordinates are in pixels from the upper left corner; the first
+    pixel is at 1/2.
     """
     height, width = images.shape[2:]
     rows = torch.arange(height, device=images.device)[:, None] + 0.5

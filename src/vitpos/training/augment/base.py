@@ -13,14 +13,15 @@ class Augment:
     """A random change of training batches; ``one + other`` applies both in order.
 
     A subclass changes uint8 images (``on_uint8``), or normalized inputs with their targets (``on_inputs``). Targets are
-    class numbers (B,), or class probabilities (B, classes) if any augmentation of a sum has ``mixes_targets``. All random
-    numbers come from torch's global generators, so that one seed determines a training.
+    class numbers (B,), or class probabilities (B, classes) if the augmentation, or any one of a sum, has
+    ``mixes_targets``, as mixup. All random numbers come from torch's global generators, so that one seed determines a
+    training.
     """
 
     mixes_targets: bool = False
 
     def advance(self, progress: float) -> None:
-        """Called before each step with the fraction of training that is done."""
+        """Called before each training step with the fraction of training that is done, 0 to 1."""
 
     def on_uint8(self, images: Tensor) -> Tensor:
         """Changes uint8 images (B, C, height, width); the base class returns them unchanged."""
@@ -40,7 +41,7 @@ class Augment:
 
 
 def build_augment(spec: str) -> Augment:
-    """Builds the augmentation of a spec; an empty spec changes nothing."""
+    """Builds the augmentation of a text such as ``"flip + crop(pad=4)"``; an empty text changes nothing."""
     augment: Augment = AUGMENTS.build(spec) if spec else Augment()
     return augment
 
@@ -53,14 +54,14 @@ class Compose(Augment):
         self.mixes_targets = first.mixes_targets or second.mixes_targets
 
     def advance(self, progress: float) -> None:
-        """Calls both."""
+        """Passes the progress of training to both augmentations."""
         self.first.advance(progress)
         self.second.advance(progress)
 
     def on_uint8(self, images: Tensor) -> Tensor:
-        """Applies the second to the result of the first."""
+        """Applies the first augmentation, then the second, to uint8 images (B, C, height, width)."""
         return self.second.on_uint8(self.first.on_uint8(images))
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Applies the second to the result of the first."""
+        """Applies the first augmentation, then the second, to normalized inputs and targets."""
         return self.second.on_inputs(*self.first.on_inputs(inputs, targets))

@@ -104,6 +104,6 @@ class Erase(Augment):
 
 
 def _interval(count: int, start: Tensor, length: Tensor) -> Tensor:
-    """Returns whether each index 0 … count − 1 lies in intervals (…): (…, count)."""
+    """Returns masks (…, count), True at indices from ``start`` (…) to before ``start + length``."""
     index = torch.arange(count, device=start.device)
     return (index >= start[..., None]) & (index < (start + length)[..., None])

@@ -39,7 +39,7 @@ class Mix(Augment):
         self.switch_prob = switch_prob if mixup and cutmix else float(cutmix > 0)
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Mixes inputs and targets (B, classes)."""
+        """Returns mixed inputs (B, C, height, width) and mixed targets (B, classes)."""
         mix_draw, cut_draw, row, column = torch.rand(4).tolist()
         if mix_draw >= self.prob:
             return inputs, targets
@@ -59,6 +59,9 @@ class Mix(Augment):
 
 
 def interval(length: int, fraction: float, center: float) -> slice:
-    """Returns the slice of ``fraction`` of 0 … length − 1 around ``center`` (0…1), cut off at both ends."""
+    """Returns a slice of ``fraction`` of the indices 0 … length − 1, centered at ``center`` (0 to 1 of the length).
+
+    It is cut off at both ends.
+    """
     side, middle = int(length * fraction), int(length * center)
     return slice(max(0, middle - side // 2), min(length, middle + (side + 1) // 2))

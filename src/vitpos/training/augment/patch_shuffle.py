@@ -1,4 +1,4 @@
-"""Augmentations that permute patches in pixel space: the jigsaw puzzle of MJP, and MJP's SPP."""
+"""Augmentations that permute patches of pixels: the jigsaw of MJP (Ren et al., CVPR 2023) and its variant SPP."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from vitpos.training.augment.base import Augment
 class Jigsaw(Augment):
     """Permutes the patches under a block-wise mask among themselves: MJP in pixels, for models without tokens.
 
-    The same as ``mjp`` does to tokens without an unknown vector and without localization loss.
+    Equals the encoding ``mjp``, which permutes tokens, without its vector for hidden positions and its localization
+    loss.
 
     Args:
         grid: Rows and columns of the patches.
         mask_ratio: Maximum fraction of masked patches.
         mask_per: One mask for the ``"batch"``, or one per ``"image"``.
         mask_prob: Probability that a batch is masked.
-        mask_warmup: Fraction of training before the first mask.
-        block_size: Areas of the masked rectangles: ``"scaled"`` to the grid, as ``"published"`` for 14×14, or
-            ``"exact"``, which fills up to the exact ratio with single patches.
+        mask_warmup: Fraction of training, from the start, without masks.
+        block_size: Areas of the masked rectangles: ``"published"`` for a 14×14 grid, ``"scaled"`` from it to the size
+            of the grid, or ``"exact"``, which adds single patches until exactly the ratio is masked.
         derangement: Whether no masked patch may keep its position.
     """
 
@@ -49,7 +50,7 @@ class Jigsaw(Augment):
         self.sampler.check(grid)
 
     def advance(self, progress: float) -> None:
-        """Stores the progress, on which the warm-up depends."""
+        """Stores the fraction of training that is done, on which the warm-up depends."""
         self.progress = progress
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,14 @@ MAX_MAGNITUDE = 10.0
 
 @dataclass(frozen=True)
 class Operation:
-    """A function of uint8 images and amounts (B,), and its amounts at magnitude 0 and at the maximum."""
+    """An operation of RandAugment and its range of strengths.
+
+    Args:
+        apply: Called with uint8 images (B, C, height, width) and the amount of the change for each (B,).
+        low: Amount at magnitude 0.
+        high: Amount at the maximum magnitude, 10.
+        signed: Whether the amount gets a random sign.
+    """
 
     apply: Callable[[Tensor, Tensor], Tensor]
     low: float = 0.0
@@ -25,7 +32,7 @@ class Operation:
     signed: bool = False  # whether the amount gets a random sign
 
     def amount(self, level: Tensor, sign: Tensor) -> Tensor:
-        """Returns the amounts (B,) at ``level`` 0…1 (B,), with ``sign`` ±1 (B,) if the operation is signed."""
+        """Returns the amounts (B,) for levels from 0 to 1 (B,), times ``sign`` (B,), ±1, if the operation is signed."""
         size = self.low + level * (self.high - self.low)
         return size * sign if self.signed else size
 
@@ -52,8 +59,9 @@ OPERATIONS = {  # timm's "increasing" operations
 class RandAugment(Augment):
     """Applies random operations to each image, one after the other.
 
-    The default is timm's "rand-m9-mstd0.5-inc1", which DeiT and MJP train with, with two differences: transformed images
-    are sampled bilinearly on gray 128, where DeiT samples bicubically on ImageNet's mean color.
+    The default is timm's "rand-m9-mstd0.5-inc1", which DeiT and MJP train with, with two differences: geometric
+    operations interpolate bilinearly and fill with gray 128, where DeiT interpolates bicubically and fills with
+    ImageNet's mean color.
 
     Args:
         magnitude: Mean magnitude, 0 to 10.
