@@ -15,7 +15,7 @@ from vitpos.positions import Positions
 
 
 class GOAT(PositionEncoding):
-    """Replaces some channels of each head by a learned log-prior of the offset and a learned bias of each key.
+    """Replaces some channels of q and k by a learned function of the offset (log-prior) and a learned bias of each key.
 
     The logit of tokens i and j is q̂_i·k̂_j/√c + Σ_r [A_r cos(ω_r·Δ) + B_r sin(ω_r·Δ)] + u(j). q̂ and k̂ are the first
     c = d − 2·rank − 1 channels. Δ is the offset in rows for the first half of the frequencies and in columns for the

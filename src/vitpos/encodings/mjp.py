@@ -25,7 +25,7 @@ class MJP(PositionEncoding):
     Use it in a sum: ``learned + mjp(mask_ratio=0.27)``. A localization head predicts row and column from the vectors
     that the other encodings add to tokens with known positions; its mean absolute error in grid cells is an extra loss
     (penalty). If the other encodings add no vectors, there is no penalty. In evaluation mode nothing is masked, and
-    `mjp` has no effect.
+    without ``slot_index`` the model is the same as without `mjp`.
 
     Paper and published code differ. The defaults follow the paper; the code uses ``localization_layers=2``,
     ``mask_prob=0.5``, ``mask_warmup=20/300`` and ``localization_fade=0.5``, and initializes position vectors from N(0,

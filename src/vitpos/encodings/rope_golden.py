@@ -16,23 +16,23 @@ from vitpos.positions import Positions
 
 
 class RoPEGolden(FixedFrequencies):
-    """Rotates each pair of channels along a direction of its own; the directions of all heads cover the circle evenly.
+    """Rotates each pair of channels by the position along its own direction; the directions cover the circle evenly.
 
-    The angle of pair t of head h is ω_t·(u·(row, column)), u the direction with index i = h·d/2 + t + 1: the unit vector
-    along (Φ⁻¹(frac(i/g)), Φ⁻¹(frac(i/g²))), where Φ⁻¹ is the quantile function of the normal distribution and g ≈ 1.3247
-    solves g³ = g + 1. Frequencies ω_t run from ``min_frequency`` to ``max_frequency`` in equal ratios, in radians per
-    patch, the same in all heads and layers; nothing is learned.
+    The angle of pair t of head h is ω_t·(u·(row, column)), u the direction with index i = h·d/2 + t + 1: the unit
+    vector along (Φ⁻¹(frac(i/g)), Φ⁻¹(frac(i/g²))), where Φ⁻¹ is the quantile function of the normal distribution and g
+    ≈ 1.3247 solves g³ = g + 1. Frequencies ω_t run from ``min_frequency`` to ``max_frequency`` in equal ratios, in
+    radians per patch, the same in all heads and layers; nothing is learned.
 
-    vit-pytorch pairs channel t with t + d/2: the same function after a fixed permutation of the rows of W_q and W_k. Its
-    default frequencies, 1 to 10,000 radians per patch, alias on whole coordinates; the defaults here are the range of
-    `rope`.
+    vit-pytorch pairs channel t with t + d/2: the same function after a fixed permutation of the rows of W_q and W_k.
+    Its default frequencies, 1 to 10,000 radians per patch, are indistinguishable from lower ones at integer coordinates
+    (aliasing); the defaults here are the range of `rope`.
 
     Args:
         min_frequency: Lowest frequency, in radians per patch.
         max_frequency: Highest frequency, in radians per patch.
         zero_fraction: Fraction of the pairs, the first of each head, that are not rotated.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
     paper = "Xiong, 2025 (jerryxio.ng/posts/nd-rope)"

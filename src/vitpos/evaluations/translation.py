@@ -43,7 +43,7 @@ def translation(
         unit: Whether ``by`` is in ``"patches"`` or ``"pixels"``.
         border: ``"zeros"`` fills the border with black. ``"wrap"`` fills it with the pixels that leave on the other side,
             a shift to which only models without positions are invariant. ``"crop"`` compares two crops of the upscaled
-            image, so that no pixel is made up: the fair test of relative encodings.
+            image, so that no pixel is filled in: a fair test of relative encodings.
         max_images: Number of random test images for the comparison of tokens and logits; None for all.
     """
     model, data = ctx.model, ctx.data

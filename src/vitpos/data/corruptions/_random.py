@@ -44,6 +44,6 @@ def look_up(table: Tensor, index: Tensor) -> Tensor:
 
 @cache
 def normal_quantiles() -> Tensor:
-    """Returns the standard normal distribution as LEVELS equally likely values (LEVELS,) in ascending order."""
+    """Returns LEVELS equally likely values of the standard normal distribution (LEVELS,), in ascending order."""
     probability = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
     return torch.special.ndtri(probability).float()

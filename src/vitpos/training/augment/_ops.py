@@ -42,7 +42,7 @@ def invert(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, amount: Tensor) -> Tensor:
-    """Clears the ``amount`` lowest bits, 0 to 8."""
+    """Sets the ``amount`` lowest bits of each value, 0 to 8, to zero."""
     unit = 2 ** _per_image(amount).int()
     return (images.int() // unit * unit).byte()
 
