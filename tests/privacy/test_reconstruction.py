@@ -6,6 +6,7 @@ import torch
 from tests.evaluate import evaluate
 from tests.privacy.models import IMAGE, build_model, closed_form_numbers, random_data, small
 from vitpos.data.dataset import Dataset, Split
+from vitpos.privacy.reconstruction import patch_metrics
 
 
 def test_diagnostics_are_means_over_the_images():
@@ -32,3 +33,15 @@ def test_if_all_positions_are_hidden_no_patch_is_visible():
     spec = "gradient_matching(images=1, steps=1, scenario='find_shuffled', mask_ratio=1.0)"
     numbers = evaluate(spec, model, data).numbers
     assert "psnr_visible" not in numbers and all(map(math.isfinite, numbers.values()))
+
+
+def test_patches_are_exact_or_in_their_place():
+    target = torch.rand(2, 3, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    same = patch_metrics(target, target, (2, 3))
+    assert same == {"patches_exact": 1.0, "patches_placed": 1.0}
+    near = patch_metrics(target + 0.01, target, (2, 3))
+    assert near == {"patches_exact": 0.0, "patches_placed": 1.0}
+    swapped = target.roll(3, 3)  # the two columns of patches change places
+    assert patch_metrics(swapped, target, (2, 3)) == {"patches_exact": 0.0, "patches_placed": 0.0}
+    constant = torch.zeros_like(target)
+    assert patch_metrics(constant, constant, (2, 3))["patches_placed"] == 1.0, "equal patches are in each other's place"

@@ -14,7 +14,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from vitpos.cli import attack, data, inspect, run
+from vitpos.cli import attack, data, inspect, leaderboard, run
 from vitpos.cli import list as list_module
 from vitpos.errors import InputError, Notice, RunError
 
@@ -28,7 +28,17 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("list")(list_module.list_entries)
-for command in (run.run, run.evaluate, attack.attack, inspect.inspect, inspect.compare, run.report, data.data):
+for command in (
+    run.run,
+    run.evaluate,
+    leaderboard.score,
+    leaderboard.leaderboard,
+    attack.attack,
+    inspect.inspect,
+    inspect.compare,
+    run.report,
+    data.data,
+):
     app.command()(command)
 
 
@@ -65,7 +75,7 @@ def main() -> None:
     except (KeyboardInterrupt, Abort):
         code = STOPPED
     if code == STOPPED:
-        can_continue = sys.argv[1] in ("run", "evaluate", "data")
+        can_continue = sys.argv[1] in ("run", "evaluate", "score", "data")
         print("stopped" + "; run the same command again to continue" * can_continue, file=sys.stderr)
     sys.exit(code)
 

@@ -32,7 +32,7 @@ def run(
     from vitpos.registry.plugin_records import recall
 
     recall(out)
-    wanted = Experiment.load(experiment, settings or (), _seeds(seeds), plugins or ())
+    wanted = Experiment.load(experiment, settings or (), parse_seeds(seeds), plugins or ())
     from vitpos.cli.progress import RunProgress
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab import runner
@@ -102,7 +102,8 @@ def _note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _seeds(text: str | None) -> list[int] | None:
+def parse_seeds(text: str | None) -> list[int] | None:
+    """Converts the value of ``--seeds``, such as "0,1,2", to a list of integers; None stays None."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]

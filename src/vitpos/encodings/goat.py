@@ -99,7 +99,11 @@ class GOAT(PositionEncoding):
         return prior + keys[:, :, None]
 
     def _features(self, pos: Positions, prefix: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns cosines and sines (B|1, 1, T, rank) of the prior and the features of keys (B|1, T, 2·key_rank + 2)."""
+        """Returns the cosines and sines (B|1, 1, T, rank) of the prior, and the inputs (B|1, T, 2·key_rank + 2) of the MLP.
+
+        The MLP biases each key by the cosines and sines of ``key_rank`` frequencies at its position and by its row-major
+        index, scaled to 0 … 1, once linearly and once logarithmically.
+        """
         coords = pos.coords.to(torch.promote_types(dtype, torch.float32))
         cos, sin = (F.pad(x, (0, 0, prefix, 0))[:, None] for x in self._waves(coords, self.rank))
         waves = F.pad(torch.cat(self._waves(coords, self.key_rank), -1), (0, 0, prefix, 0))

@@ -34,8 +34,9 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     (10⁶ bytes). On a CPU the temporary memory inside kernels is not included.
     step_ms: median time of a forward and backward pass in milliseconds; it depends on the machine and its load.
     step_time_ratio: median ratio of this time to that of the same model without a position encoding, measured alternately.
-    On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs. Models
-    without tokens have no ratio.
+    On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs.
+    peak_memory_ratio: ratio of the peak memory to that of the same model without a position encoding. Models without tokens
+    have no ratios.
 
     Args:
         batch: Number of images in a pass.
@@ -66,6 +67,7 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
         "step_ms": 1000 * statistics.median(own for (own, _), *_ in times),
     }
     if len(models) > 1:
+        numbers["peak_memory_ratio"] = peak / _peak_bytes(models[1], images, labels)
         numbers["step_time_ratio"] = statistics.median(own / other for (_, own), (_, other) in times)
     return Result(numbers)
 

@@ -64,7 +64,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """One table row: an estimate per column over trainings that differ only in their seed; ``cell`` is the first."""
+    """One table row: an estimate per column over the trainings that differ only in their seed; ``cell`` has the first."""
 
     cell: Cell
     estimates: tuple[Estimate, ...]

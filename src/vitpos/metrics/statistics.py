@@ -1,4 +1,4 @@
-"""Student t confidence intervals of means and of paired differences over a few seeds."""
+"""Student t intervals and tests for a few seeds: means, paired differences, many comparisons at once."""
 
 from __future__ import annotations
 
@@ -22,6 +22,31 @@ def t_quantile(df: int) -> float:
         return T_QUANTILES[df - 1]
     z = 1.959964  # 97.5 % quantile of the normal distribution
     return z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+
+
+def t_p_value(t: float, df: int) -> float:
+    """Two-sided p-value of Student's ``t`` with ``df`` degrees of freedom, by the exact finite series for whole ``df``.
+
+    With θ = arctan(|t|/√df): 1 − sin θ (1 + Σ_k Π_(i≤k) (2i−1)/(2i) · cos²ᵏ θ) for even df, k = 1 … df/2 − 1; for odd df
+    1 − 2/π (θ + sin θ cos θ (1 + Σ_k Π_(i≤k) 2i/(2i+1) · cos²ᵏ θ)), k = 1 … (df−3)/2, without the second term for df = 1.
+    """
+    theta = math.atan(abs(t) / math.sqrt(df))
+    sin, cos, odd = math.sin(theta), math.cos(theta), df % 2
+    terms = [1.0]
+    for i in range(1, (df - 1) // 2 if odd else df // 2):
+        terms.append(terms[-1] * cos**2 * (2 * i / (2 * i + 1) if odd else (2 * i - 1) / (2 * i)))
+    inside = 2 / math.pi * (theta + (sin * cos * sum(terms) if df > 1 else 0)) if odd else sin * sum(terms)
+    return max(0.0, 1 - inside)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for multiple tests by Holm's step-down method, in the order given."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def ci_half_width(values: Sequence[float]) -> float:

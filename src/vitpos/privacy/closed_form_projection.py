@@ -56,7 +56,9 @@ def closed_form(
     mse, psnr, ssim, lpips, fourier: image metrics of the reconstructions against the targets, pixels 0 to 1, mean over
     ``images``. psnr_min, psnr_max: lowest and highest PSNR of the images (320 dB for identical images). psnr_mean_image:
     PSNR of a constant image of the data's mean color, the baseline without information. psnr_visible: PSNR over the
-    patches whose positions the client did not hide. rank_positions: rank of the equations for the a_i; N determines all of
+    patches whose positions the client did not hide. patches_exact: fraction of the patches whose pixels all differ by less
+    than half of 1/255. patches_placed: fraction of the patches that are nearer to the target patch at their position than
+    to any different patch of the target. rank_positions: rank of the equations for the a_i; N determines all of
     them. condition_positions: condition number of these equations, median over images (1 for a position table). rank: rank
     of the a_i up to rounding and noise. condition: condition number of the a_i, median over images. underdetermined:
     fraction of the images for which one of the two ranks is less than N, so that the reconstruction is a least-norm

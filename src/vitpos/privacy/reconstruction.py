@@ -13,7 +13,8 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.evaluations.result import Result
 from vitpos.metrics.image_similarity import image_metrics, psnr
-from vitpos.models.base import Classifier
+from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.patches import patchify
 from vitpos.privacy.client import Client, SharedGradient, to_precision
 
 Progress = Callable[[float], None]  # called with the fraction that is done, 0 to 1
@@ -74,11 +75,26 @@ def run_attack(client: Client, attack: Callable[[Classifier, SharedGradient, Pro
     if (fraction_visible := visible.mean((1, 2, 3))).all():
         errors = ((images - targets).square().mean(1, keepdim=True) * visible).mean((1, 2, 3)) / fraction_visible
         numbers["psnr_visible"] = float(-10 * errors.clamp_min(10 ** (-MAX_PSNR / 10)).log10().mean())
+    if isinstance(model, PatchClassifier):
+        numbers |= patch_metrics(images, targets, model.patch)
     for name in found[0].diagnostics:
         numbers[name] = AVERAGES.get(name, statistics.fmean)([f.diagnostics[name] for f in found])
     trajectories = [to_pixels(data, f.trajectory) for f in found if f.trajectory]
     stored = {"reconstruction": images, "target": targets}
     return Result(numbers, images=stored | ({"trajectory": torch.stack(trajectories)} if trajectories else {}))
+
+
+def patch_metrics(images: Tensor, targets: Tensor, patch: tuple[int, int]) -> dict[str, float]:
+    """Compares images (n, C, height, width) with pixels 0 to 1 with their targets, patch by patch.
+
+    patches_exact: fraction of the patches whose pixels all differ by less than half of 1/255. patches_placed: fraction of
+    the patches that are nearer to the target patch at their position than to any different patch of the target.
+    """
+    found, wanted = patchify(images, patch), patchify(targets, patch)  # (n, N, C·p·q)
+    exact = (found - wanted).abs().amax(-1) < 0.5 / 255
+    nearest = torch.cdist(found, wanted).argmin(-1)  # (n, N)
+    placed = (wanted.take_along_dim(nearest[..., None], 1) == wanted).all(-1)
+    return {"patches_exact": exact.double().mean().item(), "patches_placed": placed.double().mean().item()}
 
 
 def _visible_pixels(shared: SharedGradient) -> Tensor:

@@ -1,0 +1,85 @@
+"""``vitpos score`` and ``vitpos leaderboard``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from vitpos.cli.plugins import Plugins
+from vitpos.cli.run import parse_seeds
+
+PROTOCOL = Annotated[str, Option(help="name of the protocol: vitpos-1, vitpos-1-tasks or vitpos-1-gpu")]
+ENTRIES = Path("results/leaderboard")  # one folder per protocol
+
+
+def score(
+    encoding: Annotated[
+        str, Argument(metavar="ENCODING", help="a spec such as rope, 'learned + rope' or mine.py:Mine")
+    ],
+    out: Annotated[Path, Option(help="output folder; if it holds an unfinished run, that run is continued")],
+    protocol: PROTOCOL = "vitpos-1",
+    quick: Annotated[
+        bool, Option("--quick", help="fewer images and one epoch, to try it; such entries have no rank")
+    ] = False,
+    seeds: Annotated[str | None, Option(help="seeds that replace those of the protocol, such as 0,1,2,3")] = None,
+    workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core")] = None,
+    entries: Annotated[
+        Path | None, Option(metavar="DIR", help="folder of the entries to compare with; results/leaderboard by default")
+    ] = None,
+    data: Annotated[str | None, Option(metavar="SPEC", help="data in place of those of the protocol")] = None,
+    plugins: Plugins = None,
+) -> None:
+    """Train and measure one encoding under a protocol; prints its row and rank, and writes its leaderboard entry."""
+    from vitpos.registry.plugin_records import recall
+
+    recall(out)
+    from vitpos.cli.leaderboard_tables import show_entry
+    from vitpos.lab.console import Console
+    from vitpos.leaderboard.board import Board
+    from vitpos.leaderboard.protocol import Protocol
+    from vitpos.leaderboard.score import ENTRY_FOLDER
+    from vitpos.leaderboard.score import score as score_encoding
+
+    chosen = Protocol.load(protocol)
+    folder = entries or ENTRIES / protocol
+    known = Board.load([folder], chosen).entries if entries or folder.is_dir() else []
+    with Console() as console:
+        entry = score_encoding(
+            encoding,
+            out,
+            protocol=protocol,
+            seeds=parse_seeds(seeds),
+            quick=quick,
+            workers=workers,
+            data=data,
+            plugins=plugins or (),
+            observer=console,
+        )
+    others = [other for other in known if other.encoding != entry.encoding]
+    show_entry(Board(chosen, [*others, entry]), entry)
+    print(f"entry: {out / ENTRY_FOLDER / entry.file_name}", file=sys.stderr)
+
+
+def leaderboard(
+    sources: Annotated[list[Path] | None, Argument(metavar="DIR…", help="entries, or folders of them")] = None,
+    out: Annotated[Path | None, Option(metavar="FILE.html", help="path of the page")] = None,
+    protocol: PROTOCOL = "vitpos-1",
+    plugins: Plugins = None,
+) -> None:
+    """Check all entries, rank them, print the table, and write it as a CSV file and as pages."""
+    from vitpos.cli.leaderboard_tables import show_board
+    from vitpos.files import write_csv
+    from vitpos.leaderboard.board import Board
+    from vitpos.leaderboard.protocol import Protocol
+
+    board = Board.load(sources or [ENTRIES / protocol], Protocol.load(protocol))
+    show_board(board)
+    if out is not None:
+        from vitpos.report.leaderboard_page import write_leaderboard
+
+        rows = board.rows()
+        table = write_csv(out.with_suffix(".csv"), list(rows[0]), [list(row.values()) for row in rows])
+        print(f"table: {table}\npage:  {write_leaderboard(board, out)}", file=sys.stderr)

@@ -1,0 +1,73 @@
+"""The tables of the leaderboard that commands print on standard output."""
+
+from __future__ import annotations
+
+from rich.table import Table as Grid
+from rich.text import Text
+
+from vitpos.cli.tables import output
+from vitpos.leaderboard.board import Board, Number, format_measure
+from vitpos.leaderboard.entry import Entry
+from vitpos.leaderboard.protocol import Measure
+
+
+def show_board(board: Board) -> None:
+    """Prints all entries in order of rank, and what the numbers recommend."""
+    columns = board.protocol.columns
+    grid = Grid(
+        title=Text(f"{board.protocol.name}: {board.protocol.question}", "bold"), title_justify="left", pad_edge=False
+    )
+    grid.add_column("rank", justify="right")
+    grid.add_column("encoding", overflow="fold")
+    grid.add_column("group")
+    grid.add_column("seeds", justify="right")
+    for column in columns.values():
+        grid.add_column(Text(column.label), justify="right", overflow="fold")
+    for entry in board.entries:
+        name = entry.encoding + (" (quick)" if entry.quick else "")
+        cells = (_cell(board.number(entry, key), column) for key, column in columns.items())
+        rank = board.rank(entry)
+        grid.add_row(str(rank or "–"), Text(name), board.group(entry), str(len(entry.seeds)), *cells)
+    output.print(grid)
+    output.print(
+        "± half the width of the 95 % interval. Encodings that share a letter cannot be told apart.", style="dim"
+    )
+    for found in board.recommendations:
+        if not found.found:
+            text = "no difference between encodings was found"
+        else:
+            rest = f"; not told apart: {', '.join(found.best[1:])}" if len(found.best) > 1 else ""
+            text = f"best {found.best[0]}{rest}"
+        output.print(f"{columns[found.column].label}: {text}.", style="dim")
+    for encoding, seeds in board.missing.items():
+        output.print(f"{encoding} lacks seeds {', '.join(map(str, seeds))}.", style="dim")
+
+
+def show_entry(board: Board, entry: Entry) -> None:
+    """Prints the numbers of one entry, its rank, and its differences from the baselines and the best."""
+    columns = board.protocol.columns
+    grid = Grid(
+        title=Text(f"{entry.encoding} under {board.protocol.name}", "bold"), title_justify="left", pad_edge=False
+    )
+    grid.add_column("")
+    grid.add_column(f"{len(entry.seeds)} seeds" if len(entry.seeds) > 1 else "1 seed", justify="right")
+    for key, column in columns.items():
+        text = _cell(board.number(entry, key), column)
+        grid.add_row(Text(column.label), text if board.number(entry, key) else Text(entry.reasons.get(key, "–")))
+    output.print(grid)
+    rank = board.rank(entry)
+    if rank:
+        output.print(f"Rank {rank} of {len(board.ranks)} by {columns[board.main].label}, group {board.group(entry)}.")
+    else:
+        output.print("A quick run, not ranked." if entry.quick else "Not ranked: two seeds or more are needed.")
+    for name, (gap, half) in board.differences(entry).items():
+        output.print(f"Difference from {name}: {100 * gap:+.2f} ± {100 * half:.2f} percentage points.")
+
+
+def _cell(number: Number | None, column: Measure) -> Text:
+    if number is None:
+        return Text("–")
+    text = Text(format_measure(number.mean, column))
+    if number.seeds > 1 and column.unit != "count":
+        text += Text(f" ± {format_measure(number.half_width, column)}", "dim")
+    return text

@@ -1,0 +1,156 @@
+"""The leaderboard as data: entries in order of rank, with intervals, groups, and what the numbers recommend."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from vitpos.errors import InputError
+from vitpos.leaderboard.entry import Entry, load_entry
+from vitpos.leaderboard.protocol import Measure, Protocol
+from vitpos.leaderboard.ranking import Ranking, rank
+from vitpos.metrics.statistics import ci_half_width
+
+
+@dataclass(frozen=True)
+class Number:
+    """The mean of one column over seeds and half the width of its 95 % interval (infinite for one seed)."""
+
+    mean: float
+    half_width: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The encodings that cannot be told apart from the best one in a column, best first.
+
+    ``cheapest`` is the one of them with the fastest training step. ``found`` is False if no two encodings differ.
+    """
+
+    column: str
+    best: tuple[str, ...]
+    cheapest: str
+    found: bool
+
+
+class Board:
+    """The entries of one protocol, ranked by its first column; entries with one seed and quick ones have no rank."""
+
+    def __init__(self, protocol: Protocol, entries: Sequence[Entry]):
+        self.protocol = protocol
+        self.rankings: dict[str, Ranking] = {}
+        for key, column in protocol.columns.items():
+            values = {e.encoding: e.numbers[key] for e in entries if key in e.numbers and not e.quick}
+            ranking = rank(values, higher_is_better=column.better != "lower") if column.better else None
+            if ranking:
+                self.rankings[key] = ranking
+        self.main = next(iter(protocol.columns))
+        order = list(self.rankings[self.main].means) if self.main in self.rankings else []
+        self.ranks = {encoding: number for number, encoding in enumerate(order, 1)}
+        mean = {id(e): statistics.fmean(e.numbers[self.main].values()) for e in entries}
+        self.entries = sorted(
+            entries, key=lambda e: (self.rank(e) is None, self.rank(e) or 0, e.quick, -mean[id(e)], e.encoding)
+        )
+
+    @classmethod
+    def load(cls, sources: Iterable[Path], protocol: Protocol) -> Board:
+        """Reads and checks entries, given as files or folders of files; raises for the first that is not valid."""
+        files = [file for source in sources for file in _files(source)]
+        entries = [load_entry(file) for file in files]
+        known: dict[tuple[str, bool], Path] = {}
+        for file, entry in zip(files, entries, strict=True):
+            if entry.protocol != protocol.name:
+                raise InputError(f"{file} is an entry of protocol {entry.protocol!r}; give --protocol {entry.protocol}")
+            first = known.setdefault((entry.encoding, entry.quick), file)
+            if first is not file:
+                raise InputError(f"{first} and {file} are both entries of {entry.encoding!r}; keep one")
+        return cls(protocol, entries)
+
+    def rank(self, entry: Entry) -> int | None:
+        """Rank of an entry by the first column, from 1; None for entries with one seed and quick ones."""
+        return None if entry.quick else self.ranks.get(entry.encoding)
+
+    def number(self, entry: Entry, key: str) -> Number | None:
+        """The mean of a column, with the interval of the common variance where the entry is ranked."""
+        values = list(entry.numbers.get(key, {}).values())
+        if not values:
+            return None
+        ranking = self.rankings.get(key)
+        ranked = ranking is not None and entry.encoding in ranking.means and not entry.quick
+        half = ranking.half_width(entry.encoding) if ranking and ranked else ci_half_width(values)
+        return Number(statistics.fmean(values), half, len(values))
+
+    def group(self, entry: Entry) -> str:
+        """Letters of the groups of the first column that an entry belongs to."""
+        ranking = self.rankings.get(self.main)
+        return ranking.groups.get(entry.encoding, "") if ranking and not entry.quick else ""
+
+    def differences(self, entry: Entry) -> dict[str, tuple[float, float]]:
+        """Difference of the first column from each baseline and from the best entry, with half its 95 % interval."""
+        ranking = self.rankings.get(self.main)
+        if not ranking or entry.encoding not in ranking.means or entry.quick:
+            return {}
+        best = next(iter(ranking.means))
+        others = [name for name in dict.fromkeys((*self.protocol.baselines, best)) if name != entry.encoding]
+        return {name: ranking.difference(entry.encoding, name) for name in others if name in ranking.means}
+
+    @cached_property
+    def recommendations(self) -> list[Recommendation]:
+        """For each column with a better direction: the encodings that cannot be told apart from the best."""
+        times = {e.encoding: self.number(e, "time") for e in self.entries if not e.quick}
+        found = []
+        for key, ranking in self.rankings.items():
+            cheapest = min(ranking.best, key=lambda name: n.mean if (n := times.get(name)) else 0.0)
+            found.append(Recommendation(key, tuple(ranking.best), cheapest, bool(ranking.different)))
+        return found
+
+    @property
+    def missing(self) -> dict[str, list[int]]:
+        """The seeds of the protocol that entries lack, by encoding."""
+        lacking = {
+            e.encoding: [s for s in self.protocol.seeds if s not in e.seeds] for e in self.entries if not e.quick
+        }
+        return {encoding: seeds for encoding, seeds in lacking.items() if seeds}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per entry: encoding, rank, group, seeds, and mean and half width of every column."""
+        found = []
+        for entry in self.entries:
+            row: dict[str, Any] = {
+                "encoding": entry.encoding,
+                "family": entry.family,
+                "rank": self.rank(entry) or "",
+                "group": self.group(entry),
+                "seeds": len(entry.seeds),
+                "quick": entry.quick,
+                "commit": entry.commit,
+            }
+            for key in self.protocol.columns:
+                number = self.number(entry, key)
+                row[key] = "" if number is None else number.mean
+                row[f"{key}_half_width"] = "" if number is None or number.seeds < 2 else number.half_width
+            found.append(row)
+        return found
+
+
+def format_measure(value: float, column: Measure) -> str:
+    """Formats a number of a column: a fraction in percent with two decimals, a count with commas, a ratio with two."""
+    if column.unit == "count":
+        return f"{value:,.0f}"
+    return f"{100 * value:.2f}" if column.percent else f"{value:.2f}"
+
+
+def _files(source: Path) -> list[Path]:
+    if source.is_dir():
+        found = sorted(source.glob("*.json"))
+        if not found:
+            raise InputError(f"{source} has no entry (*.json); make one with 'vitpos score'")
+        return found
+    if not source.exists():
+        raise InputError(f"{source} does not exist; give an entry or a folder of entries")
+    return [source]

@@ -1,0 +1,181 @@
+"""An entry of the leaderboard: the numbers of one encoding under a protocol, as one JSON file that anybody can add."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from vitpos.errors import InputError
+from vitpos.files import write_text
+from vitpos.leaderboard.protocol import Measure, Protocol, protocols
+from vitpos.registry import suggest
+
+FORMAT = 1
+MAX_BYTES = 1_000_000  # larger files are no entries
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The numbers of one encoding under a protocol.
+
+    Args:
+        encoding: Spec of the encoding.
+        family: Family of the encoding, which decided its learning rate.
+        summary: One sentence on the encoding.
+        paper: Its source.
+        code: sha256 of the file that defines it, or of each file for a sum, by name.
+        numbers: Column → seed → value.
+        reasons: Column → why the encoding has no such number.
+        machine: Processor, cores, system and versions.
+        commit: Commit of the package that the entry was made with; empty if unknown.
+        maps: Title → maps of the grid, such as the mean logit of a central patch with every patch, one map per block.
+        quick: Whether it was made with fewer images and epochs; such an entry is shown and not ranked.
+    """
+
+    protocol: str
+    protocol_sha256: str
+    encoding: str
+    family: str
+    summary: str
+    paper: str
+    code: Mapping[str, str]
+    numbers: Mapping[str, Mapping[int, float]]
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
+    commit: str = ""
+    maps: Mapping[str, list[list[list[float]]]] = field(default_factory=dict)
+    quick: bool = False
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that it has numbers of."""
+        return sorted({seed for by_seed in self.numbers.values() for seed in by_seed})
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file: the spec, with other characters than letters, digits and dots replaced."""
+        words = "".join(c if c.isalnum() or c in "._" else "-" for c in self.encoding)
+        short = "-".join(filter(None, words.split("-")))[:80]
+        return f"{short}{'-quick' if self.quick else ''}.json"
+
+    def save(self, folder: Path) -> Path:
+        """Writes the entry to a folder and returns the path of its file."""
+        content = json.loads(json.dumps({"format": FORMAT, **asdict(self)}))  # seeds become strings, as in the file
+        content["digest"] = _digest(content)
+        return write_text(folder / self.file_name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def load_entry(path: Path) -> Entry:
+    """Reads an entry and checks it: format, protocol, all numbers of every seed, and their ranges.
+
+    Raises:
+        InputError: With the file, the value that is wrong and the remedy, in one line.
+    """
+
+    def refuse(reason: str) -> InputError:
+        return InputError(f"{path} is not a valid entry: {reason}")
+
+    content = _read(path, refuse)
+    protocol = _protocol(content, refuse)
+    try:
+        numbers = {key: {int(s): float(v) for s, v in by.items()} for key, by in content["numbers"].items()}
+    except (AttributeError, TypeError, ValueError):
+        raise refuse("'numbers' must give a number for each seed; make it again with 'vitpos score'") from None
+    known = {f.name for f in fields(Entry)}
+    entry = Entry(**{k: v for k, v in content.items() if k in known} | {"numbers": numbers})
+    _check_numbers(entry, protocol, refuse)
+    if not all(_is_stack(grids) for grids in entry.maps.values()):
+        raise refuse("'maps' has a value that is no list of grids of numbers; make it again with 'vitpos score'")
+    return entry
+
+
+def _read(path: Path, refuse: Any) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise refuse(f"it has more than {MAX_BYTES:,} bytes")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise refuse(f"it cannot be read as JSON ({error})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise refuse(f"its 'format' is not {FORMAT}; make it again with 'vitpos score'")
+    kinds: dict[str, type] = {f.name: str for f in fields(Entry)}
+    kinds |= dict.fromkeys(("code", "numbers", "reasons", "machine", "maps"), dict)
+    kinds |= {"quick": bool, "digest": str}
+    for name, kind in kinds.items():
+        if not isinstance(content.get(name), kind):
+            raise refuse(f"'{name}' is missing or no {kind.__name__}; make it again with 'vitpos score'")
+    unknown = set(content) - set(kinds) - {"format"}
+    if unknown:
+        raise refuse(f"it has the unknown key {min(unknown)!r}; remove it")
+    texts = [name for name in ("code", "reasons", "machine") for v in content[name].values() if not isinstance(v, str)]
+    if texts:
+        raise refuse(f"'{texts[0]}' has a value that is no text; make it again with 'vitpos score'")
+    if content["digest"] != _digest(content):
+        raise refuse("its content does not agree with its digest, so that it was changed; make it again")
+    return content
+
+
+def _protocol(content: Mapping[str, Any], refuse: Any) -> Protocol:
+    name = content["protocol"]
+    if name not in protocols():
+        raise refuse(f"no protocol {name!r}; {suggest(name, protocols())}")
+    protocol = Protocol.load(name)
+    if content["protocol_sha256"] != protocol.sha256:
+        raise refuse(f"it was made with another version of the protocol {name!r}; make it again with 'vitpos score'")
+    if content["family"] not in protocol.learning_rates:
+        raise refuse(f"no family {content['family']!r}; {suggest(content['family'], protocol.learning_rates)}")
+    return protocol
+
+
+def _check_numbers(entry: Entry, protocol: Protocol, refuse: Any) -> None:
+    seeds = entry.seeds
+    if not seeds or (seeds[0] != protocol.seeds[0] and not entry.quick):
+        raise refuse(f"it has the seeds {seeds}; an entry starts with seed {protocol.seeds[0]}")
+    for key in (*entry.numbers, *entry.reasons):
+        if key not in protocol.columns:
+            raise refuse(f"the protocol has no column {key!r}; {suggest(key, protocol.columns)}")
+    for key, column in protocol.columns.items():
+        by_seed = entry.numbers.get(key, {})
+        if column.optional and entry.reasons.get(key) and not by_seed:
+            continue
+        missing = [seed for seed in seeds if seed not in by_seed]
+        if missing:
+            raise refuse(f"{key!r} of seed {missing[0]} is missing; finish it with the same 'vitpos score'")
+        for seed, value in by_seed.items():
+            if problem := _out_of_range(column, value):
+                raise refuse(f"{key!r} of seed {seed} is {value}, which {problem}")
+
+
+def _out_of_range(column: Measure, value: float) -> str:
+    if not math.isfinite(value) or value < 0:
+        return "is not a number from 0"
+    if column.unit == "fraction" and value > 1:
+        return "is above 1"
+    if column.unit == "count" and not value.is_integer():
+        return "is not a whole number"
+    return ""
+
+
+def _is_stack(grids: Any) -> bool:
+    """Whether a value is a list of equally large grids of numbers."""
+
+    def shape(value: Any) -> tuple[int, ...] | None:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return ()
+        inner = {shape(one) for one in value} if isinstance(value, list) else set()
+        known = inner.pop() if len(inner) == 1 else None
+        return None if known is None or len(known) > 2 else (len(value), *known)
+
+    found = shape(grids)
+    return found is not None and len(found) == 3
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """sha256 of an entry's content without its digest, independent of the order of keys and of white space."""
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

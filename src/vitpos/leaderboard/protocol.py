@@ -1,0 +1,104 @@
+"""The protocol of the leaderboard: what every entry is trained on and measured by, read from one frozen TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vitpos.errors import InputError
+from vitpos.lab.experiment import Experiment
+from vitpos.registry import suggest
+
+FOLDER = Path(__file__).parent
+DEFAULT = "vitpos-1"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of the leaderboard: a metric of an evaluation.
+
+    Args:
+        unit: ``fraction`` from 0 to 1, shown in percent; ``count``; or ``ratio`` to the model without encoding.
+        optional: Whether an encoding may have no such number, with a reason.
+        data: Data of the cell that it is measured on, if it is not that of the experiment.
+    """
+
+    label: str
+    evaluation: str
+    metric: str = "accuracy"
+    better: Literal["", "higher", "lower"] = ""
+    unit: Literal["fraction", "count", "ratio"] = "fraction"
+    optional: bool = False
+    data: str = ""
+
+    @property
+    def percent(self) -> bool:
+        """Whether the numbers are shown in percent."""
+        return self.unit == "fraction"
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A protocol: its experiment, learning rates, seeds, baselines and columns, and the hash of its file."""
+
+    name: str
+    question: str
+    setup: str  # model, data and training in one phrase, for the page
+    seeds: tuple[int, ...]
+    baselines: tuple[str, ...]
+    learning_rates: Mapping[str, float]  # by family
+    quick: Mapping[str, Any]
+    experiment: Mapping[str, Any]
+    columns: Mapping[str, Measure]
+    sha256: str
+
+    @classmethod
+    def load(cls, name: str = DEFAULT) -> Protocol:
+        """Reads a protocol of the package by name."""
+        if name not in protocols():
+            raise InputError(f"no protocol {name!r}; {suggest(name, protocols())}")
+        content = (FOLDER / f"{name}.toml").read_bytes()
+        document = tomllib.loads(content.decode())
+        document |= {key: tuple(document[key]) for key in ("seeds", "baselines")}
+        document["columns"] = {key: Measure(**column) for key, column in document["columns"].items()}
+        return cls(**document, sha256=hashlib.sha256(content).hexdigest())
+
+    def experiment_for(
+        self,
+        encoding: Any,
+        family: str,
+        *,
+        seeds: Sequence[int] | None = None,
+        quick: bool = False,
+        data: str | None = None,
+        plugins: Sequence[str] = (),
+    ) -> Experiment:
+        """Returns the experiment that trains and measures one encoding, with the learning rate of its family."""
+        changes = dict(self.quick) if quick else {}
+        quick_seeds = changes.pop("seeds", None)
+        settings = {"encoding": encoding, "train.lr": self.learning_rates[family], **changes}
+        settings |= {"data": data} if data else {}
+        document = {"name": self.name, "question": self.question, **self.experiment}
+        return Experiment.load(document, settings, list(seeds or quick_seeds or self.seeds), plugins)
+
+
+def protocols() -> list[str]:
+    """Names of the protocols of the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def family_of(hooks: Sequence[str] | frozenset[str], traits: Sequence[str]) -> str:
+    """Returns the family of an encoding, which decides its learning rate: content, rotary, bias or added.
+
+    Content: its action depends on the tokens. Rotary: it rotates q and k. Bias: it changes logits, weights or values.
+    Added: everything else. An encoding that does several of these belongs to the first of them.
+    """
+    if "content_dependent" in traits:
+        return "content"
+    if "rotate" in hooks:
+        return "rotary"
+    return "bias" if set(hooks) & {"bias", "token_bias", "mix_weights", "added_values", "fused_logits"} else "added"

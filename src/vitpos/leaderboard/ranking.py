@@ -1,0 +1,127 @@
+"""Ranks encodings by a metric over seeds, and tells which differences are larger than the noise between seeds.
+
+The values are modelled as y(encoding, seed) = mean(encoding) + effect(seed) + noise, with one variance of the noise for all
+encodings. Three seeds give one encoding two degrees of freedom; forty encodings give the common variance some eighty, so
+that small differences can be found. All pairs are compared by t-tests, adjusted by Holm's method at the level of 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from vitpos.metrics.statistics import holm, t_p_value, t_quantile
+
+LEVEL = 0.05
+Values = Mapping[str, Mapping[int, float]]  # encoding → seed → value
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """A fitted two-way model, encoding + seed, of one metric.
+
+    Args:
+        means: Mean of each encoding over all seeds of the ranking, adjusted for seeds that it lacks; best first.
+        covariance: Covariance matrix of these means, in the same order.
+        df: Degrees of freedom of the residual variance.
+        std: Residual standard deviation: the noise between seeds.
+    """
+
+    means: dict[str, float]
+    covariance: np.ndarray
+    df: int
+    std: float
+
+    def half_width(self, encoding: str) -> float:
+        """Half the width of the 95 % interval of an encoding's mean."""
+        index = list(self.means).index(encoding)
+        return t_quantile(self.df) * math.sqrt(self.covariance[index, index])
+
+    def difference(self, one: str, other: str) -> tuple[float, float]:
+        """The difference of two means, and half the width of its 95 % interval, not adjusted for other comparisons."""
+        return self.means[one] - self.means[other], t_quantile(self.df) * self._error(one, other)
+
+    def prediction_half_width(self, encoding: str) -> float:
+        """Half the width of the 95 % interval of an encoding's value with a new seed, given that seed's effect."""
+        index = list(self.means).index(encoding)
+        return t_quantile(self.df) * math.sqrt(self.covariance[index, index] + self.std**2)
+
+    @cached_property
+    def different(self) -> set[frozenset[str]]:
+        """The pairs of encodings whose means differ, at the level of 5 % for all pairs together (Holm)."""
+        pairs = list(combinations(self.means, 2))
+        p_values = [self._p_value(*pair) for pair in pairs]
+        return {frozenset(pair) for pair, p in zip(pairs, holm(p_values), strict=True) if p < LEVEL}
+
+    @property
+    def resolved(self) -> float:
+        """Fraction of all pairs that can be told apart."""
+        count = len(self.means) * (len(self.means) - 1) // 2
+        return len(self.different) / count if count else 0.0
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """Letters per encoding: two encodings that share a letter cannot be told apart."""
+        order = list(self.means)
+        sets = [frozenset(order)]
+        for pair in sorted(self.different, key=lambda pair: sorted(map(order.index, pair))):
+            one, other = sorted(pair, key=order.index)
+            split = [s - {name} for s in sets if pair <= s for name in (one, other)]
+            sets = _maximal([s for s in sets if not pair <= s] + split)
+        sets.sort(key=lambda s: sorted(map(order.index, s)))
+        return {name: "".join(_letter(i) for i, s in enumerate(sets) if name in s) for name in order}
+
+    @property
+    def best(self) -> list[str]:
+        """The encodings that cannot be told apart from the first."""
+        first, *others = self.means
+        return [first, *(name for name in others if frozenset((first, name)) not in self.different)]
+
+    def _error(self, one: str, other: str) -> float:
+        i, j = (list(self.means).index(name) for name in (one, other))
+        c = self.covariance
+        return math.sqrt(max(0.0, c[i, i] + c[j, j] - 2 * c[i, j]))
+
+    def _p_value(self, one: str, other: str) -> float:
+        error, gap = self._error(one, other), self.means[one] - self.means[other]
+        return t_p_value(gap / error, self.df) if error else float(gap == 0)
+
+
+def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
+    """Fits the model to the encodings that have two seeds or more; None if fewer than two encodings have them.
+
+    Encodings with missing seeds are allowed as long as seeds connect all encodings.
+    """
+    ranked = {name: by_seed for name, by_seed in values.items() if len(by_seed) > 1}
+    if len(ranked) < 2:
+        return None
+    names, seeds = list(ranked), sorted({seed for by_seed in ranked.values() for seed in by_seed})
+    rows = [(names.index(n), seeds.index(s), value) for n, by_seed in ranked.items() for s, value in by_seed.items()]
+    design = np.zeros((len(rows), len(names) + len(seeds)))
+    for i, (name, seed, _) in enumerate(rows):
+        design[i, name] = design[i, len(names) + seed] = 1
+    observed = np.array([value for _, _, value in rows])
+    constrained = np.vstack([design, np.r_[np.zeros(len(names)), np.ones(len(seeds))]])  # seed effects sum to zero
+    inverse = np.linalg.inv(constrained.T @ constrained)
+    solution = inverse @ design.T @ observed
+    df = len(rows) - len(names) - len(seeds) + 1
+    std = math.sqrt(float(np.square(observed - design @ solution).sum()) / df)
+    # the constraint has weight 1 and no noise: the covariance is that of the data alone
+    covariance = std**2 * (inverse @ design.T @ design @ inverse)[: len(names), : len(names)]
+    order = sorted(range(len(names)), key=lambda i: -solution[i] if higher_is_better else solution[i])
+    means = {names[i]: float(solution[i]) for i in order}
+    return Ranking(means, covariance[np.ix_(order, order)], df, std)
+
+
+def _maximal(sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    unique = list(dict.fromkeys(sets))
+    return [s for s in unique if not any(s < other for other in unique)]
+
+
+def _letter(index: int) -> str:
+    return chr(ord("a") + index) if index < 26 else f"({index})"

@@ -1,0 +1,149 @@
+"""Trains and measures one encoding under a protocol, and makes its entry."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.nn import functional as F
+
+import vitpos
+from vitpos.data.dataset import load
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.inspection.logits import logit_variance
+from vitpos.inspection.table_stats import position_vectors
+from vitpos.lab.cell_models import load_model
+from vitpos.lab.events import Observer
+from vitpos.lab.machine import machine
+from vitpos.lab.results import Results
+from vitpos.lab.runner import run
+from vitpos.leaderboard.entry import Entry
+from vitpos.leaderboard.protocol import Protocol, family_of
+from vitpos.models.base import PatchClassifier
+from vitpos.registry.plugins import identity
+from vitpos.registry.plugins import load as load_plugin
+
+ENTRY_FOLDER = "entry"  # in the folder of the run
+
+
+def score(
+    encoding: str | Callable[..., PositionEncoding],
+    out: Path | str,
+    *,
+    protocol: str | Protocol = "vitpos-1",
+    seeds: Sequence[int] | None = None,
+    quick: bool = False,
+    workers: int | None = None,
+    data: str | None = None,
+    plugins: Sequence[str] = (),
+    observer: Observer | None = None,
+) -> Entry:
+    """Trains an encoding under a protocol, measures all its columns, and writes its entry to ``out``.
+
+    An unfinished run in ``out`` is continued.
+
+    Args:
+        encoding: A spec, a class or a factory.
+        out: Folder for the run and the entry.
+        protocol: A protocol or its name.
+        seeds: Seeds; those of the protocol by default.
+        quick: Trains on fewer images for one epoch, to try it; the entry is marked and is not ranked.
+        workers: Number of processes that train seeds in parallel; by default one per core.
+        data: Data in place of those of the protocol, for protocols that need a folder of images.
+        plugins: Python files or modules that register encodings.
+        observer: Receives the events of the run; by default progress is shown on standard error.
+    """
+    chosen = Protocol.load(protocol) if isinstance(protocol, str) else protocol
+    for plugin in plugins:
+        load_plugin(plugin)
+    experiment = chosen.experiment_for(
+        encoding, _family(encoding), seeds=seeds, quick=quick, data=data, plugins=plugins
+    )
+    results = run(experiment, out, workers=workers, observer=observer)
+    entry = make_entry(results, chosen, quick=quick)
+    entry.save(Path(out) / ENTRY_FOLDER)
+    return entry
+
+
+def make_entry(results: Results, protocol: Protocol, *, quick: bool = False) -> Entry:
+    """Makes the entry of an encoding from the results of its run under a protocol."""
+    spec = results.experiment.cells[0].encoding
+    described = ENCODINGS.describe_all(spec)
+    numbers: dict[str, dict[int, float]] = {}
+    reasons: dict[str, str] = {}
+    for key, column in protocol.columns.items():
+        for cell, _ in results.trained:
+            result = results.of(cell).get(column.evaluation)
+            if result is None or (column.data and column.data != cell.data):
+                continue
+            if column.metric in result.numbers:
+                numbers.setdefault(key, {})[cell.seed] = result.numbers[column.metric]
+            elif result.reason:
+                reasons[key] = result.reason
+    return Entry(
+        protocol=protocol.name,
+        protocol_sha256=protocol.sha256,
+        encoding=spec,
+        family=_family(spec),
+        summary=" + ".join(entry.summary for entry in described),
+        paper="; ".join(entry.facts.get("paper", "") for entry in described if entry.facts.get("paper")),
+        code=_code(spec),
+        numbers=numbers,
+        reasons=reasons,
+        machine=machine(),
+        commit=_commit(),
+        maps=_maps(results),
+        quick=quick,
+    )
+
+
+def _maps(results: Results) -> dict[str, list[list[list[float]]]]:
+    """Maps of the grid from the first trained model: what position does to the tokens and to the logits of each block."""
+    cell, folder = results.trained[0]
+    model, data = load_model(folder), load(cell.data)
+    if not isinstance(model, PatchClassifier):
+        return {}
+    rows, columns = grid = model.geometry.grid
+    center = (rows // 2) * columns + columns // 2
+    logits = logit_variance(model, data, shuffled=True, limit=256).mean.mean(1)[
+        :, center
+    ]  # (depth, N), mean over heads
+    found = {f"mean logit of patch ({rows // 2}, {columns // 2}) with each patch, by block": logits}
+    vectors = position_vectors(model)
+    if vectors.any():
+        name = f"cosine similarity of the added vector of patch ({rows // 2}, {columns // 2}) with the others"
+        found[name] = F.cosine_similarity(vectors, vectors[center], dim=1)[None]
+    finite = {
+        name: stack.nan_to_num(float(stack[~stack.isnan()].min())).unflatten(1, grid) for name, stack in found.items()
+    }
+    return {name: [[[round(v, 4) for v in row] for row in one] for one in s.tolist()] for name, s in finite.items()}
+
+
+def _family(encoding: Any) -> str:
+    """The family of an encoding, from what it does in a small model."""
+    built = ENCODINGS.build(encoding, Geometry(64, 4, 4, (8, 8)))
+    traits = [trait for part in built.parts for trait in part.traits]
+    return family_of(built.hooks, traits)
+
+
+def _code(spec: str) -> dict[str, str]:
+    """sha256 of the source file of each encoding in a spec, by the name of the encoding."""
+    terms = ENCODINGS.parse(spec)
+    return {t.name: hashlib.sha256(Path(identity(ENCODINGS.load(t.name))[0]).read_bytes()).hexdigest() for t in terms}
+
+
+def _commit() -> str:
+    """The commit of the package, if it lies in a git checkout without changes; otherwise empty."""
+    folder = Path(vitpos.__file__).parent
+    try:
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--", "."], cwd=folder, capture_output=True, text=True, check=True
+        )
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return "" if changed.stdout.strip() else commit.stdout.strip()

@@ -1,0 +1,84 @@
+"""Writes the leaderboard as pages: a sortable table with plots, and one page per encoding."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from vitpos.encodings import ENCODINGS
+from vitpos.errors import InputError
+from vitpos.files import write_text
+from vitpos.leaderboard.board import Board, format_measure
+from vitpos.leaderboard.entry import Entry
+from vitpos.leaderboard.protocol import Measure
+from vitpos.plotting import map_rows, scatter, svg
+from vitpos.report.page import prose, template
+
+
+def write_leaderboard(board: Board, out: Path) -> Path:
+    """Writes the table to ``out`` and a page per encoding to a folder of the same name; returns ``out``."""
+    if out.is_dir() or not out.name:
+        raise InputError(f"--out {out} is a folder; give the path of a file, such as {out / 'leaderboard.html'}")
+    folder = out.with_suffix("")
+    pages = [f"{folder.name}/{Path(entry.file_name).stem}.html" for entry in board.entries]
+    shared = {"board": board, "columns": board.protocol.columns, "format_measure": format_measure}
+    text = template("leaderboard.html").render(
+        **shared, pages=pages, plots=_plots(board), resolved=_resolved(board), lacking=board.missing
+    )
+    for path, entry in zip(pages, board.entries, strict=True):
+        page = template("leaderboard_entry.html").render(
+            **shared, entry=entry, definition=_definition(entry), figures=_maps(entry), home=f"../{out.name}"
+        )
+        write_text(out.parent / path, page)
+    return write_text(out, text)
+
+
+def _plots(board: Board) -> list[tuple[str, str]]:
+    """Plots of the first column against the time of a step and against every other column with a better direction."""
+    columns, main = board.protocol.columns, board.main
+    keys = [key for key, column in columns.items() if column.better and key != main]
+    found = []
+    for key in sorted(keys, key=lambda key: key != "time"):
+        points: dict[str, tuple[float, float]] = {}
+        for entry in board.entries:
+            x, y = board.number(entry, key), board.number(entry, main)
+            if x and y and not entry.quick:
+                points[entry.encoding] = (_shown(x.mean, columns[key]), _shown(y.mean, columns[main]))
+        if len(points) > 1:
+            title = f"{columns[main].label} against {columns[key].label}"
+            found.append((title, _data_url(scatter(points, x=columns[key].label, y=columns[main].label))))
+    return found
+
+
+def _shown(value: float, column: Measure) -> float:
+    return 100 * value if column.percent else value
+
+
+def _resolved(board: Board) -> str:
+    """How many pairs of encodings can be told apart by the first column, as text; empty without a ranking."""
+    ranking = board.rankings.get(board.main)
+    if not ranking:
+        return ""
+    pairs = len(ranking.means) * (len(ranking.means) - 1) // 2
+    return f"{len(ranking.different)} of {pairs} pairs ({100 * ranking.resolved:.0f} %)"
+
+
+def _definition(entry: Entry) -> str:
+    """The docstrings of the encodings in an entry as HTML; its summary for one that is not installed here."""
+    try:
+        return "".join(prose(described.prose) for described in ENCODINGS.describe_all(entry.encoding))
+    except InputError:
+        return prose(entry.summary)
+
+
+def _maps(entry: Entry) -> list[tuple[str, str]]:
+    """The stored maps of an entry, each as a title and a figure."""
+    stacks = {name: np.array(grids, dtype=float) for name, grids in entry.maps.items()}
+    return [(name, _data_url(map_rows({"": stack}, label="", signed=True))) for name, stack in stacks.items()]
+
+
+def _data_url(figure: Figure) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode()}"

@@ -1,0 +1,30 @@
+"""Entries with made-up numbers, for tests of what is done with them."""
+
+import random
+
+from vitpos.leaderboard.entry import Entry
+from vitpos.leaderboard.protocol import Protocol
+
+PROTOCOL = Protocol.load("vitpos-1")
+
+
+def made(encoding, seeds=(0, 1, 2), accuracy=0.7, noise=0.002, quick=False, time=1.1):
+    draw = random.Random(f"{encoding} {noise}")
+    numbers = {}
+    for key, column in PROTOCOL.columns.items():
+        value = {"count": 4096.0, "ratio": time, "fraction": 0.5}[column.unit]
+        numbers[key] = {seed: value if column.unit != "fraction" else value + draw.gauss(0, noise) for seed in seeds}
+    numbers["accuracy"] = {seed: accuracy + 0.004 * (seed % 3) + draw.gauss(0, noise) for seed in seeds}
+    return Entry(
+        protocol=PROTOCOL.name,
+        protocol_sha256=PROTOCOL.sha256,
+        encoding=encoding,
+        family="rotary",
+        summary="Rotates queries and keys.",
+        paper="Su et al., 2021",
+        code={"rope": "0" * 64},
+        numbers=numbers,
+        machine={"processor": "made up"},
+        maps={"mean logit of a central patch": [[[0.0, 1.0], [0.5, -1.0]]]},
+        quick=quick,
+    )

@@ -1,0 +1,73 @@
+"""The leaderboard: order, groups, recommendations, what is missing, and the files that it is read from."""
+
+import pytest
+
+from tests.leaderboard.entries import PROTOCOL, made
+from vitpos.errors import InputError
+from vitpos.leaderboard.board import Board
+
+SPREAD = {"none": 0.60, "learned": 0.70, "rope": 0.72, "sape2": 0.701}
+
+
+def board(**changes):
+    return Board(PROTOCOL, [made(name, accuracy=value, **changes) for name, value in SPREAD.items()])
+
+
+def test_entries_are_ranked_by_the_first_column():
+    found = board()
+    assert [entry.encoding for entry in found.entries] == ["rope", "sape2", "learned", "none"]
+    assert [found.rank(entry) for entry in found.entries] == [1, 2, 3, 4]
+    groups = {entry.encoding: found.group(entry) for entry in found.entries}
+    assert groups["learned"] == groups["sape2"] and len(set(groups.values())) == 3
+
+
+def test_one_seed_and_quick_entries_are_shown_without_rank():
+    entries = [made("none", accuracy=0.6), made("rope", accuracy=0.7)]
+    found = Board(PROTOCOL, [*entries, made("cpe", seeds=(0,), accuracy=0.9), made("rope", accuracy=0.95, quick=True)])
+    assert [(e.encoding, found.rank(e)) for e in found.entries] == [
+        ("rope", 1),
+        ("none", 2),
+        ("cpe", None),
+        ("rope", None),
+    ]
+    assert found.missing == {"cpe": [1, 2]}
+
+
+def test_one_seed_of_all_is_no_ranking():
+    found = board(seeds=(0,))
+    assert not found.rankings and not found.recommendations and all(found.rank(e) is None for e in found.entries)
+    assert found.entries[0].encoding == "rope", "the order is that of the numbers"
+
+
+def test_differences_are_those_from_the_baselines_and_the_best():
+    found = board()
+    last = found.entries[-1]
+    gaps = found.differences(last)
+    assert set(gaps) == {"learned", "rope"} and gaps["rope"][0] < gaps["learned"][0] < 0 < gaps["rope"][1]
+
+
+def test_the_recommendation_is_the_fastest_of_those_that_cannot_be_told_apart():
+    entries = [
+        made("slow", accuracy=0.7001, time=2.0),
+        made("fast", accuracy=0.70, time=1.0),
+        made("bad", accuracy=0.5),
+    ]
+    first = Board(PROTOCOL, entries).recommendations[0]
+    assert (
+        first.column == "accuracy" and set(first.best) == {"slow", "fast"} and first.cheapest == "fast" and first.found
+    )
+    same = [made(name, accuracy=0.7, noise=0.05) for name in "abc"]
+    assert not Board(PROTOCOL, same).recommendations[0].found
+
+
+def test_a_board_is_read_from_files_and_folders(tmp_path):
+    for name, value in SPREAD.items():
+        made(name, accuracy=value).save(tmp_path)
+    assert len(Board.load([tmp_path], PROTOCOL).rows()) == 4
+    with pytest.raises(InputError, match="both entries of 'none'"):
+        Board.load([tmp_path, tmp_path / "none.json"], PROTOCOL)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="has no entry"):
+        Board.load([tmp_path / "empty"], PROTOCOL)
+    with pytest.raises(InputError, match="does not exist"):
+        Board.load([tmp_path / "nothing"], PROTOCOL)

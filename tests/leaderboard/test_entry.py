@@ -1,0 +1,112 @@
+"""Entries of the leaderboard: what is stored, and what is refused with one line."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.leaderboard.entries import PROTOCOL, made
+from vitpos.errors import InputError
+from vitpos.leaderboard.entry import load_entry
+
+
+def rewritten(path, change):
+    """The entry with a change made by hand."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_an_entry_survives_its_file(tmp_path):
+    entry = made("learned + rope(base=10.0)", seeds=(0, 1, 2, 10))
+    path = entry.save(tmp_path)
+    assert path.name == "learned-rope-base-10.0.json" and load_entry(path) == entry
+
+
+def test_entries_of_equal_content_are_equal_files(tmp_path):
+    first = made("rope").save(tmp_path).read_bytes()
+    assert made("rope").save(tmp_path).read_bytes() == first
+
+
+def test_a_column_that_does_not_apply_has_a_reason(tmp_path):
+    entry = made("rope")
+    numbers = {key: values for key, values in entry.numbers.items() if key != "pixels"}
+    without = replace(entry, numbers=numbers, reasons={"pixels": "no closed form"})
+    assert load_entry(without.save(tmp_path)) == without
+    with pytest.raises(InputError, match="'pixels' of seed 0 is missing"):
+        load_entry(replace(without, reasons={}).save(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"numbers": {"accuracy": {0: 1.7}}}, "'accuracy' of seed 0 is 1.7"),
+        ({"numbers": {"accuracy": {0: float("nan")}}}, "'accuracy' of seed 0 is nan"),
+        ({"numbers": {"parameters": {0: 0.5}}}, "'parameters' of seed 0 is 0.5"),
+        ({"numbers": {"acuracy": {0: 0.5}}}, "no column 'acuracy'"),
+        ({"protocol": "vitpos-2"}, "no protocol 'vitpos-2'"),
+        ({"protocol_sha256": "0" * 64}, "another version of the protocol"),
+        ({"family": "rotation"}, "no family 'rotation'"),
+        ({"maps": {"x": [[1.0]]}}, "'maps'"),
+    ],
+)
+def test_numbers_and_names_out_of_range_are_refused(tmp_path, change, words):
+    entry = made("rope", seeds=(0,))
+    if "numbers" in change:
+        change = {"numbers": {**entry.numbers, **change["numbers"]}}
+    with pytest.raises(InputError, match="is not a valid entry") as error:
+        load_entry(replace(entry, **change).save(tmp_path))
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_seed_without_all_its_numbers_is_refused(tmp_path):
+    entry = made("rope")
+    numbers = {**entry.numbers, "corruption": {0: 0.4, 1: 0.4}}
+    with pytest.raises(InputError, match="'corruption' of seed 2 is missing"):
+        load_entry(replace(entry, numbers=numbers).save(tmp_path))
+    with pytest.raises(InputError, match="starts with seed 0"):
+        load_entry(made("rope", seeds=(1, 2)).save(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["numbers"]["accuracy"].update({"0": 0.99}),
+        lambda content: content.update(encoding="mine"),
+        lambda content: content["machine"].update(processor="another"),
+    ],
+)
+def test_a_falsified_entry_is_refused(tmp_path, change):
+    path = made("rope").save(tmp_path)
+    with pytest.raises(InputError, match="digest"):
+        load_entry(rewritten(path, change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.pop("numbers"),
+        lambda content: content.update(numbers=[1]),
+        lambda content: content.update(extra=1),
+        lambda content: content.update(format=2),
+        lambda content: content.update(quick="no"),
+        lambda content: content["code"].update(rope=1),
+    ],
+)
+def test_another_schema_is_refused(tmp_path, change):
+    path = made("rope").save(tmp_path)
+    with pytest.raises(InputError, match="is not a valid entry"):
+        load_entry(rewritten(path, change))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, '{"format": 1}', "x" * 2_000_000])
+def test_a_file_that_is_no_entry_is_refused(tmp_path, content):
+    path = tmp_path / "entry.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match="is not a valid entry"):
+        load_entry(path)
+
+
+def test_the_protocol_is_frozen():
+    assert PROTOCOL.seeds == (0, 1, 2) and set(PROTOCOL.learning_rates) == {"added", "bias", "rotary", "content"}

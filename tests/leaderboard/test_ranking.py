@@ -1,0 +1,99 @@
+"""The ranking of a leaderboard: means adjusted for seeds, tests of all pairs, groups."""
+
+import random
+import statistics
+
+import pytest
+from scipy import stats
+
+from vitpos.leaderboard.ranking import rank
+from vitpos.metrics.statistics import holm, paired_difference, t_p_value
+
+
+def simulated(effects, seeds=(0, 1, 2), noise=0.01, start=0):
+    random.seed(start)
+    of_seed = {seed: random.gauss(0, 0.05) for seed in seeds}
+    return {n: {s: effect + of_seed[s] + random.gauss(0, noise) for s in seeds} for n, effect in effects.items()}
+
+
+@pytest.mark.parametrize("df", [1, 2, 3, 4, 7, 30, 78, 101])
+@pytest.mark.parametrize("t", [0.0, 0.3, 1.96, -4.2, 12.0])
+def test_p_values_agree_with_scipy(t, df):
+    assert t_p_value(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-9, abs=1e-14)
+
+
+def test_holm_multiplies_the_smallest_by_the_count_and_never_falls():
+    assert holm([0.04, 0.001, 0.03]) == pytest.approx([0.06, 0.003, 0.06])
+    assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_two_encodings_with_the_same_seeds_give_the_paired_t_test():
+    values = simulated({"a": 0.7, "b": 0.68}, seeds=(0, 1, 2, 3))
+    ranking, expected = rank(values), paired_difference(values["a"], values["b"])
+    gap, half = ranking.difference("a", "b")
+    assert ranking.df == 3 and gap == pytest.approx(expected.mean) and half == pytest.approx(expected.half_width)
+    p = stats.ttest_rel(list(values["a"].values()), list(values["b"].values())).pvalue
+    assert (frozenset("ab") in ranking.different) == (p < 0.05)
+
+
+def test_complete_data_give_plain_means_and_the_variance_of_a_two_way_analysis():
+    values = simulated({"a": 0.7, "b": 0.68, "c": 0.5})
+    ranking = rank(values)
+    assert list(ranking.means) == ["a", "b", "c"] and ranking.df == 4
+    for name, by_seed in values.items():
+        assert ranking.means[name] == pytest.approx(statistics.fmean(by_seed.values()))
+    grand = statistics.fmean(v for by in values.values() for v in by.values())
+    of_seed = {s: statistics.fmean(by[s] for by in values.values()) - grand for s in (0, 1, 2)}
+    residuals = [v - ranking.means[n] - of_seed[s] for n, by in values.items() for s, v in by.items()]
+    assert ranking.std**2 == pytest.approx(sum(r * r for r in residuals) / 4)
+
+
+def test_a_missing_seed_is_adjusted_for():
+    values = simulated({"a": 0.7, "b": 0.7, "c": 0.7, "d": 0.7}, noise=1e-6)
+    del values["a"][max(values["a"], key=values["a"].get)]  # the luckiest seed
+    means = rank(values).means
+    assert statistics.fmean(values["a"].values()) < 0.99 * means["a"] and means["a"] == pytest.approx(
+        means["b"], abs=1e-4
+    )
+
+
+def test_lower_is_better_reverses_the_order():
+    values = simulated({"a": 0.7, "b": 0.5})
+    assert list(rank(values, higher_is_better=False).means) == ["b", "a"]
+
+
+def test_one_seed_is_not_ranked():
+    values = simulated({"a": 0.7, "b": 0.6, "c": 0.5})
+    values["c"] = {0: 0.9}
+    assert set(rank(values).means) == {"a", "b"}
+    assert rank({name: {0: 1.0} for name in "abc"}) is None
+
+
+def test_encodings_share_a_letter_exactly_if_they_are_not_told_apart():
+    effects = {f"e{i}": 0.6 + 0.004 * i for i in range(12)}
+    for start in range(5):
+        ranking = rank(simulated(effects, noise=0.003, start=start))
+        assert 0 < ranking.resolved < 1
+        for one in effects:
+            for other in effects:
+                same = bool(set(ranking.groups[one]) & set(ranking.groups[other]))
+                assert same == (frozenset((one, other)) not in ranking.different or one == other)
+        assert ranking.best[0] == next(iter(ranking.means)) and "a" in ranking.groups[ranking.best[0]]
+
+
+def test_encodings_without_a_difference_are_rarely_told_apart():
+    false = sum(bool(rank(simulated(dict.fromkeys("abcdefgh", 0.7), start=start)).different) for start in range(200))
+    assert false <= 22  # 5 % of 200 is 10; above 22 with a probability of 2e-4
+
+
+def test_a_new_seed_lies_in_the_prediction_interval_as_often_as_it_says():
+    inside = 0
+    for start in range(100):
+        values = simulated(dict.fromkeys("abcdef", 0.7), seeds=(0, 1, 2, 3), start=start)
+        new = {n: by.pop(3) for n, by in values.items()}
+        ranking = rank(values)
+        shift = statistics.fmean(
+            new[n] - ranking.means[n] for n in "bcdef"
+        )  # the effect of the new seed, from the others
+        inside += abs(new["a"] - shift - ranking.means["a"]) < ranking.prediction_half_width("a")
+    assert 85 <= inside <= 100

@@ -1,0 +1,115 @@
+"""Scoring an encoding: what is run, what its entry contains, and that it repeats."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cli.command import vitpos
+from tests.leaderboard.entries import PROTOCOL
+from vitpos import PositionEncoding
+from vitpos.leaderboard.protocol import Measure, Protocol, family_of, protocols
+from vitpos.leaderboard.score import score
+
+TINY = replace(
+    PROTOCOL,
+    experiment={
+        "data": "mnist(limit=256, test_limit=64)",
+        "model": "vit(patch=7, dim=16, depth=2, heads=2, pool='mean')",
+        "evaluations": ["accuracy", "closed_form(images=1)", "cost(batch=2, steps=1)"],
+        "train": {"epochs": 1},
+    },
+    columns={
+        "accuracy": Measure("accuracy, %", "accuracy", better="higher"),
+        "pixels": Measure("patches, %", "closed_form(images=1)", "patches_exact", optional=True),
+        "parameters": Measure("parameters", "cost(batch=2, steps=1)", "position_parameters", unit="count"),
+    },
+)
+
+
+class Slopes(PositionEncoding):
+    """Adds a learned slope times the distance to the logits."""
+
+    def __init__(self, geometry):
+        super().__init__()
+        self.slope = nn.Parameter(torch.zeros(geometry.heads))
+
+    def bias(self, q, k, pos, layer):
+        return pos.offsets().norm(dim=-1)[:, None] * self.slope[:, None, None]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    return score("learned", tmp_path_factory.mktemp("learned"), protocol=TINY, seeds=[0, 1], workers=1)
+
+
+def test_an_entry_has_the_numbers_of_every_seed(learned):
+    assert learned.seeds == [0, 1] and learned.family == "added" and set(learned.code) == {"learned"}
+    assert set(learned.numbers) == set(TINY.columns) and learned.numbers["parameters"] == {0: 256, 1: 256}
+    assert all(0 <= value <= 1 for value in learned.numbers["accuracy"].values())
+    logits, vectors = learned.maps.values()
+    assert len(logits) == 2 and len(logits[0]) == len(logits[0][0]) == 4, "a map of the 4×4 grid for each of two blocks"
+    assert vectors[0][2][2] == pytest.approx(1), "a vector is similar to itself"
+
+
+def test_the_same_seeds_give_identical_numbers(learned, tmp_path):
+    again = score("learned", tmp_path, protocol=TINY, seeds=[0, 1], workers=1)
+    assert again.numbers == learned.numbers and again.maps == learned.maps
+
+
+def test_a_column_that_does_not_apply_has_a_reason(tmp_path):
+    entry = score("rope", tmp_path, protocol=TINY, seeds=[0], workers=1)
+    assert entry.family == "rotary" and "pixels" not in entry.numbers and entry.reasons["pixels"]
+
+
+def test_a_class_from_outside_the_package_can_be_scored(tmp_path):
+    entry = score(Slopes, tmp_path, protocol=TINY, seeds=[0], workers=1)
+    assert entry.encoding.endswith(":Slopes") and entry.family == "bias" and entry.numbers["parameters"] == {0: 2}
+
+
+@pytest.mark.parametrize(
+    ("hooks", "traits", "family"),
+    [
+        ({"vectors"}, (), "added"),
+        ({"update"}, (), "added"),
+        ({"vectors", "bias"}, (), "bias"),
+        ({"added_values"}, (), "bias"),
+        ({"bias", "rotate"}, (), "rotary"),
+        ({"bias"}, ("content_dependent",), "content"),
+    ],
+)
+def test_the_family_follows_from_what_an_encoding_does(hooks, traits, family):
+    assert family_of(frozenset(hooks), traits) == family
+
+
+@pytest.mark.parametrize("name", protocols())
+def test_every_protocol_describes_an_experiment(name):
+    protocol = Protocol.load(name)
+    experiment = protocol.experiment_for("rope", "rotary")
+    assert {cell.seed for cell in experiment.cells} == set(protocol.seeds)
+    evaluations = {spec for cell in experiment.cells for spec in cell.evaluations}
+    assert {column.evaluation for column in protocol.columns.values()} <= evaluations
+    assert {column.data for column in protocol.columns.values()} - {""} <= {cell.data for cell in experiment.cells}
+    assert all(cell.train.lr == protocol.learning_rates["rotary"] for cell in experiment.cells)
+    assert protocol.experiment_for("rope", "rotary", quick=True).cells
+
+
+@pytest.mark.slow
+def test_an_entry_of_a_plug_in_goes_through_all_commands(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from vitpos import PositionEncoding\n\n\nclass Near(PositionEncoding):\n"
+        '    """Subtracts the distance from the logits."""\n\n'
+        "    def __init__(self, geometry):\n        super().__init__()\n\n"
+        "    def bias(self, q, k, pos, layer):\n        return -pos.offsets().norm(dim=-1)[:, None].to(q.dtype)\n"
+    )
+    options = ("--protocol", "vitpos-1-tasks")
+    done = vitpos("score", "mine.py:Near", "--quick", *options, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (entry,) = (tmp_path / "run" / "entry").glob("*.json")
+    done = vitpos("leaderboard", entry, *options, "--out", "board.html", cwd=tmp_path)
+    assert done.returncode == 0 and "mine.py:Near" in done.stdout, done.stderr
+    assert "mine.py:Near" in (tmp_path / "board.html").read_text() and (tmp_path / "board.csv").is_file()
+    entry.write_text(entry.read_text().replace('"quick": true', '"quick": false'))
+    done = vitpos("leaderboard", entry, *options, cwd=tmp_path)
+    assert done.returncode == 2 and "digest" in done.stderr and done.stderr.count("\n") == 1
