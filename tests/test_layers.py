@@ -59,7 +59,12 @@ def test_nobody_branches_on_the_name_of_an_encoding():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Compare):
                 constants = [c.value for c in [node.left, *node.comparators] if isinstance(c, ast.Constant)]
-                compared = set(constants) & set(ENCODINGS) - {"relative"}  # which is also the name of a trait
+                compared = set(constants) & set(ENCODINGS)
                 if ast.unparse(node.left) == "prefix_mode":
                     compared -= {"learned"}  # which is also a value of this option of rotary encodings
                 assert not compared, f"{path.name}:{node.lineno}"
+
+
+def test_the_citation_gives_the_version_of_the_package():
+    lines = (Path(__file__).parents[1] / "CITATION.cff").read_text().splitlines()
+    assert f"version: {vitpos.__version__}" in lines

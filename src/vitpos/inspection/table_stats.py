@@ -13,7 +13,7 @@ from vitpos.models.base import PatchClassifier
 from vitpos.positions import Positions
 
 EPS = torch.finfo(torch.float64).eps
-INSTALL = "pip install 'vitpos[analysis]'"
+INSTALL = "pip install scikit-learn umap-learn"
 LARGE = 400  # positions, above which tests sample less and regressions try fewer penalties
 MAX_POSITIONS = 2000  # positions of which all pairs are compared; larger tables are subsampled
 CONSTANT = "all position vectors are equal"
