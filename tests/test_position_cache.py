@@ -83,3 +83,35 @@ def test_two_instances_with_other_weights_called_in_turn_do_not_share_values(spe
     alone = [outputs(encoding).detach() for encoding in (build(1), build(2))]
     first, second, again = outputs(one), outputs(other), outputs(one)
     assert torch.equal(first, again) and torch.equal(first, alone[0]) and torch.equal(second, alone[1])
+
+
+class Scaled(PositionEncoding):
+    """Caches a bias that depends on an option in a list or in a module of its own."""
+
+    class Scale(torch.nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.value = value
+
+    def __init__(self, geometry, *, scales=(1.0,), as_module=False):
+        super().__init__()
+        self.scales = self.Scale(scales[0]) if as_module else list(scales)
+
+    def bias(self, q, k, pos, layer):
+        scale = self.scales.value if isinstance(self.scales, torch.nn.Module) else self.scales[0]
+        return self.cached(pos, "bias", lambda: scale * pos.offsets().norm(dim=-1)[:, None])
+
+
+@pytest.mark.parametrize("as_module", [True, False])
+def test_what_depends_on_a_list_or_on_an_own_module_is_not_shared(as_module):
+    geometry, pos, q = Geometry(8, 2, 1, GRID), Positions.from_grid(GRID), torch.zeros(1, 2, 12, 4)
+    one, other = (Scaled(geometry, scales=(scale,), as_module=as_module) for scale in (1.0, 5.0))
+    assert torch.allclose(5 * one.bias(q, q, pos, 0), other.bias(q, q, pos, 0))
+
+
+@pytest.mark.parametrize("spec", [spec for spec in ENCODINGS if spec != "mjp"])
+def test_built_in_encodings_without_buffers_use_the_cache(spec):
+    encoding, pos, made = ENCODINGS.build(spec, Geometry(64, 4, 2, GRID, 1)).eval(), Positions.from_grid(GRID), []
+    for _ in range(2):
+        encoding.cached(pos, "probe of a test", lambda: made.append(1))
+    assert len(made) == (2 if list(encoding.buffers()) else 1)

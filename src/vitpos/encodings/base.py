@@ -157,24 +157,36 @@ class PositionEncoding(nn.Module):
         """Returns ``make()``, computed once per grid and shared by all encodings of the same class and options.
 
         The result must depend only on positions, geometry and options, never on a parameter. Nothing is cached for an
-        encoding with buffers or tensor attributes, because the result may depend on them.
+        encoding on whose state the result may depend in another way: one with buffers, with an attribute that is not a
+        number, text, tuple or geometry (such as a tensor or a list), or with a module of a class outside ``torch.nn``.
 
         Args:
             name: Name of the result, different for each use within a class.
             make: Computes the result.
             dtype: Data type of the result, if it depends on that of the model.
         """
-        state = vars(self)
-        if self._buffers or any(isinstance(value, Tensor) for value in state.values()):
+        options = tuple((key, value) for key, value in vars(self).items() if key not in _MODULE_STATE)
+        modules = (module for child in self.children() for module in child.modules())
+        if (
+            not all(_is_plain(value) for _, value in options)
+            or next(self.buffers(), None) is not None
+            or not all(type(module).__module__.startswith("torch.nn.") for module in modules)
+        ):
             return make()
-        options = tuple((key, value) for key, value in state.items() if isinstance(value, _PLAIN) and key != "training")
         return pos.cached((type(self), options, name, dtype), make)
 
     def __add__(self, other: PositionEncoding) -> SumEncoding:
         return SumEncoding([*self.parts, *other.parts])
 
 
-_PLAIN = (bool, int, float, str, tuple, Geometry, type(None))  # attributes that an option or the geometry can become
+_MODULE_STATE = frozenset(vars(nn.Module()))  # attributes of every module: parameters, buffers, `training`, …
+
+
+def _is_plain(value: object) -> bool:
+    """Returns whether a value is a number, text, None, a geometry, or a tuple of such values: what an option can be."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | str | Geometry | None)
 
 
 class SumEncoding(PositionEncoding):

@@ -49,16 +49,15 @@ class CAPE(PositionEncoding):
         self.global_shift, self.local_shift, self.global_scale = global_shift, local_shift, global_scale
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Returns the tokens and, in training, one set of positions per image, because images are augmented differently."""
+        """Returns the tokens and, in training, new positions for each image, which share one augmentation per call."""
         return x, replace(pos, known=pos.known.expand(len(x), -1)) if self.training else pos
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
         """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: sines and cosines."""
         if layer:
             return None
-        if self.training:
-            return self._vectors(self._augmented(pos), dtype)
-        return self.cached(pos, "vectors", lambda: self._vectors(self._unit_coords(pos), dtype), dtype)
+        name, coords = ("augmented", self._augmented) if self.training else ("vectors", self._unit_coords)
+        return self.cached(pos, name, lambda: self._vectors(coords(pos), dtype), dtype)
 
     def _unit_coords(self, pos: Positions) -> Tensor:
         spans = pos.coords.new_tensor([max(side - 1, 1) for side in self.train_grid])

@@ -214,7 +214,7 @@ class SelfAttention(nn.Module):
         else:
             logits = _logits(inputs, q.shape[-1])
             weights = (logits if mask is None else add_per_window(logits, mask)).softmax(-1)
-            weights = mixed_weights(weights, encoding, pos, layer)
+            weights = mixed_weights(weights, encoding, pos, layer, mask)
             y = _add_values(weights @ v, weights, v, encoding, pos, layer)
         return self.proj(y.transpose(1, 2).flatten(2))
 
@@ -256,13 +256,17 @@ def _acts_after_softmax(encoding: PositionEncoding) -> bool:
     return not encoding.hooks.isdisjoint(("mix_weights", "added_values"))
 
 
-def mixed_weights(weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-    """Returns attention weights (B, H, T, T) after the ``mix_weights`` of an encoding that has it, such as `gpsa`.
+def mixed_weights(
+    weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, mask: Tensor | None = None
+) -> Tensor:
+    """Applies `MixesWeights` to weights (B, H, T, T), among patches with known positions; the others stay unchanged.
 
-    Only weights among patches with known positions change; those with prefix tokens or hidden positions stay as they
-    are.
+    ``mask`` (W, 1, T, T) is that of ``SelfAttention.forward``; pairs with −∞ keep their weight of zero.
     """
     count, pairs = pos.index.shape[1], pos.known_pairs()
+    if mask is not None:
+        allowed = mask[:, :, -count:, -count:].isfinite()
+        pairs = pairs & allowed.repeat(len(weights) // len(allowed), 1, 1, 1)
     for part in encoding.parts:
         if "mix_weights" in part.hooks:
             among = weights[:, :, -count:, -count:]

@@ -7,12 +7,11 @@ each completes the sentence "the encoding …".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 
 import torch
 
-from vitpos.encodings.base import TRAITS
 from vitpos.positions import Positions
 from vitpos.testing.probe import (
     GRID,
@@ -25,13 +24,11 @@ from vitpos.testing.probe import (
     equal,
     forward,
     fresh,
-    full_bias,
     order,
     orders,
-    pair_logits,
     patch_logits,
-    table_shapes,
 )
+from vitpos.testing.traits import check_traits
 
 
 def check_shapes(subject: Subject) -> None:
@@ -125,6 +122,12 @@ def check_state(subject: Subject) -> None:
     for name, tensor in model.state_dict().items():
         if not torch.equal(tensor, before[name]):
             raise EncodingError(f"evaluation changes {name}")
+    training = model.train().encoding
+    _, augmented = training.augment(x, pos)
+    first_vectors, vectors = (training.vectors(augmented, 0, x.dtype) for _ in range(2))
+    if first_vectors is not None and vectors is not None:
+        broken = "in training, two calls of vectors() with the same positions differ: sample once, in augment()"
+        equal(vectors, first_vectors, broken)
 
 
 def check_sharing(subject: Subject) -> None:
@@ -169,81 +172,6 @@ def check_order(subject: Subject) -> None:
     equal(forward(model, x, pos), forward(model, x[:, order()], pos.permute(order())), broken)
     moved = x.gather(1, orders()[..., None].expand_as(x))
     equal(forward(model, x, pos), forward(model, moved, pos.permute(orders())), broken)
-
-
-def check_traits(subject: Subject) -> None:
-    """declares exactly the traits that it has, such as ``translation_invariant``"""
-    for name in subject.traits or ():
-        if name not in TRAITS:
-            raise EncodingError(f"declares {name!r}, which is no trait; there is {', '.join(TRAITS)}")
-    wrong = []
-    for name, found in observed_traits(subject):
-        declared = name in (subject.traits or ())
-        if declared and found:
-            wrong.append(f"declared {name!r} ({TRAITS[name]}), but {found}")
-        if not declared and not found:
-            wrong.append(f"{TRAITS[name]}: declare {name!r}")
-    if wrong:
-        raise EncodingError("; ".join(wrong))
-
-
-def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Yields (trait, counterexample) for each trait of an encoding; the counterexample is empty if the trait holds.
-
-    A trait is for example ``permutation_invariant``, its counterexample "shuffled tokens change logits: …".
-    """
-    model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
-    out = forward(model, x, pos)
-    yield (
-        "permutation_invariant",
-        _seen(difference(out, forward(model, x[:, order()], pos)), "shuffled tokens change logits"),
-    )
-    other = difference(out, forward(model, x, Positions.from_grid(OTHER)))
-    yield "grid_shape_invariant", _seen(other, f"tokens on a {OTHER} grid in place of {GRID} change logits")
-    yield (
-        "translation_invariant",
-        _seen(_crop_difference(subject), "logits of pairs change when both tokens move by the same offset"),
-    )
-    yield "learnable", "" if list(model.encoding.parameters()) else "it has no parameters"
-    before, after = table_shapes(model.encoding, (2, 8))
-    yield "resizable", "" if before != after else "resized((2, 8)) changes no table"
-    bias = full_bias(model, pos)
-    acts = bool(bias[..., :2, :].any() or bias[..., :2].any())
-    yield "biases_prefix", "" if acts else "its bias is zero for all pairs with a prefix token"
-    finer = subject.images((6, 8))
-    by_cell = difference(model(finer), model(finer, Positions.from_grid((6, 8))))
-    if difference(out, forward(model, x[:, order()], pos)):  # without any position every encoding goes by cells
-        yield "index_only", _seen(by_cell, "coordinates fitted into the trained span change logits")
-    kept = torch.tensor([0, 3, 4, 9, 11])
-    whole = pair_logits(model, x, pos)[:, :, kept][..., kept]
-    few = difference(pair_logits(model, x[:, kept], pos.select(kept)), whole)
-    yield "content_dependent", "" if few else "logits of a pair are the same among all tokens and among five"
-
-
-def _crop_difference(subject: Subject) -> str:
-    """Compares the attention logits of the same token pairs in crops at different offsets of one canvas of tokens.
-
-    Returns the largest difference as text; an empty text if the logits are equal, as for a translation-invariant encoding.
-    """
-    model = subject.model(pool="mean", registers=0)  # an unrotated prefix token acts as one at the origin
-    rows, columns = 5, 6
-    canvas = subject.tokens((rows + 2) * (columns + 3)).unflatten(1, (rows + 2, columns + 3))
-    logits = []
-    for down, right in ((0, 0), (0, 3), (2, 0)):
-        crop = canvas[:, down : down + rows, right : right + columns].flatten(1, 2)
-        pairs = pair_logits(model, crop, Positions.from_grid((rows, columns))).expand(3, -1, -1, -1)
-        cell = (
-            torch.arange(rows * columns)
-            .view(rows, columns)[2 - down : rows - down, 3 - right : columns - right]
-            .flatten()
-        )
-        logits.append(pairs[:, :, cell][..., cell])  # pairs inside rows 2 to 4 and columns 3 to 5 of the canvas
-    tolerance = 1e-5  # functions of the float32 coordinates are rounded differently after a shift
-    return difference(logits[0], logits[1], tolerance) or difference(logits[0], logits[2], tolerance)
-
-
-def _seen(found: str, what: str) -> str:
-    return f"{what}: {found}" if found else ""
 
 
 def check_gradients(subject: Subject) -> None:
