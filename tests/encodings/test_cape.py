@@ -79,8 +79,11 @@ def test_without_augmentation_training_changes_nothing():
 def test_every_step_draws_anew_and_a_seed_repeats_it():
     assert torch.equal(in_training(""), in_training(""))
     encoding = build("cape").train()
-    pos = Positions.from_grid(GRID)
-    assert not torch.equal(encoding.vectors(pos, 0, torch.float64), encoding.vectors(pos, 0, torch.float64))
+    x, pos = torch.zeros(2, GRID[0] * GRID[1], 32), Positions.from_grid(GRID)
+    one, other = (encoding.augment(x, pos)[1] for _ in range(2))
+    first = encoding.vectors(one, 0, torch.float64)
+    assert not torch.equal(first, encoding.vectors(other, 0, torch.float64))
+    assert torch.equal(first, encoding.vectors(one, 0, torch.float64)), "one forward pass has one augmentation"
 
 
 def test_the_options_keep_the_contract():
