@@ -13,7 +13,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.settings import KEYS
 from vitpos.models import MODELS
-from vitpos.registry import accepts, suggest
+from vitpos.registry import matches_type, suggest
 from vitpos.registry.descriptions import describe_object
 from vitpos.registry.option_types import read_type, type_text
 from vitpos.registry.suggestions import SYNONYMS
@@ -78,8 +78,8 @@ def test_what_a_term_writes_it_reads_back(options):
 def test_types_are_checked_by_their_annotation(annotation, good, bad):
     for kind in (annotation, eval(annotation, {"Literal": Literal})):  # as source text and as an object
         kind = read_type(ast.parse(kind, mode="eval").body, lambda name: None) if isinstance(kind, str) else kind
-        assert all(accepts(kind, value) for value in good)
-        assert not any(accepts(kind, value) for value in bad)
+        assert all(matches_type(kind, value) for value in good)
+        assert not any(matches_type(kind, value) for value in bad)
         assert type_text(kind) == annotation
 
 
@@ -89,9 +89,9 @@ def test_what_the_source_says_is_what_the_object_takes(kind):
     for name in registry:
         entry, thing = registry.describe(name), describe_object(name, registry[name], registry.positional)
         assert entry.options == thing.options and not thing.open
-        assert {key: thing.facts[key] for key in entry.facts} == entry.facts
+        assert {key: thing.attributes[key] for key in entry.attributes} == entry.attributes
         assert entry.summary, f"{name} has no docstring"
-        assert all(accepts(option.type, option.default) for option in entry.options.values())
+        assert all(matches_type(option.type, option.default) for option in entry.options.values())
 
 
 def test_listing_and_checking_need_no_torch():

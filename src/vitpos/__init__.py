@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from vitpos.registry import Registry as Registry
     from vitpos.testing import EncodingError as EncodingError, check_encoding as check_encoding
     from vitpos.training import (
-        AUGMENTS as AUGMENTS,
+        AUGMENTATIONS as AUGMENTATIONS,
         DEFENSES as DEFENSES,
         register_augmentation as register_augmentation,
         register_defense as register_defense,
@@ -143,7 +143,7 @@ _HOMES = {
     "vitpos.positions": ("Positions",),
     "vitpos.registry": ("Registry",),
     "vitpos.testing": ("EncodingError", "check_encoding"),
-    "vitpos.training": ("AUGMENTS", "DEFENSES", "register_augmentation", "register_defense"),
+    "vitpos.training": ("AUGMENTATIONS", "DEFENSES", "register_augmentation", "register_defense"),
     "vitpos.training.loop": ("fit",),
     "vitpos.training.recipe": ("Recipe",),
 }

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tests.data.mask_folder_files import save_mask_folder
-from vitpos.data import SEGMENTATION
+from vitpos.data import SEGMENTATION_SETS
 from vitpos.data.segmentation_sets import IGNORE_INDEX
 from vitpos.errors import InputError, RunError
 
@@ -19,7 +19,9 @@ def columns(tmp_path):
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 24, 40)])
 def test_masks_of_digit_scenes_cover_the_digits(shape):
     spec = "digit_scenes(count=80, grid=(2, 2), filled=3)"
-    made, again, other = (SEGMENTATION.build(s, shape) for s in (spec, spec, spec.replace("count", "seed=1, count")))
+    made, again, other = (
+        SEGMENTATION_SETS.build(s, shape) for s in (spec, spec, spec.replace("count", "seed=1, count"))
+    )
     assert made.train.images.shape == (80, *shape) and made.test.masks.shape == (20, *shape[1:]) and made.classes == 11
     assert torch.equal(made.train.images, again.train.images) and torch.equal(made.test.masks, again.test.masks)
     assert not torch.equal(made.train.images, other.train.images)
@@ -56,14 +58,14 @@ def test_a_wrong_segmentation_set_gives_the_value_and_the_remedy(tmp_path, spec,
     save_mask_folder(tmp_path / "rgb", np.zeros((5, 8, 8)), np.zeros((5, 8, 8, 3)))
     save_mask_folder(tmp_path / "ignored", np.zeros((5, 8, 8)), np.full((5, 8, 8), 255))
     with pytest.raises(InputError, match=message):
-        SEGMENTATION.build(spec.format(**names), (1, 28, 28))
+        SEGMENTATION_SETS.build(spec.format(**names), (1, 28, 28))
 
 
 def test_images_and_masks_of_any_size_are_resized_to_the_shape_of_the_model(columns):
     folder, images, masks = columns
     images[:, :, 0] = 255
     masks[0, 0, 0] = IGNORE_INDEX
-    made = SEGMENTATION.build(
+    made = SEGMENTATION_SETS.build(
         save_mask_folder(folder, images.repeat(3, 1).repeat(5, 2), masks.repeat(3, 1).repeat(5, 2)), (3, 8, 12)
     )
     kept = torch.arange(50) % 5 != 4
@@ -77,4 +79,4 @@ def test_the_error_for_an_unreadable_mask_names_the_file(columns):
     spec = save_mask_folder(folder, images, masks)
     (folder / "masks" / "03.png").write_bytes(b"not an image")
     with pytest.raises(RunError, match=r"03\.png cannot be read.*replace or delete it"):
-        SEGMENTATION.build(spec, (1, 8, 12))
+        SEGMENTATION_SETS.build(spec, (1, 8, 12))

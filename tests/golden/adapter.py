@@ -177,7 +177,7 @@ def train(
         if isinstance(module, nn.Linear | nn.Conv2d):
             module.register_forward_pre_hook(lambda module, inputs: inputs[0].to(module.weight.dtype))
     for state in fit(made, data, Recipe(**translated), resume=resume):
-        yield state.epoch, {name: x.clone() for name, x in state.tensors.items()}, state.record, made
+        yield state.epoch, {name: x.clone() for name, x in state.state.items()}, state.metrics, made
         if state.epoch == stop:
             return
 

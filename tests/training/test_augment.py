@@ -15,7 +15,7 @@ from vitpos.lab.dry_run import dry_run
 from vitpos.lab.experiment import Experiment
 from vitpos.models import MODELS
 from vitpos.shifts import shift_pair as shift
-from vitpos.training import AUGMENTS
+from vitpos.training import AUGMENTATIONS
 from vitpos.training.augment.base import build_augment
 from vitpos.training.augment.mix import interval
 from vitpos.training.loop import fit
@@ -34,16 +34,16 @@ def test_an_empty_spec_normalizes_images_and_keeps_labels():
 def test_flip_mirrors_images_with_its_probability():
     torch.manual_seed(0)
     images = DIGITS.images.repeat(16, 1, 1, 1)
-    changed = AUGMENTS.build("flip(prob=0.25)").on_uint8(images)
+    changed = AUGMENTATIONS.build("flip(prob=0.25)").on_uint8(images)
     flipped = (changed == images.flip(3)).flatten(1).all(1)
     assert torch.equal(changed[~flipped], images[~flipped]) and 0.2 < flipped.float().mean() < 0.3
-    assert torch.equal(AUGMENTS.build("flip(prob=1)").on_uint8(images), images.flip(3))
+    assert torch.equal(AUGMENTATIONS.build("flip(prob=1)").on_uint8(images), images.flip(3))
 
 
 def test_mixup_blends_inputs_and_targets_with_the_same_weight():
     torch.manual_seed(0)
     images, targets = torch.randn(6, 3, 5, 7), F.one_hot(torch.arange(6), 10).float()
-    mix, weights = AUGMENTS.build("mix(cutmix=0.0)"), []
+    mix, weights = AUGMENTATIONS.build("mix(cutmix=0.0)"), []
     for _ in range(300):
         mixed, mixed_targets = mix.on_inputs(images, targets)
         weight = mixed_targets[0, 0]
@@ -59,7 +59,7 @@ def test_mixup_blends_inputs_and_targets_with_the_same_weight():
 def test_targets_of_cutmix_are_fractions_of_pixels():
     torch.manual_seed(0)
     images, targets = torch.arange(6.0).view(6, 1, 1, 1).expand(-1, 2, 9, 13), torch.eye(6)
-    mix, weights = AUGMENTS.build("mix(mixup=0.0)"), []
+    mix, weights = AUGMENTATIONS.build("mix(mixup=0.0)"), []
     for _ in range(300):
         mixed, mixed_targets = mix.on_inputs(images, targets)
         pixels = F.one_hot(mixed.long(), 6).float().mean((1, 2, 3))  # (B, classes)
@@ -87,14 +87,14 @@ def test_the_boxes_of_cutmix_are_those_of_timm(weight):
 def test_mix_chooses_between_mixup_and_cutmix_with_their_probabilities():
     torch.manual_seed(0)
     images, targets = torch.randn(4, 1, 8, 8), torch.eye(4)
-    mix, counts = AUGMENTS.build("mix(prob=0.5, switch_prob=0.25)"), {"unchanged": 0, "mixup": 0, "cutmix": 0}
+    mix, counts = AUGMENTATIONS.build("mix(prob=0.5, switch_prob=0.25)"), {"unchanged": 0, "mixup": 0, "cutmix": 0}
     for _ in range(400):
         mixed = mix.on_inputs(images, targets)[0]
         kind = "unchanged" if mixed is images else "cutmix" if torch.isin(mixed, images).all() else "mixup"
         counts[kind] += 1
     assert 170 < counts["unchanged"] < 230 and 120 < counts["mixup"] < 180 and 30 < counts["cutmix"] < 70
     with pytest.raises(InputError, match=r"mixup=0\.0, cutmix=0"):
-        AUGMENTS.build("mix(mixup=0, cutmix=0)")
+        AUGMENTATIONS.build("mix(mixup=0, cutmix=0)")
 
 
 def erased_boxes(changed):
@@ -107,7 +107,7 @@ def erased_boxes(changed):
 def test_erase_writes_noise_into_one_box_of_the_given_area():
     torch.manual_seed(0)
     images, labels = torch.full((4000, 2, 20, 30), 7.0), torch.zeros(4000)
-    erased, same = AUGMENTS.build("erase").on_inputs(images, labels)
+    erased, same = AUGMENTATIONS.build("erase").on_inputs(images, labels)
     changed = (erased != 7).all(1)
     assert same is labels and torch.equal((erased != 7).any(1), changed)
     noise = erased[(erased != 7)]
@@ -128,7 +128,7 @@ def test_the_boxes_of_erase_are_distributed_as_those_of_timm():
     timm, images = peer("timm.data.random_erasing"), torch.full((1500, 1, 24, 36), 7.0)
     timm.random.seed(0)
     theirs = timm.RandomErasing(1.0, mode="pixel", device="cpu")(images.clone())
-    ours = AUGMENTS.build("erase(prob=1.0)").on_inputs(images, torch.zeros(1500))[0]
+    ours = AUGMENTATIONS.build("erase(prob=1.0)").on_inputs(images, torch.zeros(1500))[0]
     boxes = [erased_boxes((x != 7)[:, 0]) for x in (ours, theirs)]
     for mine, other in zip(*boxes, strict=True):
         mine, other = mine.float(), other.float()
@@ -141,7 +141,7 @@ def test_the_boxes_of_erase_are_distributed_as_those_of_timm():
 def test_a_sum_changes_uint8_images_and_then_inputs_in_order():
     data, (images, labels) = load("mnist"), (DIGITS.images, DIGITS.labels)
     names = "flip", "erase(prob=1.0)", "randaugment(prob=1.0)", "mix(mixup=0.0)", "patch_pixel_shuffle(grid=(4, 4))"
-    whole, parts = AUGMENTS.build(" + ".join(names)), [AUGMENTS.build(name) for name in names]
+    whole, parts = AUGMENTATIONS.build(" + ".join(names)), [AUGMENTATIONS.build(name) for name in names]
     torch.manual_seed(5)
     inputs, targets = whole.prepare_batch(data, images, labels)
     torch.manual_seed(5)
@@ -152,12 +152,12 @@ def test_a_sum_changes_uint8_images_and_then_inputs_in_order():
         expected = part.on_inputs(*expected)
     assert torch.equal(inputs, expected[0]) and torch.equal(targets, expected[1])
     torch.manual_seed(5)
-    other = AUGMENTS.build(" + ".join(reversed(names))).prepare_batch(data, DIGITS.images, labels)
+    other = AUGMENTATIONS.build(" + ".join(reversed(names))).prepare_batch(data, DIGITS.images, labels)
     assert not torch.equal(inputs, other[0]) and targets.shape == (64, 10)
 
 
 def test_a_seed_determines_all_random_choices():
-    data, augment = load("mnist"), AUGMENTS.build(PUBLISHED)
+    data, augment = load("mnist"), AUGMENTATIONS.build(PUBLISHED)
     made = []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
@@ -173,7 +173,7 @@ def test_a_resumed_training_with_all_augmentations_gives_the_same_bits():
         torch.manual_seed(0)
         model = MODELS.build("vit(patch=(7, 7), dim=16, depth=1, heads=2)", data.shape, 10, "learned")
         for state in fit(model, data, recipe, resume=resume):
-            yield state.epoch, {name: tensor.clone() for name, tensor in state.tensors.items()}, state.record
+            yield state.epoch, {name: tensor.clone() for name, tensor in state.state.items()}, state.metrics
 
     whole = list(states())
     assert all(math.isfinite(record["loss"]) and 0 <= record["accuracy"] <= 1 for _, _, record in whole[1:])
@@ -192,7 +192,7 @@ def test_augmentations_are_tried_before_anything_is_trained():
 def test_crop_shifts_each_image_by_its_own_random_offset():
     torch.manual_seed(0)
     images = torch.arange(1, 65, dtype=torch.uint8).view(1, 1, 8, 8).repeat(500, 3, 1, 1)
-    moved = AUGMENTS.build("crop(pad=2)").on_uint8(images)
+    moved = AUGMENTATIONS.build("crop(pad=2)").on_uint8(images)
     steps = Counter()
     for image in moved:
         found = [
@@ -209,15 +209,15 @@ def test_crop_shifts_each_image_by_its_own_random_offset():
 def test_color_jitter_changes_brightness_and_keeps_gray_pixels_gray():
     torch.manual_seed(0)
     images = torch.randint(40, 200, (64, 3, 6, 6), dtype=torch.uint8)
-    changed = AUGMENTS.build("color_jitter(strength=0.4)").on_uint8(images)
+    changed = AUGMENTATIONS.build("color_jitter(strength=0.4)").on_uint8(images)
     ratio = changed.float().mean((1, 2, 3)) / images.float().mean((1, 2, 3))
     assert 0.55 < ratio.min() < 0.75 and 1.2 < ratio.max() < 1.45
-    assert torch.equal(AUGMENTS.build("color_jitter(strength=0.0)").on_uint8(images), images)
+    assert torch.equal(AUGMENTATIONS.build("color_jitter(strength=0.0)").on_uint8(images), images)
     gray = images[:, :1].expand(-1, 3, -1, -1)
-    jittered = AUGMENTS.build("color_jitter").on_uint8(gray)
+    jittered = AUGMENTATIONS.build("color_jitter").on_uint8(gray)
     assert (
         torch.equal(jittered[:, 0], jittered[:, 1])
-        and AUGMENTS.build("color_jitter").on_uint8(images[:, :1]).shape[1] == 1
+        and AUGMENTATIONS.build("color_jitter").on_uint8(images[:, :1]).shape[1] == 1
     )
 
 
@@ -235,4 +235,4 @@ def test_color_jitter_changes_brightness_and_keeps_gray_pixels_gray():
 )
 def test_wrong_options_give_the_value_and_the_remedy(spec, message):
     with pytest.raises(InputError, match=message):
-        AUGMENTS.build(spec)
+        AUGMENTATIONS.build(spec)

@@ -82,7 +82,7 @@ def test_a_step_uses_the_mean_of_the_defended_gradients_of_the_images(encoding):
     ids = [id(p) for p in parameters]
     for index, parameter in enumerate(p for group in parameter_groups(model, 0.0) for p in group["params"]):
         average = (
-            last.tensors[f"optimizer.{index}.exp_avg"] / 0.1
+            last.state[f"optimizer.{index}.exp_avg"] / 0.1
         )  # Adam's moving average after one step, over its weight
         torch.testing.assert_close(average, expected[ids.index(id(parameter))], rtol=1e-3, atol=1e-6)
 
@@ -95,7 +95,7 @@ def test_a_resumed_training_with_a_defense_gives_the_same_bits():
         torch.manual_seed(0)
         model = MODELS.build("minimal(dim=16)", data.shape, 10, "learned + mjp")
         for state in fit(model, data, recipe, resume=resume):
-            yield state.epoch, {name: tensor.clone() for name, tensor in state.tensors.items()}
+            yield state.epoch, {name: tensor.clone() for name, tensor in state.state.items()}
 
     whole = list(states())
     rest = list(states(resume=whole[1]))
@@ -113,7 +113,7 @@ def trained(defense, limit=128):
     model = MODELS.build("minimal(dim=16)", (1, 28, 28), 10, "learned")
     data = load(f"mnist + subset(limit={limit})")
     *_, last = fit(model, data, Recipe(epochs=1, batch_size=64, grad_clip=0.0, defense=defense), seed=0)
-    return last.tensors
+    return last.state
 
 
 def test_training_uses_the_defended_gradient():

@@ -23,7 +23,7 @@ def trained(recipe=RECIPE, seed=0, resume=None, stop=None, spec=SPEC, encoding="
     model = MODELS.build(spec, data.shape, 2, encoding)
     states = []
     for state in fit(model, data, recipe, seed=seed, resume=resume):
-        states.append((state.epoch, {k: v.clone() for k, v in state.tensors.items()}, state.record))
+        states.append((state.epoch, {k: v.clone() for k, v in state.state.items()}, state.metrics))
         if state.epoch == stop:
             break
     return model, states
@@ -93,7 +93,7 @@ def test_a_loss_that_is_not_finite_raises_after_the_last_finite_state(lr):
     model = MODELS.build(SPEC, data.shape, 2, "learned")
     with pytest.raises(RunError, match=r"try a lower train\.lr"):
         for state in fit(model, data, Recipe(epochs=5, lr=lr, grad_clip=0.0)):
-            last = {key: tensor.clone() for key, tensor in state.tensors.items()}
+            last = {key: tensor.clone() for key, tensor in state.state.items()}
     assert last and all(tensor.isfinite().all() for tensor in last.values())
 
 
@@ -168,4 +168,4 @@ def test_no_part_of_a_batch_is_a_single_image():
     data = load("stripes(count=19)")
     model = MODELS.build("resnet(depths=(1, 1, 1), width=4)", data.shape, 2)
     *_, last = fit(model, data, recipe)
-    assert math.isfinite(last.record["loss"])
+    assert math.isfinite(last.metrics["loss"])

@@ -11,7 +11,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from tests.references import peer
 from vitpos.data.dataset import load
 from vitpos.errors import InputError
-from vitpos.training import AUGMENTS
+from vitpos.training import AUGMENTATIONS
 from vitpos.training.augment import _ops
 from vitpos.training.augment.randaugment import OPERATIONS
 
@@ -148,7 +148,7 @@ def test_operations_are_sampled_uniformly_and_applied_with_their_probability():
         for sign in ((-1.0, 1.0) if operation.signed else (1.0,))
     } | {("none", 1.0): image}
     spec = "randaugment(magnitude=7.0, magnitude_std=0.0, num_ops=1, prob=0.75)"
-    changed = AUGMENTS.build(spec).on_uint8(image.expand(3000, -1, -1, -1))
+    changed = AUGMENTATIONS.build(spec).on_uint8(image.expand(3000, -1, -1, -1))
     frequency = {key: (changed == one).flatten(1).all(1).float().mean().item() for key, one in results.items()}
     assert sum(frequency.values()) == pytest.approx(1, abs=1e-4)
     assert frequency.pop(("none", 1.0)) == pytest.approx(0.25, abs=0.03)
@@ -159,7 +159,7 @@ def test_operations_are_sampled_uniformly_and_applied_with_their_probability():
 def test_operations_are_applied_in_sequence_with_random_magnitudes():
     torch.manual_seed(0)
     images = IMAGES["rgb"][:1].expand(200, -1, -1, -1)
-    twice, thrice = (AUGMENTS.build(f"randaugment(num_ops={n}, prob=1)").on_uint8(images) for n in (2, 3))
+    twice, thrice = (AUGMENTATIONS.build(f"randaugment(num_ops={n}, prob=1)").on_uint8(images) for n in (2, 3))
     assert len(twice.flatten(1).unique(dim=0)) > 150 and not torch.equal(twice, thrice)
     with pytest.raises(InputError, match="not 2 channels"):
-        AUGMENTS.build("randaugment").on_uint8(images[:, :2])
+        AUGMENTATIONS.build("randaugment").on_uint8(images[:, :2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Any
 
-from vitpos.data import DATASETS, SEGMENTATION
+from vitpos.data import DATASETS, SEGMENTATION_SETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
 from vitpos.evaluations import ATTACKS, EVALUATIONS
@@ -13,17 +13,17 @@ from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
 from vitpos.registry.descriptions import REQUIRED, Entry, Option, source_constant
-from vitpos.training import AUGMENTS, DEFENSES
+from vitpos.training import AUGMENTATIONS, DEFENSES
 
 REGISTRIES: dict[str, Registry] = {
     "encodings": ENCODINGS,
     "models": MODELS,
     "data": DATASETS,
-    "augments": AUGMENTS,
+    "augmentations": AUGMENTATIONS,
     "evaluations": EVALUATIONS,
     "attacks": ATTACKS,
     "defenses": DEFENSES,
-    "segmentation_sets": SEGMENTATION,
+    "segmentation_sets": SEGMENTATION_SETS,
 }
 KINDS = (*REGISTRIES, "experiments")
 ATTACHES = {  # hook that an encoding defines → what it does
@@ -91,7 +91,7 @@ def _encoding(entry: Entry) -> dict[str, Any]:
     resolution = next((text for trait, text in OTHER_GRIDS.items() if trait in entry.traits), "any, by coordinates")
     shift = "has no effect" if "translation_invariant" in entry.traits else "has an effect"
     return {
-        "source": entry.facts.get("paper", ""),
+        "source": entry.attributes.get("paper", ""),
         "attaches": attaches or ["no effect on the model"],
         "resolution": resolution,
         "translation": f"a shift of the origin {shift}",
@@ -154,8 +154,8 @@ def explain(kind: str, name: str) -> str:
     lines = [entry.prose]
     if entry.options:
         lines += ["", "options:", *_aligned({key: _line(key, entry) for key in entry.options})]
-    if entry.facts.get("paper"):
-        lines += ["", f"source: {entry.facts['paper']}"]
+    if entry.attributes.get("paper"):
+        lines += ["", f"source: {entry.attributes['paper']}"]
     if entry.traits:
         meaning = source_constant("vitpos.encodings.base:TRAITS")
         lines += [

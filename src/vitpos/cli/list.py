@@ -15,7 +15,7 @@ def list_entries(
     kind: Annotated[
         str,
         Argument(
-            help="one of encodings, models, data, augments, evaluations, attacks, defenses, segmentation_sets, "
+            help="one of encodings, models, data, augmentations, evaluations, attacks, defenses, segmentation_sets, "
             "experiments; or all"
         ),
     ] = "all",

@@ -27,7 +27,7 @@ DATASETS = Registry(
     group="vitpos.data",
 )
 register_dataset = DATASETS.register
-SEGMENTATION = Registry(  # image-mask sets; each is a function of the (channels, height, width) that a model takes
+SEGMENTATION_SETS = Registry(  # image-mask sets; each is a function of the (channels, height, width) that a model takes
     "segmentation",
     {
         "digit_scenes": "vitpos.data.segmentation_sets:digit_scenes",

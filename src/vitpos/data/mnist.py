@@ -1,4 +1,4 @@
-"""MNIST, all 70,000 images, inside the package (see MNIST-LICENCE.md)."""
+"""MNIST, all 70,000 images, inside the package (see MNIST-LICENSE.md)."""
 
 from __future__ import annotations
 

@@ -105,17 +105,17 @@ class GOAT(PositionEncoding):
         index, scaled to 0 … 1, once linearly and once logarithmically.
         """
         coords = pos.coords.to(torch.promote_types(dtype, torch.float32))
-        cos, sin = (F.pad(x, (0, 0, prefix, 0))[:, None] for x in self._waves(coords, self.rank))
-        waves = F.pad(torch.cat(self._waves(coords, self.key_rank), -1), (0, 0, prefix, 0))
+        cos, sin = (F.pad(x, (0, 0, prefix, 0))[:, None] for x in self._cos_sin(coords, self.rank))
+        cos_sin = F.pad(torch.cat(self._cos_sin(coords, self.key_rank), -1), (0, 0, prefix, 0))
         rows, columns = self.geometry.grid
         cells = prefix + coords @ coords.new_tensor([columns, 1])  # (B|1, N)
         index = torch.cat([torch.arange(prefix).to(cells).expand(len(cells), -1), cells], 1)
         last = max(prefix + rows * columns - 1, 1)
         logarithm = index.clamp_min(0).log1p() / math.log1p(last)
-        key_features = torch.cat([waves, torch.stack([index / last, logarithm], -1)], -1)
+        key_features = torch.cat([cos_sin, torch.stack([index / last, logarithm], -1)], -1)
         return cos.to(dtype), sin.to(dtype), key_features.to(dtype)
 
-    def _waves(self, coords: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    def _cos_sin(self, coords: Tensor, rank: int) -> tuple[Tensor, Tensor]:
         """Returns cosines and sines (B|1, N, rank) of coordinates (B|1, N, 2): first those of rows, then of columns."""
         counts = rank - rank // 2, rank // 2  # of rows, of columns
         steps = [torch.arange(count, dtype=coords.dtype, device=coords.device) for count in counts]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitpos.data import SEGMENTATION
+from vitpos.data import SEGMENTATION_SETS
 from vitpos.data.segmentation_sets import IGNORE_INDEX, SegmentationSet
 from vitpos.errors import InputError
 from vitpos.evaluations.context import NO_PATCHES, EvalContext
@@ -56,7 +56,7 @@ def segmentation(
         raise InputError(f"evaluation 'segmentation' got epochs={epochs}; train for 1 or more")
     if not isinstance(ctx.model, PatchClassifier):
         return Result(reason=NO_PATCHES)
-    scenes: SegmentationSet = SEGMENTATION.build(dataset, data.shape)
+    scenes: SegmentationSet = SEGMENTATION_SETS.build(dataset, data.shape)
     classes = scenes.classes
     train, test = scenes.train.head(len(data.train)), scenes.test.head(len(data.test))
     model = deepcopy(ctx.model).eval()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vitpos.data import DATASETS, DOWNLOADS, SEGMENTATION
+from vitpos.data import DATASETS, DOWNLOADS, SEGMENTATION_SETS
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import Download, Observer
@@ -23,8 +23,8 @@ def missing_data(cells: Iterable[Cell]) -> list[str]:
 def _dataset(evaluation: str) -> str | None:
     """Returns the option ``dataset`` of an evaluation, such as ``ood(dataset='mnist')``; None if it has no such option."""
     (term,) = EVALUATIONS.parse(evaluation)
-    spec: str | None = EVALUATIONS.filled(term).get("dataset")
-    return spec if spec and spec.partition("(")[0].strip() not in SEGMENTATION else None
+    spec: str | None = EVALUATIONS.with_defaults(term).get("dataset")
+    return spec if spec and spec.partition("(")[0].strip() not in SEGMENTATION_SETS else None
 
 
 def download(names: Iterable[str], observer: Observer) -> None:

@@ -18,7 +18,7 @@ from vitpos.registry import suggest
 from vitpos.registry.plugins import blaming
 from vitpos.training.augment.base import build_augment
 from vitpos.training.defenses import build_defense
-from vitpos.training.loop import refuse, refuse_data
+from vitpos.training.loop import check_data, check_recipe
 
 
 def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Observer | None = None) -> None:
@@ -53,8 +53,8 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
         data = load(cell.data)
         model = build_model(cell, data)
         few = replace(data, train=data.train.head(2), test=data.test.head(2))
-        refuse_data(model, data, cell.train)
-        refuse(model, cell.train)
+        check_data(model, data, cell.train)
+        check_recipe(model, cell.train)
         build_defense(cell.train.defense)
         if len(few.train):
             build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)

@@ -36,7 +36,7 @@ from vitpos.lab.settings import (
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
 from vitpos.registry.plugins import load as load_plugin
-from vitpos.training import AUGMENTS, DEFENSES
+from vitpos.training import AUGMENTATIONS, DEFENSES
 from vitpos.training.recipe import Recipe
 
 SHIPPED = Path(__file__).parents[1] / "experiments"
@@ -152,7 +152,7 @@ class Experiment:
         for cell in self.cells:
             found |= {(key, getattr(cell, key)): registry for key, registry in SPECS.items()}
             found |= {("evaluations", spec): EVALUATIONS for spec in cell.evaluations}
-            found |= {("augment", cell.train.augment): AUGMENTS, ("defense", cell.train.defense): DEFENSES}
+            found |= {("augment", cell.train.augment): AUGMENTATIONS, ("defense", cell.train.defense): DEFENSES}
         return [(registry, spec) for (_, spec), registry in found.items() if spec]
 
 
@@ -216,7 +216,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
 
 def _takes_positions(model: str) -> bool:
     """Whether a model, such as ``vit(depth=6)``, has tokens and accepts a position encoding; false for ``cnn``."""
-    return bool(MODELS.describe(MODELS.parse(model)[0].name).facts.get("takes_encoding", True))
+    return bool(MODELS.describe(MODELS.parse(model)[0].name).attributes.get("takes_encoding", True))
 
 
 def _merge(cells: Iterable[Cell]) -> list[Cell]:

@@ -128,9 +128,9 @@ def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
         on_batch=lambda images: observer.on_event(events.TrainProgress(cell, images)),
     )
     for state in states:
-        if state.record:
-            log.append(state.record)
-        folder.save_checkpoint(state.epoch, state.tensors, log)
+        if state.metrics:
+            log.append(state.metrics)
+        folder.save_checkpoint(state.epoch, state.state, log)
     finish(folder, model, data, log)
 
 
@@ -194,7 +194,7 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
     if not cells:
         raise InputError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
     known = list(dict.fromkeys(spec for one in cells for spec in one.results))
-    wanted = list(dict.fromkeys(EVALUATIONS.spelt(EVALUATIONS.canonical(spec), known) for spec in specs))
+    wanted = list(dict.fromkeys(EVALUATIONS.stored_spelling(EVALUATIONS.canonical(spec), known) for spec in specs))
     planned = [replace(one.cell, evaluations=tuple(wanted)) for one in cells]
     download(missing_data(planned), observer)
     dry_run(planned, observer=observer)

@@ -17,13 +17,13 @@ from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Column, Table
 from vitpos.models import MODELS
-from vitpos.registry import Registry, accepts, suggest
-from vitpos.registry.option_types import settle, type_text
-from vitpos.training import AUGMENTS, DEFENSES
+from vitpos.registry import Registry, matches_type, suggest
+from vitpos.registry.option_types import normalize_value, type_text
+from vitpos.training import AUGMENTATIONS, DEFENSES
 from vitpos.training.recipe import Recipe
 
 SPECS: dict[str, Registry] = {"data": DATASETS, "model": MODELS, "encoding": ENCODINGS}
-OTHERS: dict[str, Registry] = {"evaluations": EVALUATIONS, "train.augment": AUGMENTS, "train.defense": DEFENSES}
+OTHERS: dict[str, Registry] = {"evaluations": EVALUATIONS, "train.augment": AUGMENTATIONS, "train.defense": DEFENSES}
 TRAIN = {f"train.{name}": kind for name, kind in get_type_hints(Recipe).items()}
 KEYS = (*SPECS, "evaluations", "seeds", *TRAIN)  # keys allowed in --set and in [[cells]]
 
@@ -97,7 +97,7 @@ def choices(key: str, value: Any) -> list[Any]:
     if key in SPECS:
         return [SPECS[key].canonical(require_text(key, spec)) for spec in as_list(value)]
     for item in as_list(value):
-        if not accepts(TRAIN[key], item):
+        if not matches_type(TRAIN[key], item):
             raise InputError(f"{key} takes {type_text(TRAIN[key])}, not {item!r}")
     return [float(item) if TRAIN[key] is float else item for item in as_list(value)]
 
@@ -150,10 +150,12 @@ def read_record(kind: type[Any], values: Mapping[str, Any], where: str) -> Any:
         if key not in types:
             raise InputError(f"{where}: there is no key {key!r}; {suggest(key, types)}")
         is_built = key == "columns" or (kind is Table and key in SPECS)
-        if not is_built and not accepts(types[key], value):
+        if not is_built and not matches_type(types[key], value):
             raise InputError(f"{where}: {key} takes {type_text(types[key])}, not {value!r}")
         catalog = (SPECS | {"evaluation": EVALUATIONS}).get(key)
-        values_read[key] = catalog.canonical(value) if catalog and isinstance(value, str) else settle(types[key], value)
+        values_read[key] = (
+            catalog.canonical(value) if catalog and isinstance(value, str) else normalize_value(types[key], value)
+        )
     for f in fields(kind):
         if f.name not in values_read and f.default is MISSING:
             raise InputError(f"{where}: {f.name} is missing; write {f.name} = …")

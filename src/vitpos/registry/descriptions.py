@@ -54,14 +54,14 @@ class Entry:
     name: str
     definition: str  # the whole docstring
     options: dict[str, Option]
-    facts: dict[str, Any]  # literal class attributes, such as ``traits``
+    attributes: dict[str, Any]  # literal class attributes, such as ``traits``
     methods: tuple[str, ...]  # the methods that the class defines
     open: bool = False  # whether options without a description are accepted too
 
     @property
     def traits(self) -> tuple[str, ...]:
         """Traits that an encoding declares in its class attribute ``traits``, such as ``learnable``."""
-        return tuple(self.facts.get("traits", ()))
+        return tuple(self.attributes.get("traits", ()))
 
     @property
     def summary(self) -> str:
@@ -110,10 +110,10 @@ def describe_object(name: str, thing: Any, positional: int) -> Entry:
             break
     is_open &= not inspect.isclass(thing)  # the last __init__ of a class is that of object or of a torch module
     classes = [c for c in reversed(thing.__mro__) if c is not object] if inspect.isclass(thing) else []
-    facts = {key: value for c in classes for key, value in vars(c).items() if _is_fact(key, value)}
+    attributes = {key: value for c in classes for key, value in vars(c).items() if _is_literal_attribute(key, value)}
     own = [c for c in classes if not c.__module__.startswith(("torch.", f"{_PACKAGE}.encodings.base"))]
     methods = tuple(dict.fromkeys(key for c in own for key, value in vars(c).items() if inspect.isfunction(value)))
-    return Entry(name, inspect.getdoc(thing) or "", options, facts, methods, is_open)
+    return Entry(name, inspect.getdoc(thing) or "", options, attributes, methods, is_open)
 
 
 def _calls(thing: Any) -> Iterator[Any]:
@@ -135,7 +135,7 @@ def _hints(call: Any) -> dict[str, Any]:
         return dict(getattr(call, "__annotations__", {}))
 
 
-def _is_fact(key: str, value: Any) -> bool:
+def _is_literal_attribute(key: str, value: Any) -> bool:
     return not key.startswith("_") and isinstance(value, str | bool | int | float | tuple | frozenset | set | list)
 
 
@@ -155,16 +155,16 @@ def describe_source(name: str, target: str) -> Entry:
     if not isinstance(node, ast.ClassDef):
         raise UnknownType(target)
     options: dict[str, Option] = {}
-    facts: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     calls = True
     for where, part in _classes(home, node):
         body = {n.name: n for n in part.body if isinstance(n, ast.FunctionDef)}
         if calls and "__init__" in body:
             options = dict(_options(where, body["__init__"])) | options
             calls = body["__init__"].args.kwarg is not None
-        facts = dict(_facts(part)) | facts
+        attributes = dict(_literal_attributes(part)) | attributes
     methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef))
-    return Entry(name, ast.get_docstring(node) or "", options, facts, methods)
+    return Entry(name, ast.get_docstring(node) or "", options, attributes, methods)
 
 
 def source_constant(target: str) -> Any:
@@ -236,7 +236,7 @@ def _options(module: str, call: ast.FunctionDef) -> Iterator[tuple[str, Option]]
         yield argument.arg, Option(value, read_type(argument.annotation, _type(module)))
 
 
-def _facts(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
+def _literal_attributes(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
     """Yields (name, value) for each class attribute whose value is a literal or a frozenset of literals."""
     for statement in node.body:
         match statement:

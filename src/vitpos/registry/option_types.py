@@ -18,7 +18,7 @@ class UnknownType(ValueError):
     """Raised for a type annotation or default that cannot be understood from source text without importing the module."""
 
 
-def accepts(kind: Any, value: Any) -> bool:
+def matches_type(kind: Any, value: Any) -> bool:
     """Whether ``value`` fits ``kind``, made of int, float, bool, str, tuple, list, dict, Literal, None and unions."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or kind is object or isinstance(kind, TypeVar | str):
@@ -26,18 +26,18 @@ def accepts(kind: Any, value: Any) -> bool:
     if kind is None or kind is NoneType:
         return value is None
     if origin is Annotated or hasattr(kind, "__value__"):  # the second is ``type Name = …`` of Python 3.12
-        return accepts(args[0] if origin is Annotated else kind.__value__, value)
+        return matches_type(args[0] if origin is Annotated else kind.__value__, value)
     if origin in (Union, UnionType):
-        return any(accepts(one, value) for one in args)
+        return any(matches_type(one, value) for one in args)
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in args)
     if tuple in (kind, origin):
         if not isinstance(value, tuple | list) or not args:
             return isinstance(value, tuple | list)
         items = [args[0]] * len(value) if args[-1] is ... else args
-        return len(items) == len(value) and all(map(accepts, items, value))
+        return len(items) == len(value) and all(map(matches_type, items, value))
     if list in (kind, origin):
-        return isinstance(value, tuple | list) and all(accepts(args[0], item) for item in value if args)
+        return isinstance(value, tuple | list) and all(matches_type(args[0], item) for item in value if args)
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
@@ -46,7 +46,7 @@ def accepts(kind: Any, value: Any) -> bool:
     return isinstance(plain, type) and isinstance(value, plain)
 
 
-def settle(kind: Any, value: Any) -> Any:
+def normalize_value(kind: Any, value: Any) -> Any:
     """Normalizes a value of type ``kind`` so that equal specs compare equal: lists to tuples, ints to floats for float."""
     if isinstance(value, list | tuple):
         return tuple(value)

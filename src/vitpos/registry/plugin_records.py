@@ -174,8 +174,10 @@ def _find(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
 
 def _dump(entry: Entry) -> dict[str, Any]:
     options = {key: [str(option), repr(option.default)] for key, option in entry.options.items()}
-    facts = {key: list(value) if isinstance(value, set | frozenset) else value for key, value in entry.facts.items()}
-    return {"definition": inspect.cleandoc(entry.definition), "options": options, "facts": facts}
+    attributes = {
+        key: list(value) if isinstance(value, set | frozenset) else value for key, value in entry.attributes.items()
+    }
+    return {"definition": inspect.cleandoc(entry.definition), "options": options, "facts": attributes}
 
 
 def _load(name: str, values: Mapping[str, Any]) -> Entry:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from vitpos.errors import InputError
 from vitpos.registry import plugins
 from vitpos.registry.descriptions import REQUIRED, Entry, Option, describe_object, describe_source
-from vitpos.registry.option_types import UnknownType, accepts, settle, type_prose
+from vitpos.registry.option_types import UnknownType, matches_type, normalize_value, type_prose
 from vitpos.registry.plugin_records import reference_to
 from vitpos.registry.specs import SpecSyntaxError, Term, reference, split_terms
 from vitpos.registry.suggestions import suggest
@@ -151,17 +151,17 @@ class Registry(Mapping[str, Any]):
         """
         return " + ".join(str(term) for term in self.parse(spec))
 
-    def filled(self, term: Term) -> dict[str, Any]:
+    def with_defaults(self, term: Term) -> dict[str, Any]:
         """Returns all options of a term such as ``rope(base=10)`` by name, with the defaults of those it does not set."""
         return {name: option.default for name, option in self.describe(term.name).options.items()} | term.options
 
-    def spelt(self, spec: str, known: Iterable[str]) -> str:
+    def stored_spelling(self, spec: str, known: Iterable[str]) -> str:
         """Returns the spec in ``known`` that has the same meaning as ``spec``; the canonical ``spec`` if there is none.
 
         Specs have the same meaning if they differ only in options that are written out with their default value.
         """
-        meaning = [(term.name, self.filled(term)) for term in self.parse(spec)]
-        equal = (k for k in known if [(term.name, self.filled(term)) for term in self.parse(k)] == meaning)
+        meaning = [(term.name, self.with_defaults(term)) for term in self.parse(spec)]
+        equal = (k for k in known if [(term.name, self.with_defaults(term)) for term in self.parse(k)] == meaning)
         return next(equal, self.canonical(spec))
 
     def describe(self, what: Any) -> Entry:
@@ -242,9 +242,9 @@ class Registry(Mapping[str, Any]):
             named = text.isidentifier() and text not in ("inf", "nan")
             hint = f"write {keyword.arg}={text!r} with quotes" if named else "write a plain, finite value"
             raise InputError(f"{where} got {text}, which is not a value; {hint}") from None
-        if not accepts(option.type, value):
+        if not matches_type(option.type, value):
             raise InputError(f"{where} takes {type_prose(option.type)}, not {value!r}")
-        return settle(option.type, value)
+        return normalize_value(option.type, value)
 
 
 def _imported(target: str) -> Any:

@@ -93,7 +93,7 @@ def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
     for spec, result in _stored(results).items():
         (term,) = EVALUATIONS.parse(spec)
         for metric in (metric for metric in SWEPT if metric in result.numbers):
-            for option, value in EVALUATIONS.filled(term).items():
+            for option, value in EVALUATIONS.with_defaults(term).items():
                 if type(value) in (int, float) and option != "seed":
                     rest = Term(term.name, {key: other for key, other in term.options.items() if key != option})
                     ways = found.setdefault((term.name, metric, (option, False)), {})
@@ -136,7 +136,7 @@ def _distinguishing_options(specs: Mapping[str, object]) -> dict[str, str]:
 
     The specs are one evaluation with different options. Options that are None are left out.
     """
-    filled = {spec: EVALUATIONS.filled(EVALUATIONS.parse(spec)[0]) for spec in specs}
+    filled = {spec: EVALUATIONS.with_defaults(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(filled.values()), {}) if len({str(o[key]) for o in filled.values()}) > 1]
     named = {
         spec: {key: options[key] for key in differ if options[key] is not None} for spec, options in filled.items()

@@ -2,8 +2,8 @@
 
 from vitpos.registry import Registry
 
-AUGMENTS = Registry(
-    "augment",
+AUGMENTATIONS = Registry(
+    "augmentation",
     {
         "crop": "vitpos.training.augment.basic:Crop",
         "flip": "vitpos.training.augment.basic:Flip",
@@ -29,5 +29,5 @@ DEFENSES = Registry(
     group="vitpos.defenses",
     base="vitpos.training.defenses:Defense",
 )
-register_augmentation = AUGMENTS.register
+register_augmentation = AUGMENTATIONS.register
 register_defense = DEFENSES.register

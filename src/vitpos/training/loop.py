@@ -32,8 +32,8 @@ class State:
     """
 
     epoch: int
-    tensors: dict[str, Tensor]  # "model.…" and "optimizer.…"
-    record: dict[str, float]  # loss, accuracy and speed of the epoch; empty before the first
+    state: dict[str, Tensor]  # "model.…" and "optimizer.…"
+    metrics: dict[str, float]  # loss, accuracy and speed of the epoch; empty before the first
 
 
 def fit(
@@ -58,14 +58,14 @@ def fit(
         resume: Epoch and tensors of a state to continue from.
         on_batch: Called after each batch with the number of images in it.
     """
-    refuse_data(model, data, recipe)
-    refuse(model, recipe)
+    check_data(model, data, recipe)
+    check_recipe(model, recipe)
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.lr, fused=True)
     done = 0
     if resume:
         done, tensors = resume
-        load(tensors, model, optimizer)
-    yield State(done, snapshot(model, optimizer), {})
+        load_training_state(tensors, model, optimizer)
+    yield State(done, training_state(model, optimizer), {})
     device = model.device
     augment, defend = build_augment(recipe.augment), build_defense(recipe.defense)
     followers = [module for module in model.modules() if isinstance(module, FollowsTraining)]
@@ -89,7 +89,7 @@ def fit(
             progress = progresses[step]
             for follower in followers:
                 follower.set_progress(progress)
-            augment.advance(progress)
+            augment.set_progress(progress)
             parts = max(1, min(recipe.grad_accum, len(images) // 2))  # of two images or more, as batch norms need
             if recipe.defense:
                 parts = len(images)  # each image is a client
@@ -115,17 +115,17 @@ def fit(
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise _diverged("a weight is no longer finite", epoch, batches - 1, batches)
         seconds = time.perf_counter() - began
-        record = {
+        metrics = {
             "epoch": epoch + 1,
             "loss": total / count,
             "accuracy": correct / count,
             "seconds": seconds,
             "images_per_second": count / seconds,
         }
-        yield State(epoch + 1, snapshot(model, optimizer), record)
+        yield State(epoch + 1, training_state(model, optimizer), metrics)
 
 
-def refuse_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
+def check_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
     """Raises InputError if the model does not have one output per class of the data, or there are no training images."""
     require_classes(model, data.classes, data.spec)
     if recipe.epochs and not len(data.train):
@@ -162,7 +162,7 @@ def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
         parameter.grad.add_(gradient, alpha=weight)
 
 
-def refuse(model: nn.Module, recipe: Recipe) -> None:
+def check_recipe(model: nn.Module, recipe: Recipe) -> None:
     """Raises InputError if batch norm or mixup, which need several images, meets images that are processed one by one.
 
     These are a batch size of 1, or a defense, which needs the gradient of each image.
@@ -200,7 +200,7 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
     return [{"params": matrices, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def training_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Returns the tensors of model and optimizer that :func:`fit` needs to resume: name → tensor."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for index, slots in optimizer.state_dict()["state"].items():
@@ -208,8 +208,10 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     return tensors
 
 
-def load(tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Loads the tensors of :func:`snapshot` into the model and, if given, the optimizer."""
+def load_training_state(
+    tensors: Mapping[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None = None
+) -> None:
+    """Loads the tensors of :func:`training_state` into the model and, if given, the optimizer."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimizer."):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vitpos.errors import InputError
-from vitpos.training import AUGMENTS, DEFENSES
+from vitpos.training import AUGMENTATIONS, DEFENSES
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Recipe:
                 "leave out train.grad_accum"
             )
         if self.augment:
-            object.__setattr__(self, "augment", AUGMENTS.canonical(self.augment))
+            object.__setattr__(self, "augment", AUGMENTATIONS.canonical(self.augment))
         if self.defense:
             object.__setattr__(self, "defense", DEFENSES.canonical(self.defense))
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.training import AUGMENTS
+from vitpos.training import AUGMENTATIONS
 
 
 class Augment:
@@ -20,7 +20,7 @@ class Augment:
 
     mixes_targets: bool = False
 
-    def advance(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Called before each training step with the fraction of training that is done, 0 to 1."""
 
     def on_uint8(self, images: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Augment:
 
 def build_augment(spec: str) -> Augment:
     """Builds the augmentation of a text such as ``"flip + crop(pad=4)"``; an empty text changes nothing."""
-    augment: Augment = AUGMENTS.build(spec) if spec else Augment()
+    augment: Augment = AUGMENTATIONS.build(spec) if spec else Augment()
     return augment
 
 
@@ -53,10 +53,10 @@ class Compose(Augment):
         self.first, self.second = first, second
         self.mixes_targets = first.mixes_targets or second.mixes_targets
 
-    def advance(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Passes the progress of training to both augmentations."""
-        self.first.advance(progress)
-        self.second.advance(progress)
+        self.first.set_progress(progress)
+        self.second.set_progress(progress)
 
     def on_uint8(self, images: Tensor) -> Tensor:
         """Applies the first augmentation, then the second, to uint8 images (B, C, height, width)."""

@@ -18,7 +18,7 @@ class Flip(Augment):
 
     def __init__(self, *, prob: float = 0.5):
         if not 0 <= prob <= 1:
-            raise InputError(f"augment 'flip' got prob={prob}; give a number from 0 to 1")
+            raise InputError(f"augmentation 'flip' got prob={prob}; give a number from 0 to 1")
         self.prob = prob
 
     def on_uint8(self, images: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ class Crop(Augment):
 
     def __init__(self, *, pad: int = 4):
         if pad < 1:
-            raise InputError(f"augment 'crop' got pad={pad}; give 1 pixel or more")
+            raise InputError(f"augmentation 'crop' got pad={pad}; give 1 pixel or more")
         self.pad = pad
 
     def on_uint8(self, images: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class ColorJitter(Augment):
 
     def __init__(self, *, strength: float = 0.3):
         if not 0 <= strength <= 1:
-            raise InputError(f"augment 'color_jitter' got strength={strength}; give a number from 0 to 1")
+            raise InputError(f"augmentation 'color_jitter' got strength={strength}; give a number from 0 to 1")
         self.strength = strength
 
     def on_uint8(self, images: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class Erase(Augment):
     ):
         if not 0 <= prob <= 1 or not 0 <= area[0] <= area[1] <= 1 or not 0 < aspect <= 1:
             raise InputError(
-                f"augment 'erase' got prob={prob}, area={area}, aspect={aspect}; "
+                f"augmentation 'erase' got prob={prob}, area={area}, aspect={aspect}; "
                 "give numbers from 0 to 1, the smaller area first"
             )
         self.prob, self.area, self.aspect = prob, area, aspect

@@ -31,10 +31,10 @@ class Mix(Augment):
     def __init__(self, *, mixup: float = 0.8, cutmix: float = 1.0, prob: float = 1.0, switch_prob: float = 0.5):
         if mixup < 0 or cutmix < 0 or mixup == cutmix == 0:
             raise InputError(
-                f"augment 'mix' got mixup={mixup}, cutmix={cutmix}; both are 0 or more, and one is above 0"
+                f"augmentation 'mix' got mixup={mixup}, cutmix={cutmix}; both are 0 or more, and one is above 0"
             )
         if not 0 <= prob <= 1 or not 0 <= switch_prob <= 1:
-            raise InputError(f"augment 'mix' got prob={prob}, switch_prob={switch_prob}; give numbers from 0 to 1")
+            raise InputError(f"augmentation 'mix' got prob={prob}, switch_prob={switch_prob}; give numbers from 0 to 1")
         self.mixup, self.cutmix, self.prob = mixup, cutmix, prob
         self.switch_prob = switch_prob if mixup and cutmix else float(cutmix > 0)
 

@@ -42,14 +42,14 @@ class Jigsaw(Augment):
         derangement: bool = False,
     ):
         if min(grid) < 1:
-            raise InputError(f"augment 'jigsaw' got grid={grid}; give (rows, columns)")
+            raise InputError(f"augmentation 'jigsaw' got grid={grid}; give (rows, columns)")
         self.grid, self.progress = grid, 1.0
         self.sampler = BlockMaskSampler(
-            "augment 'jigsaw'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement
+            "augmentation 'jigsaw'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement
         )
         self.sampler.check(grid)
 
-    def advance(self, progress: float) -> None:
+    def set_progress(self, progress: float) -> None:
         """Stores the fraction of training that is done, on which the warm-up depends."""
         self.progress = progress
 
@@ -66,7 +66,7 @@ class PatchPixelShuffle(Augment):
 
     def __init__(self, *, grid: tuple[int, int] = (14, 14)):
         if min(grid) < 1:
-            raise InputError(f"augment 'patch_pixel_shuffle' got grid={grid}; give (rows, columns)")
+            raise InputError(f"augmentation 'patch_pixel_shuffle' got grid={grid}; give (rows, columns)")
         self.grid = grid
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

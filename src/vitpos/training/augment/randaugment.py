@@ -73,12 +73,12 @@ class RandAugment(Augment):
     def __init__(self, *, magnitude: float = 9.0, magnitude_std: float = 0.5, num_ops: int = 2, prob: float = 0.5):
         if not 0 <= magnitude <= MAX_MAGNITUDE or magnitude_std < 0:
             raise InputError(
-                f"augment 'randaugment' got magnitude={magnitude}, magnitude_std={magnitude_std}; "
+                f"augmentation 'randaugment' got magnitude={magnitude}, magnitude_std={magnitude_std}; "
                 f"give a magnitude from 0 to {MAX_MAGNITUDE:g} and a std of 0 or more"
             )
         if num_ops < 0 or not 0 <= prob <= 1:
             raise InputError(
-                f"augment 'randaugment' got num_ops={num_ops}, prob={prob}; "
+                f"augmentation 'randaugment' got num_ops={num_ops}, prob={prob}; "
                 "give 0 or more operations and a probability from 0 to 1"
             )
         self.magnitude, self.magnitude_std = magnitude, magnitude_std
@@ -87,7 +87,9 @@ class RandAugment(Augment):
     def on_uint8(self, images: Tensor) -> Tensor:
         """Applies ``num_ops`` random operations to each image."""
         if images.shape[1] not in (1, 3):
-            raise InputError(f"augment 'randaugment' takes grayscale or RGB images, not {images.shape[1]} channels")
+            raise InputError(
+                f"augmentation 'randaugment' takes grayscale or RGB images, not {images.shape[1]} channels"
+            )
         for _ in range(self.num_ops):
             images = self.apply_one(images)
         return images
