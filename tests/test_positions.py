@@ -1,3 +1,5 @@
+"""Positions of grids, crops and subsets: coordinates, indices, hidden tokens, and the cache of their tables."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -5,7 +7,7 @@ from hypothesis import strategies as st
 
 from vitpos.errors import InputError
 from vitpos.models import MODELS
-from vitpos.positions import Positions
+from vitpos.positions import Positions, TableCache
 
 grids = st.tuples(st.integers(1, 7), st.integers(1, 7))
 
@@ -82,3 +84,21 @@ def test_a_mask_says_yes_or_no_for_as_many_images_as_there_are():
     model = MODELS.build("vit(patch=2, dim=8, depth=1, heads=2)", (1, 4, 6), 3, "learned")
     with pytest.raises(InputError, match="for 3 images do not fit 2 images"):
         model(torch.zeros(2, 1, 4, 6), Positions.from_grid((2, 3)).hide(torch.zeros(3, 6, dtype=torch.bool)))
+
+
+def test_a_cache_drops_what_was_used_least_recently():
+    cache = TableCache(max_bytes=3000)
+
+    def make():
+        return torch.zeros(256)  # 1,024 bytes
+
+    a, b = cache.get("a", make), cache.get("b", make)
+    assert cache.get("a", make) is a
+    cache.get("c", make)  # b is dropped
+    assert cache.get("a", make) is a and cache.get("b", make) is not b
+    assert cache.bytes <= 3000
+
+
+def test_a_value_larger_than_the_cache_is_returned_and_not_kept():
+    cache = TableCache(max_bytes=100)
+    assert cache.get("large", lambda: torch.zeros(256)).shape == (256,) and cache.bytes == 0

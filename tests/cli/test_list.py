@@ -1,11 +1,13 @@
 """``vitpos list`` in real processes."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from tests.cli.command import vitpos
-from vitpos.cli.entries import ATTACHES
+from vitpos.cli.entries import ATTACHES, explain
 
 
 def test_list_prints_the_definition_of_one_entry():
@@ -41,3 +43,18 @@ def test_a_wrong_geometry_is_one_line(geometry):
 def test_every_hook_and_protocol_that_acts_on_a_model_has_a_description():
     acting = {"augment", "vectors", "update", "bias", "rotate", "token_bias", "mix_weights", "added_values"}
     assert acting <= set(ATTACHES)
+
+
+def test_listing_and_checking_need_no_torch():
+    code = (
+        "import sys, vitpos.cli.main, vitpos.cli.entries as l, vitpos.lab.experiment as e;"
+        "[l.entries(k) for k in l.KINDS]; e.Experiment.load('mnist-jigsaw');"
+        "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'matplotlib')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_one_entry_is_explained_with_options_source_and_traits():
+    text = explain("encodings", "learned")
+    assert "source: Dosovitskiy" in text and "std" in text and "float = 0.02" in text
+    assert "it has parameters" in text and "Args:" not in text

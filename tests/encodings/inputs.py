@@ -1,5 +1,7 @@
 """Small inputs for tests of single encodings: a grid that is not square, random parameters, queries and keys."""
 
+import math
+
 import torch
 
 from vitpos.encodings import ENCODINGS
@@ -20,7 +22,15 @@ def build(spec, *, num_prefix=0, width=WIDTH, grid=GRID, dtype=torch.float64, sc
     return encoding
 
 
-def queries_and_keys(tokens=N, *, width=WIDTH, dtype=torch.float64):
-    """Returns q and k (2, HEADS, tokens, width)."""
+def queries_and_keys(tokens=N, *, batch=2, heads=HEADS, width=WIDTH, dtype=torch.float64):
+    """Returns q and k (batch, heads, tokens, width)."""
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(2, 2, HEADS, tokens, width, generator=generator, dtype=dtype).unbind()
+    return torch.randn(2, batch, heads, tokens, width, generator=generator, dtype=dtype).unbind()
+
+
+def interpolate(table, at):
+    """e[p] for a count p, as the papers write it: between the whole counts around it."""
+    at = min(max(at, 0.0), len(table) - 1.0)
+    low = math.floor(at)
+    high = min(low + 1, len(table) - 1)
+    return (1 - (at - low)) * table[low] + (at - low) * table[high]

@@ -10,6 +10,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.errors import InputError
 from vitpos.models.attention import SelfAttention
+from vitpos.positions import Positions
 from vitpos.testing import check_encoding
 
 
@@ -77,3 +78,30 @@ def test_only_the_hooks_with_a_table_are_used():
 def test_a_bias_has_no_vectors_to_put_on_values():
     with pytest.raises(InputError, match="on='v' with mode='bias'"):
         ENCODINGS.build("irpe(mode='bias', on='v')", Geometry(32, 2, 1, (2, 3)))
+
+
+@pytest.mark.parametrize("mode", ["contextual", "bias"])
+def test_irpe_is_its_formula_with_a_bucket_for_prefix_tokens(mode):
+    geometry = Geometry(32, 2, 2, (4, 20), num_prefix=1)
+    encoding = build(f"irpe(mode='{mode}')", geometry)
+    q, k = random(2, 2, 2, 81, 16).unbind()
+    bias = encoding.bias(q, k, Positions.from_grid((4, 20)), 1)
+
+    def bucket(x):
+        if abs(x) <= 1.9:
+            return x
+        far = round(1.9 + 1.9 * math.log(abs(x) / 1.9) / math.log(15.2 / 1.9))
+        return int(math.copysign(min(3.8, far), x))
+
+    at = [None, *((row, column) for row in range(4) for column in range(20))]
+    for i in range(0, 81, 7):
+        for j in range(81):
+            index = 49
+            if at[i] and at[j]:
+                index = (bucket(at[i][0] - at[j][0]) + 3) * 7 + bucket(at[i][1] - at[j][1]) + 3
+            for head in range(2):
+                if mode == "contextual":
+                    expected = q[0, head, i] / 4 @ encoding.table[1, index]
+                else:
+                    expected = encoding.table[1, head, index]
+                assert abs(bias[0, head, i, j] - expected) < 1e-6

@@ -1,27 +1,23 @@
-"""Encodings, evaluations and data sets from outside the package: by file, module, decorator, entry point and class."""
+"""Encodings and evaluations from outside the package: by file, module and entry point."""
 
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from vitpos.encodings import ENCODINGS, register_encoding
-from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry
 from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
-from vitpos.models import MODELS
-from vitpos.models.cnn import CNN
-from vitpos.models.swin import Swin
-from vitpos.models.vit import ViT
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=1, grid=(2, 3))
-IMAGE = (1, 8, 12)
+
+
 GAUSSIAN = '''
 import math
 from typing import Literal, Optional
@@ -189,65 +185,6 @@ def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             ENCODINGS.build(f"{path}:{name}", GEOMETRY)
-
-
-class Nothing(PositionEncoding):
-    """Does nothing."""
-
-    traits = ("permutation_invariant", "grid_shape_invariant", "translation_invariant")
-
-    def __init__(self, geometry, *, scale: float = 1.0):
-        super().__init__()
-
-
-def test_models_take_classes_factories_and_instances():
-    for encoding in (Learned, partial(Learned, std=1.0), lambda geometry: Learned(geometry, std=1.0)):
-        assert isinstance(ViT(IMAGE, 3, encoding, patch=4, dim=16, depth=1, heads=2).encoding, Learned)
-    own = Learned(GEOMETRY)
-    assert ViT(IMAGE, 3, own, patch=4, dim=16, depth=1, heads=2).encoding is own
-    assert isinstance(MODELS.build(CNN, IMAGE, 3), CNN)
-    CNN(IMAGE, 3, Nothing)
-    for wrong in (Learned, own):
-        with pytest.raises(InputError, match="'cnn' has no tokens and cannot use encoding"):
-            CNN(IMAGE, 3, wrong)
-    with pytest.raises(InputError, match="'RoPE' acts inside windows"):
-        Swin(IMAGE, 3, ENCODINGS["rope"], patch=2, dim=16, depths=(1,), heads=(2,))
-    for wrong in (3, None, ["learned"]):
-        with pytest.raises(InputError, match="is no encoding; give a spec, a class or a factory"):
-            ViT(IMAGE, 3, wrong, patch=4, dim=16, depth=1, heads=2)
-
-
-def test_one_seed_gives_a_class_the_weights_of_its_name():
-    torch.manual_seed(0)
-    by_class = ViT(IMAGE, 3, Learned, patch=4, dim=16, depth=1, heads=2)
-    torch.manual_seed(0)
-    by_name = ViT(IMAGE, 3, "learned", patch=4, dim=16, depth=1, heads=2)
-    assert all(torch.equal(a, b) for a, b in zip(by_class.parameters(), by_name.parameters(), strict=True))
-
-
-def test_a_decorator_registers_and_registers_again_what_is_the_same():
-    for _ in range(2):
-        register_encoding("nothing_registered")(Nothing)
-    assert ENCODINGS["nothing_registered"] is Nothing and "nothing_registered" in list(ENCODINGS)
-    assert ENCODINGS.canonical("nothing_registered(scale=2)") == "nothing_registered(scale=2.0)"
-    with pytest.raises(InputError, match=r"is registered by Nothing of .*test_plugins.py already; choose another name"):
-        register_encoding("nothing_registered")(Learned)
-
-
-def test_a_registered_evaluation_is_known_wherever_evaluations_are():
-    @EVALUATIONS.register("always_one")
-    def always_one(ctx, *, times: int = 1):
-        return Result({"one": 1.0 * times})
-
-    assert EVALUATIONS.build("always_one(times=2)", None) == Result({"one": 2.0})
-
-
-def test_an_evaluation_that_returns_no_result_is_one_line():
-    EVALUATIONS.register("bare_numbers")(lambda ctx: {"one": 1.0})
-    with pytest.raises(
-        InputError, match=r"'bare_numbers' makes a dict; it has to make a vitpos.evaluations.result.Result"
-    ):
-        EVALUATIONS.build("bare_numbers", None)
 
 
 @pytest.fixture

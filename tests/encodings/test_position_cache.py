@@ -1,4 +1,4 @@
-"""Tables of positions are kept within a bound of bytes and never mixed up between encodings."""
+"""Cached tables stay within a bound and are not shared between encodings with other weights."""
 
 import pytest
 import torch
@@ -7,27 +7,9 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.models import MODELS
 from vitpos.models.attention import attention_logits, embed
-from vitpos.positions import GRID_TABLES, Positions, TableCache
+from vitpos.positions import GRID_TABLES, Positions
 
 GRID = (3, 4)
-
-
-def test_a_cache_drops_what_was_used_least_recently():
-    cache = TableCache(max_bytes=3000)
-
-    def make():
-        return torch.zeros(256)  # 1,024 bytes
-
-    a, b = cache.get("a", make), cache.get("b", make)
-    assert cache.get("a", make) is a
-    cache.get("c", make)  # b is dropped
-    assert cache.get("a", make) is a and cache.get("b", make) is not b
-    assert cache.bytes <= 3000
-
-
-def test_a_value_larger_than_the_cache_is_returned_and_not_kept():
-    cache = TableCache(max_bytes=100)
-    assert cache.get("large", lambda: torch.zeros(256)).shape == (256,) and cache.bytes == 0
 
 
 @pytest.mark.parametrize("spec", ["lookhere", "relative", "alibi", "decomposed", "irpe"])

@@ -1,0 +1,66 @@
+"""Sums of encodings add what their parts add; geometries that cannot be served are refused."""
+
+import pytest
+import torch
+
+from tests.encodings.inputs import GRID, build, queries_and_keys
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry
+from vitpos.models.attention import attention, double_backward_attention, embed
+from vitpos.positions import Positions
+
+GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))
+
+
+def test_a_sum_adds_what_its_parts_add():
+    torch.manual_seed(0)
+    both = ENCODINGS.build("learned(std=1.0) + sinusoidal", GEOMETRY)
+    pos = Positions.from_grid((3, 5))
+    zeros = torch.zeros(1, 15, 16)
+    assert torch.allclose(embed(both, zeros, pos, 0), sum(embed(part, zeros, pos, 0) for part in both.parts), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("rope", "head width divisible by 4, not 6"),
+        ("rope_mixed", "head width divisible by 4, not 6"),
+        ("rope_dino", "head width divisible by 4, not 6"),
+        ("rope_golden", "head width divisible by 4, not 6"),
+        ("rope_spiral", "directions=4 .* divides half of the width"),
+        ("string", "head width divisible by 4, not 6"),
+        ("comrope(block_size=5)", "block_size=5 .* a divisor of the width"),
+        ("pope(base=0.0)", "base=0"),
+        ("goat(base=-1.0)", "base=-1"),
+        ("goat(rank=3)", "a rank below half of the width"),
+        ("liere(block_size=5)", "block_size=5 .* a divisor of the width"),
+        ("cpe(layers=(7,))", "choose from 0 to 2"),
+        ("cope(max_positions=1)", "2 or more"),
+        ("sape2(max_positions=1)", "2 or more"),
+        ("sinusoidal1d(temperature=0.0)", "temperature=0"),
+        ("irpe(ratio=0.0)", "ratio=0"),
+        ("cpb(hidden_dim=0)", "hidden_dim=0"),
+        ("coordinate_mlp(hidden_dim=-1)", "hidden_dim=-1"),
+        ("fourier(sigma=-1.0)", "sigma=-1"),
+        ("learned(std=-1.0)", "std=-1"),
+        ("learned(prefix_embed=True)", "without CLS or registers"),
+        ("relative(prefix_bias=True)", "without CLS or registers"),
+        ("rope(prefix_mode='learned')", "without CLS or registers"),
+    ],
+)
+def test_a_geometry_that_cannot_be_served_is_refused_when_the_model_is_built(spec, message):
+    with pytest.raises(ValueError, match=message):
+        ENCODINGS.build(spec, Geometry(dim=18, heads=3, depth=3, grid=GRID))
+
+
+def test_the_sum_of_a_bias_and_a_rotation_is_their_sum():
+    both = build("relative + rope + learned")
+    q, k = queries_and_keys()
+    v = torch.randn_like(q)
+    pos = Positions.from_grid(GRID)
+    relative, rope, _ = both.parts
+    rotated = rope.rotate(q, k, pos, 0)
+    expected = attention(*rotated, v, relative.bias(q, k, pos, 0))
+    assert torch.allclose(attention(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
+    with double_backward_attention():
+        assert torch.allclose(attention(*rotated, v, relative.bias(q, k, pos, 0)), expected)

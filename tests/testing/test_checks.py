@@ -1,0 +1,121 @@
+"""The public check of encodings finds what is broken and reports it."""
+
+import pytest
+import torch
+
+from tests.testing.broken import (
+    ByOrder,
+    Caches,
+    Cropped,
+    Device,
+    Double,
+    DoubleVectors,
+    Enumerates,
+    FalseTrait,
+    Leaks,
+    LeaksInUpdate,
+    Noisy,
+    Remembers,
+    SeesFromPrefix,
+    SeesInUpdate,
+    Slope,
+    Spins,
+    SquareRoot,
+    Undeclared,
+    Unsaved,
+    Unused,
+    Waves,
+)
+from vitpos.encodings.base import Geometry
+from vitpos.encodings.learned import Learned
+from vitpos.encodings.rope import RoPE
+from vitpos.errors import InputError
+from vitpos.positions import Positions
+from vitpos.testing import EncodingError, check_encoding
+
+
+@pytest.mark.parametrize(
+    ("encoding", "check", "observed"),
+    [
+        (SquareRoot, "order", "positions are taken from the order of tokens: largest difference"),
+        (Cropped, "shapes", "raised RuntimeError: The size of tensor a (12) must match"),
+        (Remembers, "state", "a call with other positions depends on the calls before it"),
+        (FalseTrait, "traits", "declared 'translation_invariant' (logits of two patches are the same in every crop"),
+        (FalseTrait, "traits", "logits of pairs change when both tokens move by the same offset: largest difference"),
+        (Undeclared, "traits", "declare 'translation_invariant'"),
+        (Double, "dtypes", "with inputs in torch.float32 it mixes types"),
+        (Device, "devices", "tensors on two devices are mixed"),
+        (Leaks, "batches", "an image changes the output of another: largest difference"),
+        (SeesInUpdate, "hidden", "hidden positions are used: largest difference"),
+        (SeesFromPrefix, "hidden", "hidden positions are used: largest difference"),
+        (Enumerates, "counts", "the vector of a token changes when other tokens are left out"),
+        (Enumerates, "order", "positions are taken from the order of tokens: largest difference"),
+        (DoubleVectors, "dtypes", "with inputs in torch.float32 it mixes types"),
+        (LeaksInUpdate, "batches", "an image changes the output of another: largest difference"),
+        (ByOrder, "order", "positions are taken from the order of tokens"),
+        (Caches, "sharing", "a cache key lacks an option"),
+        (Unused, "gradients", "parameter 'weight' has no useful gradient (none)"),
+        (Unsaved, "copies", "register its tensors as buffers"),
+        (Noisy, "state", "the same call gives another output"),
+    ],
+)
+def test_a_broken_encoding_is_found(encoding, check, observed):
+    with pytest.raises(EncodingError) as error:
+        check_encoding(encoding)
+    lines = [line for line in str(error.value).splitlines() if line.startswith(f"- {check}: ")]
+    assert lines and observed in lines[0], str(error.value)
+
+
+@pytest.mark.parametrize("encoding", [Slope, Waves, Spins])
+def test_the_model_hides_what_an_encoding_does_not(encoding):
+    made, pos, q = encoding(Geometry(32, 2, 2, (3, 4))), Positions.from_grid((3, 4)), torch.randn(1, 2, 12, 16)
+    hooks = [
+        lambda p: made.vectors(p, 0, q.dtype),
+        lambda p: made.bias(q, q, p, 0),
+        lambda p: made.rotate(q, q, p, 0)[0],
+    ]
+    for hook in hooks:  # the encoding itself does the same whether positions are hidden or not
+        assert hook(pos) is None or torch.equal(hook(pos), hook(pos.hide(torch.ones(1, 12, dtype=torch.bool))))
+    check_encoding(encoding)
+
+
+def test_the_check_of_hidden_pairs_finds_a_model_that_does_not_hide(monkeypatch):
+    monkeypatch.setattr(
+        Positions, "known_pairs", lambda pos: torch.ones_like(pos.known[:, None, :, None] & pos.known[:, None, None])
+    )
+    with pytest.raises(EncodingError, match="- hidden_pairs: a hidden query knows the positions of keys"):
+        check_encoding(Slope)
+
+
+def test_classes_factories_and_specs_pass():
+    check_encoding(Slope)
+    check_encoding(Slope, slope=2.0)
+    check_encoding(lambda geometry: Slope(geometry, slope=0.1))
+    check_encoding("learned + rope(base=10)")
+    check_encoding("rope", base=10.0)
+    check_encoding(Learned, geometry=Geometry(dim=48, heads=3, depth=2, grid=(3, 4)))
+
+
+def test_what_cannot_be_checked_is_refused():
+    with pytest.raises(InputError, match="give its class, a factory or a spec"):
+        check_encoding(RoPE(Geometry(32, 2, 2, (3, 4))))
+    with pytest.raises(InputError, match="no check 'shape'; did you mean 'shapes'"):
+        check_encoding(Slope, skip=["shape"])
+    with pytest.raises(InputError, match="makes a int"):
+        check_encoding(lambda geometry: 3)
+
+
+def test_a_made_up_trait_is_refused():
+    class MadeUp(Slope):
+        traits = ("translation_invariant", "wonderful")
+
+    with pytest.raises(EncodingError, match="declares 'wonderful', which is no trait"):
+        check_encoding(MadeUp)
+
+
+def test_random_numbers_of_the_caller_are_left_alone():
+    torch.manual_seed(3)
+    check_encoding(Slope)
+    drawn = torch.rand(3)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(3))
