@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
 
-from tests.cli.command import vitpos
+from tests.cli.command import vitpos, vitpos_here
 from tests.inspection.tables import plane
 from vitpos.cli import tables
 from vitpos.lab.targets import find_targets
@@ -92,7 +92,7 @@ def test_wrong_input_gives_one_line_and_writes_nothing(tmp_path):
         [file, "--grid", "4x7", "--image", file],
         [tmp_path],
     ):
-        done = vitpos("inspect", *arguments, "--out", tmp_path / "out")
+        done = vitpos_here("inspect", *arguments, "--out", tmp_path / "out")
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
     assert not (tmp_path / "sprung").exists() and not (tmp_path / "out").exists()
 

@@ -13,6 +13,7 @@ from tests.encodings.contract import (
     SINGLE,
     N,
     every,
+    every_options_slow,
     forward,
     hiding,
     model_of,
@@ -129,7 +130,7 @@ def test_a_gradient_can_be_differentiated_again(spec):
     assert images.grad.isfinite().all() and images.grad.any()
 
 
-@every
+@every_options_slow
 def test_a_state_dict_goes_to_disk_and_back(spec):
     model, other = model_of(spec), MODELS.build(MODEL, IMAGE, 5, spec).double().eval()
     other.load_state_dict(load(save(model.state_dict())))
@@ -137,7 +138,9 @@ def test_a_state_dict_goes_to_disk_and_back(spec):
 
 
 @every
-@pytest.mark.parametrize("grid", [(6, 8), (2, 3), (1, 5), (5, 1)])
+@pytest.mark.parametrize(  # finite logits on the other grids are part of check_encoding
+    "grid", [(6, 8), *(pytest.param(grid, marks=pytest.mark.slow) for grid in [(2, 3), (1, 5), (5, 1)])]
+)
 def test_another_resolution_fits_into_the_span_or_goes_beyond(spec, grid):
     model, images = model_of(spec), random_images(grid=grid)
     fitted = model(images)
