@@ -54,10 +54,11 @@ if TYPE_CHECKING:
     from vitpos.evaluations import EVALUATIONS as EVALUATIONS, register_evaluation as register_evaluation
     from vitpos.evaluations.context import EvalContext as EvalContext
     from vitpos.evaluations.result import Result as Result
+    from vitpos.lab.evaluate import evaluate as evaluate
     from vitpos.lab.events import Observer as Observer
     from vitpos.lab.experiment import Experiment as Experiment
     from vitpos.lab.results import Results as Results
-    from vitpos.lab.runner import evaluate as evaluate, run as run
+    from vitpos.lab.runner import run as run
     from vitpos.lab.cell_folder import CellFolder as CellFolder
     from vitpos.lab.experiment_folder import ExperimentFolder as ExperimentFolder
     from vitpos.models import MODELS as MODELS, register_model as register_model
@@ -127,10 +128,11 @@ _HOMES = {
     "vitpos.evaluations": ("EVALUATIONS", "register_evaluation"),
     "vitpos.evaluations.context": ("EvalContext",),
     "vitpos.evaluations.result": ("Result",),
+    "vitpos.lab.evaluate": ("evaluate",),
     "vitpos.lab.events": ("Observer",),
     "vitpos.lab.experiment": ("Experiment",),
     "vitpos.lab.results": ("Results",),
-    "vitpos.lab.runner": ("evaluate", "run"),
+    "vitpos.lab.runner": ("run",),
     "vitpos.lab.cell_folder": ("CellFolder",),
     "vitpos.lab.experiment_folder": ("ExperimentFolder",),
     "vitpos.models": ("MODELS", "register_model"),

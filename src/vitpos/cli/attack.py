@@ -41,15 +41,15 @@ def attack(
     from vitpos.evaluations import ATTACKS
 
     terms = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
-    from vitpos.cli.progress import progress_bar
     from vitpos.cli.tables import show_attacks
     from vitpos.data.dataset import load
     from vitpos.data.image_files import read_images
-    from vitpos.evaluations.context import EvalContext
     from vitpos.files import require_folder
-    from vitpos.lab.cell_models import evaluate_spec, load_models
-    from vitpos.lab.console import Console, describe
+    from vitpos.lab.cell_models import load_models
+    from vitpos.lab.console import Console
     from vitpos.lab.downloads import download, missing_data
+    from vitpos.lab.evaluate import evaluate_with_events
+    from vitpos.lab.events import CellDone
     from vitpos.report.attack_figures import write_attacks
 
     require_folder(out)
@@ -61,16 +61,12 @@ def attack(
     results: list[tuple[Cell, str, Result]] = []
     with Console() as console:
         download(missing_data([cell for cell, _ in models]), console)
-    with progress_bar(len(models) * len(terms)) as (bar, task):
         for cell, load_model in models:
             model, data = load_model(), load(cell.data)
             data = data.with_test_images(read_images(image_files, data.shape), model) if image_files else data
-            context = EvalContext(
-                model, data, cell.train, lambda fraction: bar.update(task, completed=len(results) + fraction)
-            )
-            for spec in map(str, terms):
-                bar.update(task, description=f"{describe(cell)}: {spec}", completed=len(results))
-                results.append((cell, spec, evaluate_spec(spec, context)))
+            for spec, result in evaluate_with_events(cell, model, data, list(map(str, terms)), console):
+                results.append((cell, spec, result))
                 written = write_attacks(out, results, image_files or ())
+            console.on_event(CellDone(cell))
     show_attacks(results)
     print(f"results: {written} (images are in the same folder)", file=sys.stderr)

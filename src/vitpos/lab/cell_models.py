@@ -29,10 +29,11 @@ def build_model(cell: Cell, data: Dataset) -> Classifier:
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def evaluate_spec(spec: str, ctx: EvalContext) -> Result:
-    """Runs an evaluation or attack, given as text such as ``jigsaw(per='image')``, and returns its result.
+def evaluate_spec(spec: str | Callable[..., Result], ctx: EvalContext) -> Result:
+    """Runs an evaluation or attack and returns its result.
 
     Args:
+        spec: a text such as ``jigsaw(per='image')``, or a function ``ctx -> Result``.
         ctx: the trained model, its data set and training settings.
     """
     require_classes(ctx.model, ctx.data.classes, ctx.data.spec)

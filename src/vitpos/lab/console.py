@@ -37,6 +37,7 @@ class Console(Observer):
         )
         self.tasks: dict[str, progress.TaskID] = {}  # by folder name of the cell, or by name of the download
         self.began: dict[str, float] = {}  # start time of training by cell
+        self.evaluated: dict[str, int] = {}  # number of finished evaluations by cell
         self.work: dict[str, str] = {}  # text of the line that is printed when the cell is done
 
     def __enter__(self) -> Self:
@@ -61,7 +62,11 @@ class Console(Observer):
             case events.EvalStart(cell, spec, done, total):
                 self._trained(cell)
                 self.work.setdefault(cell.folder_name, "evaluated")
+                self.evaluated[cell.folder_name] = done
                 self._open(cell.folder_name, f"{spec}: {describe(cell)}", total, done)
+            case events.EvalProgress(cell, _, fraction):
+                done = self.evaluated[cell.folder_name]
+                self.bars.update(self.tasks[cell.folder_name], completed=done + fraction)
             case events.CellDone(cell):
                 self._trained(cell)
                 self._close(cell.folder_name)

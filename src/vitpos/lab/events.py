@@ -66,6 +66,15 @@ class EvalStart:
 
 
 @dataclass(frozen=True)
+class EvalProgress:
+    """Sent by long evaluations, such as attacks, while they work: the ``fraction`` that is done, 0 to 1."""
+
+    cell: Cell
+    spec: str
+    fraction: float
+
+
+@dataclass(frozen=True)
 class CellDone:
     """Sent when a cell is finished: one model is trained and all its evaluations are stored."""
 
@@ -80,7 +89,7 @@ class CellFailed:
     error: str
 
 
-Event = Download | DryRun | RunStart | TrainStart | TrainProgress | EvalStart | CellDone | CellFailed
+Event = Download | DryRun | RunStart | TrainStart | TrainProgress | EvalStart | EvalProgress | CellDone | CellFailed
 
 
 class Observer:

@@ -24,7 +24,7 @@ import torch
 from vitpos.errors import InputError, RunError
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
-from vitpos.lab.events import CellDone, CellFailed, Event, Observer, TrainProgress, TrainStart
+from vitpos.lab.events import CellDone, CellFailed, EvalProgress, Event, Observer, TrainProgress, TrainStart
 
 Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker processes receive it by pickle
 
@@ -191,7 +191,7 @@ def _work(
 
 
 class _Forwarder(Observer):
-    """Forwards the events of a worker process to the main process; TrainProgress at most five times a second."""
+    """Forwards the events of a worker process to the main process; progress at most five times a second."""
 
     def __init__(self, events: multiprocessing.Queue[Event]):
         self.events = events
@@ -210,4 +210,8 @@ class _Forwarder(Observer):
                 return
             event = TrainProgress(event.cell, self.images)
             self.images, self.last = 0, time.monotonic()
+        if isinstance(event, EvalProgress):
+            if time.monotonic() - self.last < 0.2:
+                return
+            self.last = time.monotonic()
         self.events.put(event)

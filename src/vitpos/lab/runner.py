@@ -13,15 +13,15 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import InputError, RunError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.context import EvalContext
 from vitpos.files import exclusive
 from vitpos.inspection.table_stats import position_vectors
 from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
-from vitpos.lab.cell_models import build_model, evaluate_spec, load_model
+from vitpos.lab.cell_models import build_model, load_model
 from vitpos.lab.cells import Cell
 from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
+from vitpos.lab.evaluate import evaluate_with_events
 from vitpos.lab.events import Event, Observer
 from vitpos.lab.executor import Executor, LocalExecutor, refuse_to_nest
 from vitpos.lab.experiment import Experiment
@@ -109,7 +109,7 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     if not folder.trained:
         train(cell, folder, observer)
     known = folder.results
-    evaluate(folder, [spec for spec in cell.evaluations if spec not in known], observer)
+    evaluate_cell(folder, [spec for spec in cell.evaluations if spec not in known], observer)
 
 
 def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
@@ -155,20 +155,18 @@ def _samples(data: Dataset) -> Tensor:
     return data.test.images[torch.cat(first)[:SAMPLES]]
 
 
-def evaluate(folder: CellFolder, specs: Sequence[str], observer: Observer | None = None) -> None:
+def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) -> None:
     """Evaluates a trained model and stores the results in its folder.
 
     Args:
         folder: folder of one training.
         specs: evaluations, as texts such as ``jigsaw(per='image')``.
-        observer: receives an EvalStart event per evaluation.
+        observer: receives the EvalStart and EvalProgress events.
     """
     if specs:
-        observer = observer or Observer()
-        ctx = EvalContext(load_model(folder), load(folder.cell.data), folder.cell.train)
-        for done, spec in enumerate(specs):
-            observer.on_event(events.EvalStart(folder.cell, spec, done, len(specs)))
-            folder.save_result(spec, evaluate_spec(spec, ctx))
+        cell = folder.cell
+        for spec, result in evaluate_with_events(cell, load_model(folder), load(cell.data), specs, observer):
+            folder.save_result(spec, result)
 
 
 def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
@@ -201,7 +199,7 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
     results = Results(folder)
     with exclusive(folder.path):
         for one in cells:
-            evaluate(one, wanted, observer)
+            evaluate_cell(one, wanted, observer)
             results.refresh(one.cell)
             observer.on_event(events.CellDone(one.cell))
         results.write_csv()
