@@ -26,6 +26,7 @@ from tests.testing.broken import (
     Unused,
     Waves,
 )
+from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.encodings.learned import Learned
 from vitpos.encodings.rope import RoPE
@@ -97,8 +98,8 @@ def test_classes_factories_and_specs_pass():
 
 
 def test_what_cannot_be_checked_is_refused():
-    with pytest.raises(InputError, match="give its class, a factory or a spec"):
-        check_encoding(RoPE(Geometry(32, 2, 2, (3, 4))))
+    with pytest.raises(InputError, match="got 3; give a class, a factory, a spec or an instance"):
+        check_encoding(3)
     with pytest.raises(InputError, match="no check 'shape'; did you mean 'shapes'"):
         check_encoding(Slope, skip=["shape"])
     with pytest.raises(InputError, match="makes a int"):
@@ -119,3 +120,27 @@ def test_random_numbers_of_the_caller_are_left_alone():
     drawn = torch.rand(3)
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(3))
+
+
+@pytest.mark.parametrize(
+    "spec", ["learned(prefix_embed=True)", "rope", "goat", "learned + relative", "rope(register_grid=(1, 2))"]
+)
+def test_an_instance_is_checked_by_copies(spec):
+    made_for = Geometry(48, 4, 3, (5, 7), 3)
+    instance = ENCODINGS.build(spec, made_for)
+    before = {name: tensor.clone() for name, tensor in instance.state_dict().items()}
+    assert check_encoding(instance, geometry=made_for) == ("devices", "traits", "export")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in instance.state_dict().items())
+
+
+def test_the_geometry_of_an_instance_is_its_own_if_it_has_one():
+    assert "traits" in check_encoding(RoPE(Geometry(64, 4, 2, (4, 4), 0)))
+    with pytest.raises(EncodingError, match="give the one it was made for as geometry="):
+        check_encoding(Learned(Geometry(64, 4, 2, (4, 4), 1)))
+    with pytest.raises(EncodingError, match="batches: an image changes the output of another"):
+        check_encoding(Leaks(None), geometry=Geometry(32, 2, 2, (3, 4), 2))
+    with pytest.raises(InputError, match="has its options already; leave out slope"):
+        check_encoding(Slope(None), slope=0.2)
+    with pytest.raises(InputError, match="2 or more blocks, not 1"):
+        check_encoding(RoPE(Geometry(32, 2, 1, (3, 4), 1)))
+    assert check_encoding(Slope) == ("export",)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -25,31 +26,37 @@ __all__ = ["EncodingError", "check_encoding"]
 
 
 def check_encoding(
-    encoding: str | Callable[..., PositionEncoding],
+    encoding: str | PositionEncoding | Callable[..., PositionEncoding],
     *,
     export: bool = False,
     skip: Collection[str] = (),
     geometry: Geometry | None = None,
     **options: Any,
-) -> None:
+) -> tuple[str, ...]:
     """Tests a position encoding against the contract of `PositionEncoding`; raises an EncodingError that lists failures.
 
     The checks are those of ``vitpos.testing.checks``, such as ``shapes``, ``dtypes`` and ``order``. Traits are checked in
     both directions, for a class with default options: a declared trait must hold, and a trait that holds must be declared.
 
+    Returns the names of the checks that were left out. An instance is checked by copies with random weights. This leaves
+    out ``devices`` and ``traits``, which need new objects or default options, and variants with other options.
+
     Args:
-        encoding: a class, a factory called with a Geometry, or a spec such as ``rope(base=10)``.
+        encoding: a class, a factory called with a Geometry, a spec such as ``rope(base=10)``, or an instance.
         export: also runs ``torch.export``, which takes some seconds.
         skip: names of checks that are left out.
-        geometry: width and heads to test with; 32 and 2 by default.
+        geometry: width and heads to test with; 32 and 2 by default. For an instance, the Geometry it was made for; by
+            default its attribute ``geometry``.
         options: options of the encoding.
     """
     subject = subject_for(encoding, geometry, options)
     broken = [f"{name}: {error}" for name, error in run_checks(subject, export=export, skip=skip) if error]
     if broken:
-        raise EncodingError(
-            f"{subject.name} breaks {len(broken)} of its promises\n" + "\n".join(f"- {b}" for b in broken)
-        )
+        listed = "\n".join(f"- {b}" for b in broken)
+        note = f"\nan instance was checked with {subject.geometry}; give the one it was made for as geometry=…"
+        guessed = subject.copied and geometry is None and _own_geometry(encoding) is None
+        raise EncodingError(f"{subject.name} breaks {len(broken)} of its promises\n{listed}{note if guessed else ''}")
+    return tuple(name for name in CHECKS if name in _left_out(subject, export, skip))
 
 
 def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
@@ -58,11 +65,23 @@ def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] 
         if name not in CHECKS:
             raise InputError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
     state = torch.get_rng_state()
-    left_out = {*skip, *(() if export else ("export",)), *(() if subject.traits is not None else ("traits",))}
+    left_out = _left_out(subject, export, skip)
     for name in CHECKS:
         if name not in left_out:
             yield name, _outcome(CHECKS[name], subject)
     torch.set_rng_state(state)
+
+
+def _left_out(subject: Subject, export: bool, skip: Collection[str]) -> set[str]:
+    """Returns the names of the checks that are not run: those skipped by the caller or not possible for the subject."""
+    impossible = {"traits": subject.traits is None, "devices": subject.copied, "export": not export}
+    return {*skip, *(name for name, left_out in impossible.items() if left_out)}
+
+
+def _own_geometry(encoding: Any) -> Geometry | None:
+    """Returns the Geometry that an instance, or the first such term of a sum, has as its attribute ``geometry``."""
+    found = [part.geometry for part in encoding.parts if isinstance(getattr(part, "geometry", None), Geometry)]
+    return found[0] if found else None
 
 
 def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
@@ -81,10 +100,12 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
     """Builds the test subject of ``check_encoding``: how to make the encoding, and variants with one option changed each.
 
     Args:
-        encoding: a class, a factory called with a Geometry, or a spec such as ``rope(base=10)``.
+        encoding: a class, a factory called with a Geometry, a spec such as ``rope(base=10)``, or an instance.
         geometry: width, heads and grid to test with; None for a small default.
         options: options of the encoding.
     """
+    if isinstance(encoding, PositionEncoding):
+        geometry = geometry or _own_geometry(encoding)
     geometry = Geometry(32, 2, 2, (3, 4), 2) if geometry is None else geometry
     if isinstance(encoding, str):
         terms = ENCODINGS.parse(encoding)
@@ -98,8 +119,18 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
             thing = ENCODINGS.load(terms[0].name)
             subject.variants = list(_variants(thing, ENCODINGS.describe(terms[0].name), terms[0].options, geometry))
         return subject
-    if isinstance(encoding, PositionEncoding) or not callable(encoding):
-        raise InputError(f"check_encoding needs to make several of {encoding!r}; give its class, a factory or a spec")
+    if isinstance(encoding, PositionEncoding):
+        if options:
+            raise InputError(f"an instance has its options already; leave out {', '.join(options)}, or give its class")
+        if geometry.depth < 2:
+            raise InputError(
+                f"check_encoding needs an instance for 2 or more blocks, not {geometry.depth}; give its class"
+            )
+        subject = subject_of(type(encoding).__qualname__, lambda _: deepcopy(encoding).cpu(), geometry, traits=False)
+        subject.copied = True
+        return subject
+    if not callable(encoding):
+        raise InputError(f"check_encoding got {encoding!r}; give a class, a factory, a spec or an instance")
     name = getattr(encoding, "__qualname__", repr(encoding))
     default = inspect.isclass(encoding) or inspect.isroutine(encoding)
     subject = subject_of(name, partial(encoding, **options), geometry, traits=default and not options)

@@ -34,6 +34,7 @@ class Subject:
     geometry: Geometry
     traits: tuple[str, ...] | None  # what it declares; None where traits are not checked
     variants: list[Callable[[Geometry], PositionEncoding]] = field(default_factory=list)  # with other options
+    copied: bool = False  # whether ``make`` copies one instance, which fits only ``geometry``
 
     def model(
         self,
@@ -44,7 +45,9 @@ class Subject:
         registers: int = 1,
         make: Any = None,
     ) -> ViT:
-        """Builds a ViT of two blocks with the encoding and large random weights, in evaluation mode.
+        """Builds a ViT with the encoding and large random weights, in evaluation mode.
+
+        It has two blocks, or as many as an instance is made for.
 
         Args:
             pool: how tokens are pooled: ``"cls"`` (adds a CLS token) or ``"mean"``.
@@ -53,13 +56,16 @@ class Subject:
         """
         torch.manual_seed(seed)
         g = self.geometry
+        if self.copied:
+            pool = pool if g.num_prefix else "mean"
+            registers = g.num_prefix - (pool == "cls")
         made = ViT(
             (2, GRID[0] * PATCH[0], GRID[1] * PATCH[1]),
             5,
             make or self.make,
             patch=PATCH,
             dim=g.dim,
-            depth=2,
+            depth=g.depth if self.copied else 2,
             heads=g.heads,
             registers=registers,
             pool=pool,
@@ -104,22 +110,25 @@ def added(model: ViT, x: Tensor, pos: Positions) -> Tensor:
 
 
 def patch_logits(model: ViT, pos: Positions) -> Tensor:
-    """Returns attention logits (B, H, N, N) between patches, for fixed random queries and keys with two prefix tokens."""
+    """Returns attention logits (B, H, N, N) between patches, for fixed random queries and keys of all tokens."""
     q, k = _queries_and_keys(model)
     tokens = q.transpose(1, 2).flatten(2)
-    return attention_logits(q, k, model.encoding, pos, 0, tokens)[..., 2:, 2:]
+    prefix = model.geometry.num_prefix
+    return attention_logits(q, k, model.encoding, pos, 0, tokens)[..., prefix:, prefix:]
 
 
 def full_bias(model: ViT, pos: Positions) -> Tensor:
-    """Returns the encoding's attention bias (B|1, H|1, N + 2, N + 2) for 2 prefix and N patch tokens, or zeros."""
+    """Returns the encoding's attention bias (B|1, H|1, T, T) for all prefix and patch tokens, or zeros."""
     q, k = _queries_and_keys(model)
+    count = q.shape[2]
     bias = model.encoding.bias(q, k, pos, 0)
-    return q.new_zeros(1, 1, N + 2, N + 2) if bias is None else pad_prefix(bias, N + 2)
+    return q.new_zeros(1, 1, count, count) if bias is None else pad_prefix(bias, count)
 
 
 def _queries_and_keys(model: ViT) -> Tensor:
     heads, width = model.geometry.heads, model.geometry.dim // model.geometry.heads
-    return torch.randn(2, 3, heads, N + 2, width, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    count = model.geometry.num_prefix + N
+    return torch.randn(2, 3, heads, count, width, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
 
 
 def table_shapes(encoding: PositionEncoding, grid: tuple[int, int]) -> tuple[dict[str, Any], dict[str, Any]]:
