@@ -30,13 +30,13 @@ def show_board(board: Board) -> None:
         grid.add_row(str(rank or "–"), Text(name), board.group(entry), str(len(entry.seeds)), *cells)
     output.print(grid)
     output.print(
-        "± half the width of the 95 % interval. Encodings that share a letter cannot be told apart.", style="dim"
+        "± half the width of the 95 % interval. Encodings that share a letter cannot be distinguished.", style="dim"
     )
     for found in board.recommendations:
         if not found.found:
             text = "no difference between encodings was found"
         else:
-            rest = f"; not told apart: {', '.join(found.best[1:])}" if len(found.best) > 1 else ""
+            rest = f"; not distinguished: {', '.join(found.best[1:])}" if len(found.best) > 1 else ""
             text = f"best {found.best[0]}{rest}"
         output.print(f"{columns[found.column].label}: {text}.", style="dim")
     for encoding, seeds in board.missing.items():

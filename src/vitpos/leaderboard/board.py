@@ -27,7 +27,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The encodings that cannot be told apart from the best one in a column, best first.
+    """The encodings that cannot be distinguished from the best one in a column, best first.
 
     ``cheapest`` is the one of them with the fastest training step. ``found`` is False if no two encodings differ.
     """
@@ -101,7 +101,7 @@ class Board:
 
     @cached_property
     def recommendations(self) -> list[Recommendation]:
-        """For each column with a better direction: the encodings that cannot be told apart from the best."""
+        """For each column with a better direction: the encodings that cannot be distinguished from the best."""
         times = {e.encoding: self.number(e, "time") for e in self.entries if not e.quick}
         found = []
         for key, ranking in self.rankings.items():

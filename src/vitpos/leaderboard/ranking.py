@@ -60,13 +60,13 @@ class Ranking:
 
     @property
     def resolved(self) -> float:
-        """Fraction of all pairs that can be told apart."""
+        """Fraction of all pairs that can be distinguished."""
         count = len(self.means) * (len(self.means) - 1) // 2
         return len(self.different) / count if count else 0.0
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """Letters per encoding: two encodings that share a letter cannot be told apart."""
+        """Letters per encoding: two encodings that share a letter cannot be distinguished."""
         order = list(self.means)
         sets = [frozenset(order)]
         for pair in sorted(self.different, key=lambda pair: sorted(map(order.index, pair))):
@@ -78,7 +78,7 @@ class Ranking:
 
     @property
     def best(self) -> list[str]:
-        """The encodings that cannot be told apart from the first."""
+        """The encodings that cannot be distinguished from the first."""
         first, *others = self.means
         return [first, *(name for name in others if frozenset((first, name)) not in self.different)]
 

@@ -58,7 +58,7 @@ def _shown(value: float, column: Measure) -> float:
 
 
 def _resolved(board: Board) -> str:
-    """How many pairs of encodings can be told apart by the first column, as text; empty without a ranking."""
+    """How many pairs of encodings can be distinguished by the first column, as text; empty without a ranking."""
     ranking = board.rankings.get(board.main)
     if not ranking:
         return ""
