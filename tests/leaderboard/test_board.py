@@ -56,6 +56,7 @@ def test_the_recommendation_is_the_fastest_of_those_that_cannot_be_told_apart():
     assert (
         first.column == "accuracy" and set(first.best) == {"slow", "fast"} and first.cheapest == "fast" and first.found
     )
+    assert {r.column for r in Board(PROTOCOL, entries).recommendations}.isdisjoint({"pixels", "order"})
     same = [made(name, accuracy=0.7, noise=0.05) for name in "abc"]
     assert not Board(PROTOCOL, same).recommendations[0].found
 

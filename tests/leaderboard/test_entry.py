@@ -21,7 +21,9 @@ def rewritten(path, change):
 def test_an_entry_survives_its_file(tmp_path):
     entry = made("learned + rope(base=10.0)", seeds=(0, 1, 2, 10))
     path = entry.save(tmp_path)
-    assert path.name == "learned-rope-base-10.0.json" and load_entry(path) == entry
+    assert path.name.startswith("learned-rope-base-10.0-") and load_entry(path) == entry
+    assert made("rope").file_name == "rope.json"
+    assert made("rope(base=-1.0)").file_name != made("rope(base=1.0)").file_name
 
 
 def test_entries_of_equal_content_are_equal_files(tmp_path):

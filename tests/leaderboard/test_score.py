@@ -9,6 +9,7 @@ from torch import nn
 from tests.cli.command import vitpos
 from tests.leaderboard.entries import PROTOCOL
 from vitpos import PositionEncoding
+from vitpos.errors import InputError
 from vitpos.leaderboard.protocol import Measure, Protocol, family_of, protocols
 from vitpos.leaderboard.score import score
 
@@ -61,6 +62,20 @@ def test_the_same_seeds_give_identical_numbers(learned, tmp_path):
 def test_a_column_that_does_not_apply_has_a_reason(tmp_path):
     entry = score("rope", tmp_path, protocol=TINY, seeds=[0], workers=1)
     assert entry.family == "rotary" and "pixels" not in entry.numbers and entry.reasons["pixels"]
+
+
+def test_maps_are_finite_where_heads_mask_pairs(tmp_path):
+    entry = score("lookhere", tmp_path, protocol=TINY, seeds=[0], workers=1)
+    (logits,) = entry.maps.values()
+    assert max(abs(value) for block in logits for row in block for value in row) < 1e3
+
+
+def test_only_a_protocol_without_data_takes_data(tmp_path):
+    with pytest.raises(InputError, match="has its own data"):
+        score("rope", tmp_path, protocol=TINY, data="mnist")
+    gpu = Protocol.load("vitpos-1-gpu")
+    (data,) = {cell.data for cell in gpu.experiment_for("rope", "rotary", data="mnist").cells}
+    assert data == "mnist"
 
 
 def test_a_class_from_outside_the_package_can_be_scored(tmp_path):

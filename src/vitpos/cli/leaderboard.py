@@ -29,7 +29,9 @@ def score(
     entries: Annotated[
         Path | None, Option(metavar="DIR", help="folder of the entries to compare with; results/leaderboard by default")
     ] = None,
-    data: Annotated[str | None, Option(metavar="SPEC", help="data in place of those of the protocol")] = None,
+    data: Annotated[
+        str | None, Option(metavar="SPEC", help="folder of the images, for vitpos-1-gpu: image_folder(path='…')")
+    ] = None,
     plugins: Plugins = None,
 ) -> None:
     """Train and measure one encoding under a protocol; prints its row and rank, and writes its leaderboard entry."""
@@ -80,6 +82,6 @@ def leaderboard(
     if out is not None:
         from vitpos.report.leaderboard_page import write_leaderboard
 
-        rows = board.rows()
+        page, rows = write_leaderboard(board, out), board.rows()
         table = write_csv(out.with_suffix(".csv"), list(rows[0]), [list(row.values()) for row in rows])
-        print(f"table: {table}\npage:  {write_leaderboard(board, out)}", file=sys.stderr)
+        print(f"table: {table}\npage:  {page}", file=sys.stderr)

@@ -76,14 +76,14 @@ class Board:
         return None if entry.quick else self.ranks.get(entry.encoding)
 
     def number(self, entry: Entry, key: str) -> Number | None:
-        """The mean of a column, with the interval of the common variance where the entry is ranked."""
+        """The mean of a column: adjusted for missing seeds, with the interval of the common variance, if it is ranked."""
         values = list(entry.numbers.get(key, {}).values())
         if not values:
             return None
         ranking = self.rankings.get(key)
-        ranked = ranking is not None and entry.encoding in ranking.means and not entry.quick
-        half = ranking.half_width(entry.encoding) if ranking and ranked else ci_half_width(values)
-        return Number(statistics.fmean(values), half, len(values))
+        if ranking and entry.encoding in ranking.means and not entry.quick:
+            return Number(ranking.means[entry.encoding], ranking.half_width(entry.encoding), len(values))
+        return Number(statistics.fmean(values), ci_half_width(values), len(values))
 
     def group(self, entry: Entry) -> str:
         """Letters of the groups of the first column that an entry belongs to."""
@@ -101,10 +101,16 @@ class Board:
 
     @cached_property
     def recommendations(self) -> list[Recommendation]:
-        """For each column with a better direction: the encodings that cannot be distinguished from the best."""
+        """For each column with a better direction: the encodings that cannot be distinguished from the best.
+
+        Optional columns are left out: an encoding without such a number may be the best of all, as one whose gradient
+        gives away no patch has no closed form.
+        """
         times = {e.encoding: self.number(e, "time") for e in self.entries if not e.quick}
         found = []
         for key, ranking in self.rankings.items():
+            if self.protocol.columns[key].optional:
+                continue
             cheapest = min(ranking.best, key=lambda name: n.mean if (n := times.get(name)) else 0.0)
             found.append(Recommendation(key, tuple(ranking.best), cheapest, bool(ranking.different)))
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -58,10 +59,11 @@ class Entry:
 
     @property
     def file_name(self) -> str:
-        """Name of its file: the spec, with other characters than letters, digits and dots replaced."""
-        words = "".join(c if c.isalnum() or c in "._" else "-" for c in self.encoding)
-        short = "-".join(filter(None, words.split("-")))[:80]
-        return f"{short}{'-quick' if self.quick else ''}.json"
+        """Name of its file: the spec, or its words and a hash where it has other characters than letters and digits."""
+        name = "-".join(re.findall(r"[\w.]+", self.encoding, re.ASCII))[:60]
+        if name != self.encoding:
+            name += f"-{hashlib.sha256(self.encoding.encode()).hexdigest()[:8]}"
+        return f"{name}{'-quick' if self.quick else ''}.json"
 
     def save(self, folder: Path) -> Path:
         """Writes the entry to a folder and returns the path of its file."""

@@ -55,6 +55,7 @@ class Protocol:
     experiment: Mapping[str, Any]
     columns: Mapping[str, Measure]
     sha256: str
+    own_data: bool = False  # whether users name the folder of the data, as for ImageNet
 
     @classmethod
     def load(cls, name: str = DEFAULT) -> Protocol:
@@ -81,6 +82,8 @@ class Protocol:
         changes = dict(self.quick) if quick else {}
         quick_seeds = changes.pop("seeds", None)
         settings = {"encoding": encoding, "train.lr": self.learning_rates[family], **changes}
+        if data and not self.own_data:
+            raise InputError(f"protocol {self.name!r} has its own data, not {data!r}; leave out --data")
         settings |= {"data": data} if data else {}
         document = {"name": self.name, "question": self.question, **self.experiment}
         return Experiment.load(document, settings, list(seeds or quick_seeds or self.seeds), plugins)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 import vitpos
@@ -53,7 +55,7 @@ def score(
         seeds: Seeds; those of the protocol by default.
         quick: Trains on fewer images for one epoch, to try it; the entry is marked and is not ranked.
         workers: Number of processes that train seeds in parallel; by default one per core.
-        data: Data in place of those of the protocol, for protocols that need a folder of images.
+        data: Spec of the folder of images, for protocols that name none of their own (``vitpos-1-gpu``).
         plugins: Python files or modules that register encodings.
         observer: Receives the events of the run; by default progress is shown on standard error.
     """
@@ -109,18 +111,20 @@ def _maps(results: Results) -> dict[str, list[list[list[float]]]]:
         return {}
     rows, columns = grid = model.geometry.grid
     center = (rows // 2) * columns + columns // 2
-    logits = logit_variance(model, data, shuffled=True, limit=256).mean.mean(1)[
-        :, center
-    ]  # (depth, N), mean over heads
+    logits = logit_variance(model, data, shuffled=True, limit=256).mean[:, :, center]  # (depth, H, N), −∞ where masked
+    logits = logits.masked_fill(logits.isinf(), torch.nan).nanmean(1)  # (depth, N)
     found = {f"mean logit of patch ({rows // 2}, {columns // 2}) with each patch, by block": logits}
     vectors = position_vectors(model)
     if vectors.any():
         name = f"cosine similarity of the added vector of patch ({rows // 2}, {columns // 2}) with the others"
         found[name] = F.cosine_similarity(vectors, vectors[center], dim=1)[None]
-    finite = {
-        name: stack.nan_to_num(float(stack[~stack.isnan()].min())).unflatten(1, grid) for name, stack in found.items()
-    }
-    return {name: [[[round(v, 4) for v in row] for row in one] for one in s.tolist()] for name, s in finite.items()}
+    return {name: _rounded(stack.unflatten(1, grid)) for name, stack in found.items()}
+
+
+def _rounded(stack: Tensor) -> list[list[list[float]]]:
+    """Converts maps (n, R, C) to lists with four decimals; NaN, where all heads mask a pair, becomes the smallest value."""
+    filled = stack.nan_to_num(float(stack[~stack.isnan()].min()))
+    return [[[round(value, 4) for value in row] for row in grid] for grid in filled.tolist()]
 
 
 def _family(encoding: Any) -> str:
@@ -137,13 +141,14 @@ def _code(spec: str) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit of the package, if it lies in a git checkout without changes; otherwise empty."""
-    folder = Path(vitpos.__file__).parent
+    """Returns the commit of the package if its files lie in a git checkout of their own without changes, else ""."""
+    package = Path(vitpos.__file__).parent
     try:
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--", "."], cwd=folder, capture_output=True, text=True, check=True
-        )
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+        _git(package, "ls-files", "--error-unmatch", "__init__.py")  # not installed inside another repository
+        return "" if _git(package, "status", "--porcelain", "--", ".") else _git(package, "rev-parse", "HEAD")
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return "" if changed.stdout.strip() else commit.stdout.strip()
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
