@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.report import runs
 from vitpos.errors import InputError
 from vitpos.evaluations.result import Result
 from vitpos.lab import runner
@@ -12,21 +13,13 @@ from vitpos.lab.summary import format_estimate, summarize
 from vitpos.report import write_report
 from vitpos.report.comparison import compare_encodings
 
-TEXT = """
-data = "stripes(count=40)"
-model = "vit(patch=(2, 4), dim=8, depth=1, heads=2)"
-encoding = ["none", "learned"]
-seeds = [0, 1, 2]
-train.epochs = 1
-[[tables]]
-title = "Compared"
-baseline = "none"
-heatmap = true
-columns = [
+TEXT = runs.TEXT.replace(
+    '[{ label = "right", evaluation = "accuracy", better = "higher" }]',
+    """[
   { label = "accuracy", evaluation = "accuracy", better = "higher" },
   { label = "as a multiple", evaluation = "accuracy", percent = false, show_ratio = true },
-]
-"""
+]""",
+)
 
 
 def make(text=TEXT):

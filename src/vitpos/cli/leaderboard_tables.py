@@ -29,9 +29,9 @@ def show_board(board: Board) -> None:
         rank = board.rank(entry)
         grid.add_row(str(rank or "–"), Text(name), board.group(entry), str(len(entry.seeds)), *cells)
     output.print(grid)
-    output.print(
-        "± half the width of the 95 % interval. Encodings that share a letter cannot be distinguished.", style="dim"
-    )
+    if board.rankings:
+        text = "± half the width of the 95 % interval. Encodings that share a letter cannot be distinguished."
+        output.print(text, style="dim")
     for found in board.recommendations:
         if not found.found:
             text = "no difference between encodings was found"
