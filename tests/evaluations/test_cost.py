@@ -23,7 +23,7 @@ from vitpos.models.base import Classifier
 def test_cost_counts_position_parameters_and_does_not_change_the_model(spec, encoding, positions):
     model = MODELS.build(spec, (1, 28, 28), 10, encoding)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    numbers = numbers_of("cost(batch=4, steps=1)", model, digits(6))
+    numbers = numbers_of("cost(batch_size=4, steps=1)", model, digits(6))
     assert numbers["position_parameters"] == positions and numbers["step_ms"] > 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
@@ -31,7 +31,7 @@ def test_cost_counts_position_parameters_and_does_not_change_the_model(spec, enc
 def test_macs_equal_their_formula_and_memory_grows_with_a_bias():
     data = digits(6)
     found = {
-        encoding: numbers_of("cost(batch=4, steps=1)", small_vit(encoding).float(), data)
+        encoding: numbers_of("cost(batch_size=4, steps=1)", small_vit(encoding).float(), data)
         for encoding in ("none", "learned", "relative")
     }
     # of a ViT on 7×7 patches without CLS, in order: patches, q k v and the output, attention, feed-forward, head
@@ -56,7 +56,7 @@ def test_peak_memory_counts_live_tensors_only():
             return self.forward_with_penalty(images)[0]
 
     model, data = Wasteful(), digits(6)
-    taken = numbers_of("cost(batch=4, steps=1)", model, data)["peak_memory_mb"]
+    taken = numbers_of("cost(batch_size=4, steps=1)", model, data)["peak_memory_mb"]
     weights = 4 * 7850 / 1e6
     assert 2 + weights < taken < 2.2 + 2 * weights
-    assert "step_time_ratio" not in numbers_of("cost(batch=4, steps=1)", model, data)
+    assert "step_time_ratio" not in numbers_of("cost(batch_size=4, steps=1)", model, data)

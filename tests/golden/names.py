@@ -130,6 +130,7 @@ SPECS: dict[str, Patterns] = {
         (r"^(resolution_curve\(.*?)\blimit=", r"\1max_images="),
         (r"^(random_shifts\(.*?)\bdraws=", r"\1num_pairs="),
         (r"^(corruption\(.*?)\bkinds=", r"\1corruptions="),
+        (r"^cost\(batch=", "cost(batch_size="),
     ],
     "augment": [
         (r"\bprobability=", "prob="),

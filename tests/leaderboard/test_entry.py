@@ -111,4 +111,4 @@ def test_a_file_that_is_no_entry_is_refused(tmp_path, content):
 
 
 def test_the_protocol_is_frozen():
-    assert PROTOCOL.seeds == (0, 1, 2) and set(PROTOCOL.learning_rates) == {"added", "bias", "rotary", "content"}
+    assert PROTOCOL.seeds == (0, 1, 2) and set(PROTOCOL.learning_rates) == {"added", "bias", "rotary", "context"}

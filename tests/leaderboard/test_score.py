@@ -18,13 +18,13 @@ TINY = replace(
     experiment={
         "data": "mnist(limit=256, test_limit=64)",
         "model": "vit(patch=7, dim=16, depth=2, heads=2, pool='mean')",
-        "evaluations": ["accuracy", "closed_form(images=1)", "cost(batch=2, steps=1)"],
+        "evaluations": ["accuracy", "closed_form(images=1)", "cost(batch_size=2, steps=1)"],
         "train": {"epochs": 1},
     },
     columns={
         "accuracy": Measure("accuracy, %", "accuracy", better="higher"),
         "pixels": Measure("patches, %", "closed_form(images=1)", "patches_exact", optional=True),
-        "parameters": Measure("parameters", "cost(batch=2, steps=1)", "position_parameters", unit="count"),
+        "parameters": Measure("parameters", "cost(batch_size=2, steps=1)", "position_parameters", unit="count"),
     },
 )
 
@@ -71,7 +71,7 @@ def test_maps_are_finite_where_heads_mask_pairs(tmp_path):
 
 
 def test_only_a_protocol_without_data_takes_data(tmp_path):
-    with pytest.raises(InputError, match="has its own data"):
+    with pytest.raises(InputError, match="has fixed data"):
         score("rope", tmp_path, protocol=TINY, data="mnist")
     gpu = Protocol.load("vitpos-1-gpu")
     (data,) = {cell.data for cell in gpu.experiment_for("rope", "rotary", data="mnist").cells}
@@ -91,7 +91,7 @@ def test_a_class_from_outside_the_package_can_be_scored(tmp_path):
         ({"vectors", "bias"}, (), "bias"),
         ({"added_values"}, (), "bias"),
         ({"bias", "rotate"}, (), "rotary"),
-        ({"bias"}, ("content_dependent",), "content"),
+        ({"bias"}, ("context_dependent",), "context"),
     ],
 )
 def test_the_family_follows_from_what_an_encoding_does(hooks, traits, family):
@@ -107,7 +107,13 @@ def test_every_protocol_describes_an_experiment(name):
     assert {column.evaluation for column in protocol.columns.values()} <= evaluations
     assert {column.data for column in protocol.columns.values()} - {""} <= {cell.data for cell in experiment.cells}
     assert all(cell.train.lr == protocol.learning_rates["rotary"] for cell in experiment.cells)
-    assert protocol.experiment_for("rope", "rotary", quick=True).cells
+    shortened = protocol.experiment_for("rope", "rotary", quick=True)
+    assert {cell.train.epochs for cell in shortened.cells} == {1} and {cell.seed for cell in shortened.cells} == {0}
+
+
+def test_a_shortened_run_takes_a_subset_of_the_users_data():
+    cells = Protocol.load("vitpos-1-gpu").experiment_for("rope", "rotary", quick=True, data="cifar10").cells
+    assert {cell.data for cell in cells} == {"cifar10 + subset(limit=64, test_limit=32)"}
 
 
 @pytest.mark.slow

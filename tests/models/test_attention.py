@@ -65,6 +65,6 @@ def test_a_masked_token_has_no_effect_on_the_others(spec):
     changed = x.clone()
     changed[1::2, 4:] += 1
     before, after = (attention(each, encoding, pos, 1, mask) for each in (x, changed))
-    if "content_dependent" not in encoding.traits:
+    if "context_dependent" not in encoding.traits:
         assert torch.allclose(before[1::2, :4], after[1::2, :4], atol=1e-12)
     assert torch.equal(before[::2], after[::2]) and not torch.allclose(before[1::2, 4:], after[1::2, 4:])

@@ -21,13 +21,12 @@ def score(
     ],
     out: Annotated[Path, Option(help="output folder; if it holds an unfinished run, that run is continued")],
     protocol: PROTOCOL = "vitpos-1",
-    quick: Annotated[
-        bool, Option("--quick", help="fewer images and one epoch, to try it; such entries have no rank")
-    ] = False,
+    quick: Annotated[bool, Option("--quick", help="a shortened run, to try it; such entries have no rank")] = False,
     seeds: Annotated[str | None, Option(help="seeds that replace those of the protocol, such as 0,1,2,3")] = None,
     workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core")] = None,
     entries: Annotated[
-        Path | None, Option(metavar="DIR", help="folder of the entries to compare with; results/leaderboard by default")
+        Path | None,
+        Option(metavar="DIR", help="folder of the entries to compare with; default: results/leaderboard/PROTOCOL"),
     ] = None,
     data: Annotated[
         str | None, Option(metavar="SPEC", help="folder of the images, for vitpos-1-gpu: image_folder(path='…')")

@@ -23,7 +23,7 @@ TRAITS = {
     "resizable": "it stores a table for its grid, which can be resampled for another",
     "biases_prefix": "its bias acts on pairs with prefix tokens too",
     "index_only": "it depends on the grid cells of the tokens alone, not on their coordinates",
-    "content_dependent": "logits of two tokens depend on other tokens too",
+    "context_dependent": "logits of two tokens depend on other tokens too",
 }
 HOOKS = ("augment", "prefix_vectors", "unknown_vector", "vectors", "update", "bias", "rotate", "penalty")
 ATTENTION_HOOKS = (  # what acts inside attention

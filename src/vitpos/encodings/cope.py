@@ -25,7 +25,7 @@ class CoPE(PositionEncoding):
     """
 
     paper = "Golovneva et al., arXiv 2024"
-    traits = ("grid_shape_invariant", "index_only", "content_dependent", "learnable")
+    traits = ("grid_shape_invariant", "index_only", "context_dependent", "learnable")
 
     def __init__(self, geometry: Geometry, *, max_positions: int = 16, causal: bool = False):
         super().__init__()

@@ -26,7 +26,7 @@ class CPE(PositionEncoding):
     """
 
     paper = "Chu et al. (CPVT), ICLR 2023"
-    traits = ("index_only", "content_dependent", "learnable")
+    traits = ("index_only", "context_dependent", "learnable")
 
     def __init__(
         self,

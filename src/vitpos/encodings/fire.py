@@ -34,7 +34,7 @@ class FIRE(PositionEncoding):
     """
 
     paper = "Li et al., ICLR 2024"
-    traits = ("content_dependent", "learnable")
+    traits = ("context_dependent", "learnable")
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class SaPE2(PositionEncoding):
     """
 
     paper = "Chen et al., arXiv 2025"
-    traits = ("index_only", "content_dependent", "learnable")
+    traits = ("index_only", "context_dependent", "learnable")
 
     def __init__(
         self,

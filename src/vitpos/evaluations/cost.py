@@ -25,7 +25,7 @@ from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.training.loss import loss
 
 
-def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
+def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
     """Size of the model, and compute, memory and time of a training step.
 
     parameters: number of parameters. position_parameters: number of parameters of the position encoding.
@@ -39,18 +39,18 @@ def cost(ctx: EvalContext, *, batch: int = 64, steps: int = 9) -> Result:
     have no ratios.
 
     Args:
-        batch: Number of images in a pass.
+        batch_size: Number of images in a pass.
         steps: Number of timed passes, after one pass to warm up.
     """
-    if batch < 1 or steps < 1:
-        raise InputError(f"evaluation 'cost' got batch={batch}, steps={steps}; take 1 or more of each")
+    if batch_size < 1 or steps < 1:
+        raise InputError(f"evaluation 'cost' got batch_size={batch_size}, steps={steps}; take 1 or more of each")
     data = ctx.data
     model = deepcopy(ctx.model).train()  # a copy, because batch norms in training mode update their statistics
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     position_parameters = {parameter for encoding in encodings for parameter in encoding.parameters()}
     device = model.device
-    images = data.normalize(data.train.images[:batch].to(device))
-    labels = data.train.labels[:batch].to(device)
+    images = data.normalize(data.train.images[:batch_size].to(device))
+    labels = data.train.labels[:batch_size].to(device)
     models = [model]
     if isinstance(model, PatchClassifier):
         models.append(baseline := deepcopy(model))

@@ -29,7 +29,8 @@ class Number:
 class Recommendation:
     """The encodings that cannot be distinguished from the best one in a column, best first.
 
-    ``cheapest`` is the one of them with the fastest training step. ``found`` is False if no two encodings differ.
+    ``cheapest`` is the one of them with the fastest training step, "" if the protocol does not measure it. ``found`` is
+    False if no two encodings differ.
     """
 
     column: str
@@ -111,7 +112,8 @@ class Board:
         for key, ranking in self.rankings.items():
             if self.protocol.columns[key].optional:
                 continue
-            cheapest = min(ranking.best, key=lambda name: n.mean if (n := times.get(name)) else 0.0)
+            timed = {name: number.mean for name in ranking.best if (number := times.get(name))}
+            cheapest = min(timed, key=timed.__getitem__, default="")
             found.append(Recommendation(key, tuple(ranking.best), cheapest, bool(ranking.different)))
         return found
 

@@ -17,7 +17,7 @@ from vitpos.leaderboard.protocol import Measure, Protocol, protocols
 from vitpos.registry import suggest
 
 FORMAT = 1
-MAX_BYTES = 1_000_000  # larger files are no entries
+MAX_BYTES = 1_000_000  # larger files are refused
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Entry:
         machine: Processor, cores, system and versions.
         commit: Commit of the package that the entry was made with; empty if unknown.
         maps: Title → maps of the grid, such as the mean logit of a central patch with every patch, one map per block.
-        quick: Whether it was made with fewer images and epochs; such an entry is shown and not ranked.
+        quick: Whether it is from a shortened run; such an entry is shown and not ranked.
     """
 
     protocol: str
@@ -92,7 +92,7 @@ def load_entry(path: Path) -> Entry:
     entry = Entry(**{k: v for k, v in content.items() if k in known} | {"numbers": numbers})
     _check_numbers(entry, protocol, refuse)
     if not all(_is_stack(grids) for grids in entry.maps.values()):
-        raise refuse("'maps' has a value that is no list of grids of numbers; make it again with 'vitpos score'")
+        raise refuse("'maps' has a value that is not a list of grids of numbers; make it again with 'vitpos score'")
     return entry
 
 
@@ -110,15 +110,15 @@ def _read(path: Path, refuse: Any) -> dict[str, Any]:
     kinds |= {"quick": bool, "digest": str}
     for name, kind in kinds.items():
         if not isinstance(content.get(name), kind):
-            raise refuse(f"'{name}' is missing or no {kind.__name__}; make it again with 'vitpos score'")
+            raise refuse(f"'{name}' is missing or not a {kind.__name__}; make it again with 'vitpos score'")
     unknown = set(content) - set(kinds) - {"format"}
     if unknown:
         raise refuse(f"it has the unknown key {min(unknown)!r}; remove it")
     texts = [name for name in ("code", "reasons", "machine") for v in content[name].values() if not isinstance(v, str)]
     if texts:
-        raise refuse(f"'{texts[0]}' has a value that is no text; make it again with 'vitpos score'")
+        raise refuse(f"'{texts[0]}' has a value that is not text; make it again with 'vitpos score'")
     if content["digest"] != _digest(content):
-        raise refuse("its content does not agree with its digest, so that it was changed; make it again")
+        raise refuse("its digest does not match: the file was edited; make it again with 'vitpos score'")
     return content
 
 
@@ -155,7 +155,7 @@ def _check_numbers(entry: Entry, protocol: Protocol, refuse: Any) -> None:
 
 def _out_of_range(column: Measure, value: float) -> str:
     if not math.isfinite(value) or value < 0:
-        return "is not a number from 0"
+        return "is not a finite number of at least 0"
     if column.unit == "fraction" and value > 1:
         return "is above 1"
     if column.unit == "count" and not value.is_integer():

@@ -51,11 +51,11 @@ class Protocol:
     seeds: tuple[int, ...]
     baselines: tuple[str, ...]
     learning_rates: Mapping[str, float]  # by family
-    quick: Mapping[str, Any]
+    quick: Mapping[str, Any]  # what a shortened run changes: seeds, settings, and a view of the data (a subset)
     experiment: Mapping[str, Any]
     columns: Mapping[str, Measure]
     sha256: str
-    own_data: bool = False  # whether users name the folder of the data, as for ImageNet
+    needs_data: bool = False  # whether users give the data set, as for ImageNet, which cannot be downloaded
 
     @classmethod
     def load(cls, name: str = DEFAULT) -> Protocol:
@@ -80,11 +80,12 @@ class Protocol:
     ) -> Experiment:
         """Returns the experiment that trains and measures one encoding, with the learning rate of its family."""
         changes = dict(self.quick) if quick else {}
-        quick_seeds = changes.pop("seeds", None)
+        quick_seeds, view = changes.pop("seeds", None), changes.pop("view", None)
         settings = {"encoding": encoding, "train.lr": self.learning_rates[family], **changes}
-        if data and not self.own_data:
-            raise InputError(f"protocol {self.name!r} has its own data, not {data!r}; leave out --data")
-        settings |= {"data": data} if data else {}
+        if data and not self.needs_data:
+            raise InputError(f"protocol {self.name!r} has fixed data, not {data!r}; leave out --data")
+        if data or view:
+            settings["data"] = " + ".join(filter(None, (data or self.experiment["data"], view)))
         document = {"name": self.name, "question": self.question, **self.experiment}
         return Experiment.load(document, settings, list(seeds or quick_seeds or self.seeds), plugins)
 
@@ -95,13 +96,13 @@ def protocols() -> list[str]:
 
 
 def family_of(hooks: Sequence[str] | frozenset[str], traits: Sequence[str]) -> str:
-    """Returns the family of an encoding, which decides its learning rate: content, rotary, bias or added.
+    """Returns the family of an encoding, which decides its learning rate: context, rotary, bias or added.
 
-    Content: its action depends on the tokens. Rotary: it rotates q and k. Bias: it changes logits, weights or values.
-    Added: everything else. An encoding that does several of these belongs to the first of them.
+    Context: the logit of two tokens depends on other tokens too, as in SaPE2. Rotary: it rotates q and k. Bias: it changes
+    logits, attention weights or values. Added: everything else. The first that applies counts.
     """
-    if "content_dependent" in traits:
-        return "content"
+    if "context_dependent" in traits:
+        return "context"
     if "rotate" in hooks:
         return "rotary"
     return "bias" if set(hooks) & {"bias", "token_bias", "mix_weights", "added_values", "fused_logits"} else "added"

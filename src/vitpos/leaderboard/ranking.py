@@ -1,6 +1,6 @@
 """Ranks encodings by a metric over seeds, and tells which differences are larger than the noise between seeds.
 
-The values are modelled as y(encoding, seed) = mean(encoding) + effect(seed) + noise, with one variance of the noise for all
+The values are modeled as y(encoding, seed) = mean(encoding) + effect(seed) + noise, with one variance of the noise for all
 encodings. Three seeds give one encoding two degrees of freedom; forty encodings give the common variance some eighty, so
 that small differences can be found. All pairs are compared by t-tests, adjusted by Holm's method at the level of 5 %.
 """

@@ -53,9 +53,9 @@ def score(
         out: Folder for the run and the entry.
         protocol: A protocol or its name.
         seeds: Seeds; those of the protocol by default.
-        quick: Trains on fewer images for one epoch, to try it; the entry is marked and is not ranked.
+        quick: Makes a shortened run, to try it; the entry is marked and is not ranked.
         workers: Number of processes that train seeds in parallel; by default one per core.
-        data: Spec of the folder of images, for protocols that name none of their own (``vitpos-1-gpu``).
+        data: Spec of the data set, for protocols that need one (``vitpos-1-gpu``).
         plugins: Python files or modules that register encodings.
         observer: Receives the events of the run; by default progress is shown on standard error.
     """

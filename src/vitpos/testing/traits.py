@@ -68,7 +68,7 @@ def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
     kept = torch.tensor([0, 3, 4, 9, 11])
     whole = pair_logits(model, x, pos)[:, :, kept][..., kept]
     few = difference(pair_logits(model, x[:, kept], pos.select(kept)), whole)
-    yield "content_dependent", "" if few else "logits of a pair are the same among all tokens and among five"
+    yield "context_dependent", "" if few else "logits of a pair are the same among all tokens and among five"
 
 
 def _crop_difference(subject: Subject) -> str:
