@@ -2,13 +2,12 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-import torch
 
-from vitpos.data.dataset import Dataset, Split, load
 from vitpos.errors import InputError
-from vitpos.lab import dry_run as trial
+from vitpos.lab.dry_run import dry_run
 from vitpos.lab.events import Event, Observer
 from vitpos.lab.experiment import Experiment, shipped
+from vitpos.lab.stand_ins import stand_ins
 
 TEXT = """
 question = "Which?"
@@ -193,30 +192,15 @@ def _covering(experiment):
     return [replace(cell, evaluations=tuple(dict.fromkeys(specs))) for cell, specs in wanted.items()]
 
 
-def _noise(spec):
-    """As many channels, pixels and classes as the named data, without its images."""
-    shape, classes = {"cifar10": ((3, 32, 32), 10), "cifar100": ((3, 32, 32), 100), "fashion_mnist": ((1, 28, 28), 10)}[
-        spec
-    ]
-    splits = [Split(torch.randint(256, (64, *shape), dtype=torch.uint8), torch.arange(64) % classes) for _ in range(2)]
-    return Dataset(*splits, tuple(map(str, range(classes))), (0.5,) * shape[0], (0.25,) * shape[0], spec)
-
-
 APART = {"mjp-imagenet", "scorecard-gpu"}  # one has a test file of its own, the other the tables of scorecard
 
 
 @pytest.mark.parametrize("name", sorted(set(shipped()) - APART))
-def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, monkeypatch):
-    """Data that are fetched are replaced by noise of their shape; everything else is as in the experiment."""
-    fetched = {"cifar10", "cifar100", "fashion_mnist"}
-    torch.manual_seed(0)
-
-    def load_without_fetching(spec):
-        return _noise(spec.split("(")[0]) if spec.split("(")[0] in fetched else load(spec)
-
-    monkeypatch.setattr(trial, "load", load_without_fetching)
+def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, monkeypatch, tmp_path):
+    """Data that are downloaded are replaced by noise of their shape; everything else is as in the experiment."""
+    monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))
     experiment = Experiment.load(name)
-    trial.dry_run(_covering(experiment), experiment.tables)
+    dry_run(_covering(experiment), experiment.tables, stand_ins=stand_ins(experiment.cells))
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
@@ -235,10 +219,10 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     columns = [{ label = "after three", evaluation = "translation", metric = "NAME", x = 3 }]
     """
     experiment = make(text.replace("NAME", "token_error"))
-    trial.dry_run(experiment.cells, experiment.tables)
+    dry_run(experiment.cells, experiment.tables)
     with pytest.raises(InputError, match="no curve 'token_eror'; did you mean 'token_error'"):
         experiment = make(text.replace("NAME", "token_eror"))
-        trial.dry_run(experiment.cells, experiment.tables)
+        dry_run(experiment.cells, experiment.tables)
 
 
 def test_the_scorecard_has_the_same_columns_at_every_size():
@@ -260,5 +244,5 @@ def test_data_that_cannot_be_had_are_an_error_before_the_dry_run():
             self.events.append(event)
 
     with pytest.raises(InputError, match="nowhere"):
-        trial.dry_run(make(text).cells, observer=Recorder())
+        dry_run(make(text).cells, observer=Recorder())
     assert not Recorder.events

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from vitpos.cli.dry_run import DryRunOption, OutOption, require_out
+from vitpos.cli.dry_run import dry_run as show_dry_run
 from vitpos.cli.plugins import Plugins
 from vitpos.cli.run import parse_seeds
 
@@ -19,7 +21,7 @@ def score(
     encoding: Annotated[
         str, Argument(metavar="ENCODING", help="a spec such as rope, 'learned + rope' or mine.py:Mine")
     ],
-    out: Annotated[Path, Option(help="output folder; if it holds an unfinished run, that run is continued")],
+    out: OutOption = None,
     protocol: PROTOCOL = "vitpos-1",
     quick: Annotated[bool, Option("--quick", help="a shortened run, to try it; such entries have no rank")] = False,
     seeds: Annotated[str | None, Option(help="seeds that replace those of the protocol, such as 0,1,2,3")] = None,
@@ -31,34 +33,30 @@ def score(
     data: Annotated[
         str | None, Option(metavar="SPEC", help="folder of the images, for vitpos-1-gpu: image_folder(path='…')")
     ] = None,
+    dry_run: DryRunOption = False,
     plugins: Plugins = None,
 ) -> None:
     """Train and measure one encoding under a protocol; prints its row and rank, and writes its leaderboard entry."""
     from vitpos.registry.plugin_records import recall
 
-    recall(out)
+    if out is not None:
+        recall(out)
     from vitpos.cli.leaderboard_tables import show_entry
     from vitpos.lab.console import Console
     from vitpos.leaderboard.board import Board
     from vitpos.leaderboard.protocol import Protocol
-    from vitpos.leaderboard.score import ENTRY_FOLDER
+    from vitpos.leaderboard.score import ENTRY_FOLDER, plan
     from vitpos.leaderboard.score import score as score_encoding
 
     chosen = Protocol.load(protocol)
+    options: dict[str, Any] = {"seeds": parse_seeds(seeds), "quick": quick, "data": data, "plugins": plugins or ()}
+    if dry_run:
+        return show_dry_run(plan(encoding, chosen, **options))
+    out = require_out(out)
     folder = entries or ENTRIES / protocol
     known = Board.load([folder], chosen).entries if entries or folder.is_dir() else []
     with Console() as console:
-        entry = score_encoding(
-            encoding,
-            out,
-            protocol=protocol,
-            seeds=parse_seeds(seeds),
-            quick=quick,
-            workers=workers,
-            data=data,
-            plugins=plugins or (),
-            observer=console,
-        )
+        entry = score_encoding(encoding, out, protocol=chosen, workers=workers, observer=console, **options)
     others = [other for other in known if other.encoding != entry.encoding]
     show_entry(Board(chosen, [*others, entry]), entry)
     print(f"entry: {out / ENTRY_FOLDER / entry.file_name}", file=sys.stderr)

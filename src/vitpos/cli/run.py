@@ -8,13 +8,15 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.dry_run import DryRunOption, OutOption, require_out
+from vitpos.cli.dry_run import dry_run as show_dry_run
 from vitpos.cli.plugins import Plugins
 from vitpos.errors import InputError, RunError
 
 
 def run(
     experiment: Annotated[str, Argument(metavar="NAME_OR_TOML", help="a shipped experiment or a TOML file")],
-    out: Annotated[Path, Option(help="output folder; if it holds an unfinished run, that run is continued")],
+    out: OutOption = None,
     settings: Annotated[
         list[str] | None,
         Option(
@@ -25,14 +27,19 @@ def run(
     ] = None,
     seeds: Annotated[str | None, Option(help="seeds that replace those of the experiment, such as 0,1,2")] = None,
     workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core")] = None,
+    dry_run: DryRunOption = False,
     plugins: Plugins = None,
 ) -> None:
     """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
     from vitpos.lab.experiment import Experiment
     from vitpos.registry.plugin_records import recall
 
-    recall(out)
+    if out is not None:
+        recall(out)
     wanted = Experiment.load(experiment, settings or (), parse_seeds(seeds), plugins or ())
+    if dry_run:
+        return show_dry_run(wanted)
+    out = require_out(out)
     from vitpos.cli.progress import RunProgress
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab import runner

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -81,6 +81,24 @@ def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
     sizes = [tuple(result.images["target"].shape[1:]) for _, _, result in results if result.images]
     for metric, reason in unavailable_metrics(sizes[0]).items() if sizes else ():
         output.print(f"{metric} is not computed: {reason}.", style="dim")
+
+
+def show_cells(parameters: Mapping[Cell, int]) -> None:
+    """Prints the trainings of an experiment, one row for those that differ only in their seed.
+
+    Args:
+        parameters: number of parameters of the model of each training.
+    """
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in parameters:
+        groups.setdefault(cell.group, []).append(cell)
+    rows = [Row(cells[0], ()) for cells in groups.values()]
+    shown = [
+        [*map(row.label, labels(rows)), str(len(cells)), f"{parameters[row.cell]:,}"]
+        for row, cells in zip(rows, groups.values(), strict=True)
+    ]
+    output.print(_grid("", labels(rows), ["seeds", "parameters"], shown))
+    output.print(f"{len(parameters)} cells (trainings). {shared(rows)}".strip(), style="dim")
 
 
 def show_table(results: Results, table: Table) -> None:

@@ -18,6 +18,7 @@ DATASETS = Registry(
         "dot_location": "vitpos.data.synthetic:dot_location",
         "patch_order": "vitpos.data.synthetic:patch_order",
         "left_right": "vitpos.data.synthetic:left_right",
+        "noise": "vitpos.data.noise:noise",
         "classes": "vitpos.data.views:classes",
         "subset": "vitpos.data.views:subset",
         "holdout": "vitpos.data.views:holdout",

@@ -8,19 +8,24 @@ from vitpos.data import DATASETS, DOWNLOADS, SEGMENTATION_SETS
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import Download, Observer
+from vitpos.registry.specs import Term
 
 
 def missing_data(cells: Iterable[Cell]) -> list[str]:
     """Returns the names of data sets that trainings or their evaluations use and whose files are missing or damaged."""
-    specs = dict.fromkeys(
-        spec for cell in cells for spec in (cell.data, *filter(None, map(_dataset, cell.evaluations)))
-    )
-    named = dict.fromkeys(term.name for spec in specs for term in DATASETS.parse(spec))
-    files = {name: DOWNLOADS.load(name) for name in named if name in DOWNLOADS}
+    files = {term.name: DOWNLOADS.load(term.name) for term in data_terms(cells) if term.name in DOWNLOADS}
     return [name for name, kept in files.items() if kept.sources and kept.problems()]
 
 
-def _dataset(evaluation: str) -> str | None:
+def data_terms(cells: Iterable[Cell]) -> list[Term]:
+    """Returns the terms of all data specs of trainings and of their evaluations: data sets and views."""
+    specs = dict.fromkeys(
+        spec for cell in cells for spec in (cell.data, *filter(None, map(dataset_option, cell.evaluations)))
+    )
+    return [term for spec in specs for term in DATASETS.parse(spec)]
+
+
+def dataset_option(evaluation: str) -> str | None:
     """Returns the option ``dataset`` of an evaluation, such as ``ood(dataset='mnist')``; None if it has no such option."""
     (term,) = EVALUATIONS.parse(evaluation)
     spec: str | None = EVALUATIONS.with_defaults(term).get("dataset")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from vitpos.data.dataset import load
@@ -12,8 +12,10 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.lab.cell_models import build_model, evaluate_spec
 from vitpos.lab.cells import Cell, Column, Table
+from vitpos.lab.downloads import dataset_option
 from vitpos.lab.events import DryRun, Observer
 from vitpos.lab.executor import single_threaded
+from vitpos.lab.stand_ins import substitute
 from vitpos.registry import suggest
 from vitpos.registry.plugins import blaming
 from vitpos.training.augment.base import build_augment
@@ -21,24 +23,36 @@ from vitpos.training.defenses import build_defense
 from vitpos.training.loop import check_data, check_recipe
 
 
-def dry_run(cells: Iterable[Cell], tables: Sequence[Table] = (), observer: Observer | None = None) -> None:
+def dry_run(
+    cells: Iterable[Cell],
+    tables: Sequence[Table] = (),
+    observer: Observer | None = None,
+    stand_ins: Mapping[str, str] | None = None,
+) -> dict[Cell, int]:
     """Executes data, model and evaluations of every configuration on two images, and checks the columns of tables.
 
-    Raises the errors that a run would otherwise raise after hours of training.
+    Raises the errors that a run would otherwise raise after hours of training. Returns the number of parameters of the
+    model of each training.
 
     Args:
         cells: the trainings to check; those that differ only in their seed are checked once.
+        stand_ins: data sets that are replaced, spec → spec.
     """
-    observer = observer or Observer()
-    configurations = list({_configuration(cell): cell for cell in cells}.values())
+    observer, stand_ins = observer or Observer(), stand_ins or {}
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(_configuration(cell), []).append(cell)
+    parameters: dict[Cell, int] = {}
     with single_threaded():  # several threads are slower on two images
-        for name in dict.fromkeys(cell.data for cell in configurations):
-            load(name)  # missing data is reported before any other error
-        for number, cell in enumerate(configurations):
-            observer.on_event(DryRun(number, len(configurations)))
+        for data in dict.fromkeys(cell.data for cell, *_ in groups.values()):
+            load(substitute(data, stand_ins))  # missing data is reported before any other error
+        for number, group in enumerate(groups.values()):
+            cell = group[-1]
+            observer.on_event(DryRun(number, len(groups)))
             with blaming(f"{cell.model} with encoding {cell.encoding} on {cell.data}"):
-                _dry_run_cell(cell, tables)
-    observer.on_event(DryRun(len(configurations), len(configurations)))
+                parameters |= dict.fromkeys(group, _dry_run_cell(cell, tables, stand_ins))
+    observer.on_event(DryRun(len(groups), len(groups)))
+    return parameters
 
 
 def _configuration(cell: Cell) -> tuple[object, ...]:
@@ -47,10 +61,13 @@ def _configuration(cell: Cell) -> tuple[object, ...]:
     return cell.data, cell.model, cell.encoding, cell.evaluations, train.batch_size, train.augment, train.defense
 
 
-def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
-    """Builds the model of a cell (one training), runs its evaluations on two images and checks its table columns."""
+def _dry_run_cell(cell: Cell, tables: Sequence[Table], stand_ins: Mapping[str, str]) -> int:
+    """Builds the model of a cell (one training), runs its evaluations on two images and checks its table columns.
+
+    Returns the number of parameters of the model.
+    """
     try:
-        data = load(cell.data)
+        data = load(substitute(cell.data, stand_ins))
         model = build_model(cell, data)
         few = replace(data, train=data.train.head(2), test=data.test.head(2))
         check_data(model, data, cell.train)
@@ -59,13 +76,14 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table]) -> None:
         if len(few.train):
             build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)
         ctx = EvalContext(model, few, cell.train)
-        returned = {spec: evaluate_spec(_shortened_spec(spec), ctx) for spec in cell.evaluations}
+        returned = {spec: evaluate_spec(_trial_spec(spec, stand_ins), ctx) for spec in cell.evaluations}
     except InputError as error:
         raise InputError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:
         for column in table.columns if table.shows(cell) else ():
             if column.evaluation in returned:
                 _check_column(table, column, returned[column.evaluation])
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _check_column(table: Table, column: Column, result: Result) -> None:
@@ -82,9 +100,14 @@ def _check_column(table: Table, column: Column, result: Result) -> None:
         raise InputError(f"table {table.title!r}: {column.evaluation} has no {kind} {column.metric!r}; {remedy}")
 
 
-def _shortened_spec(spec: str) -> str:
-    """Returns an evaluation such as ``gradient_matching(steps=500)`` with ``steps`` of at most 1, if it has that option."""
+def _trial_spec(spec: str, stand_ins: Mapping[str, str]) -> str:
+    """Returns an evaluation such as ``gradient_matching(steps=500)`` with ``steps`` of at most 1, if it has that option.
+
+    Its option ``dataset``, if it has one, is replaced by the stand-in of that data set.
+    """
     (term,) = EVALUATIONS.parse(spec)
+    if dataset := dataset_option(spec):
+        term.options["dataset"] = substitute(dataset, stand_ins)
     option = EVALUATIONS.describe(term.name).options.get("steps")
     if option and isinstance(option.default, int):
         term.options["steps"] = min(1, term.options.get("steps", 1))

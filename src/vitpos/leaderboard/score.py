@@ -20,6 +20,7 @@ from vitpos.inspection.logits import logit_variance
 from vitpos.inspection.table_stats import position_vectors
 from vitpos.lab.cell_models import load_model
 from vitpos.lab.events import Observer
+from vitpos.lab.experiment import Experiment
 from vitpos.lab.machine import machine
 from vitpos.lab.results import Results
 from vitpos.lab.runner import run
@@ -60,15 +61,18 @@ def score(
         observer: Receives the events of the run; by default progress is shown on standard error.
     """
     chosen = Protocol.load(protocol) if isinstance(protocol, str) else protocol
-    for plugin in plugins:
-        load_plugin(plugin)
-    experiment = chosen.experiment_for(
-        encoding, _family(encoding), seeds=seeds, quick=quick, data=data, plugins=plugins
-    )
+    experiment = plan(encoding, chosen, seeds=seeds, quick=quick, data=data, plugins=plugins)
     results = run(experiment, out, workers=workers, observer=observer)
     entry = make_entry(results, chosen, quick=quick)
     entry.save(Path(out) / ENTRY_FOLDER)
     return entry
+
+
+def plan(encoding: Any, protocol: Protocol, *, plugins: Sequence[str] = (), **options: Any) -> Experiment:
+    """Returns the experiment that `score` runs; ``options`` are ``seeds``, ``quick`` and ``data``."""
+    for plugin in plugins:
+        load_plugin(plugin)
+    return protocol.experiment_for(encoding, _family(encoding), plugins=plugins, **options)
 
 
 def make_entry(results: Results, protocol: Protocol, *, quick: bool = False) -> Entry:
