@@ -558,8 +558,8 @@ def test_the_encoding_of_the_readme_keeps_the_contract(tmp_path, forgetting):
 @pytest.mark.parametrize("page", PAGES)
 def test_experiment_files_in_examples_can_be_read(page):
     for text in _code(page, "toml"):
-        origin = {"name": "example", "name_given": "", "text": text, "settings": [], "seeds": None}
-        assert Experiment.from_origin(origin).cells
+        definition = {"name": "example", "name_given": "", "text": text, "settings": [], "seeds": None}
+        assert Experiment.from_definition(definition).cells
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -20,8 +20,8 @@ from vitpos.lab import runner
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import build_model, load_models
 from vitpos.lab.experiment import Experiment
+from vitpos.lab.inspection_targets import find_targets
 from vitpos.lab.results import Results
-from vitpos.lab.targets import find_targets
 from vitpos.report import write_report
 from vitpos.report.attack_figures import attacks
 

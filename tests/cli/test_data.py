@@ -24,7 +24,7 @@ def test_data_sets_are_listed_fetched_and_verified(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("data", "fetch", "cifar10"), "no 'data fetch'; there is get, list, verify"),
+        (("data", "fetch", "cifar10"), "no 'data fetch'; available: get, list, verify"),
         (("data", "get", "cifar"), "did you mean 'cifar10'?"),
         (("data", "get"), "the data sets to download are missing"),
     ],

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tests.cli.command import vitpos, vitpos_here
 from tests.inspection.tables import plane
 from vitpos.cli import tables
-from vitpos.lab.targets import find_targets
+from vitpos.lab.inspection_targets import find_targets
 
 
 def checkpoint(path, dim=16, depth=2, grid=(4, 7)):

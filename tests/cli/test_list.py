@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.cli.command import vitpos, vitpos_here
-from vitpos.cli.entries import ATTACHES, explain
+from vitpos.cli.descriptions import ATTACHES, explain
 
 
 def test_list_prints_the_definition_of_one_entry():
@@ -49,8 +49,8 @@ def test_every_hook_and_protocol_that_acts_on_a_model_has_a_description():
 
 def test_listing_and_checking_need_no_torch():
     code = (
-        "import sys, vitpos.cli.main, vitpos.cli.entries as l, vitpos.lab.experiment as e;"
-        "[l.entries(k) for k in l.KINDS]; e.Experiment.load('mnist-jigsaw');"
+        "import sys, vitpos.cli.main, vitpos.cli.descriptions as l, vitpos.lab.experiment as e;"
+        "[l.descriptions(k) for k in l.KINDS]; e.Experiment.load('mnist-jigsaw');"
         "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'matplotlib')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -23,7 +23,7 @@ lr = [0.01, 0.001]
 
 
 def make(text=TEXT, settings=(), seeds=None):
-    return Experiment.from_origin(
+    return Experiment.from_definition(
         {"name": "test", "name_given": "test.toml", "text": text, "settings": list(settings), "seeds": seeds}
     )
 

@@ -204,7 +204,7 @@ def test_classes_become_specs_and_instances_are_refused():
     made = Experiment.load(TINY, {"encoding": [Learned, "rope"], "train": {"epochs": 2}}, seeds=[3])
     assert [cell.encoding for cell in made.cells] == ["learned", "rope"]
     assert {(cell.seed, cell.train.epochs) for cell in made.cells} == {(3, 2)}
-    assert Experiment.from_origin(json.loads(json.dumps(made.origin))).cells == made.cells
+    assert Experiment.from_definition(json.loads(json.dumps(made.definition))).cells == made.cells
     assert ENCODINGS.spec_of(Learned) == "learned"
     with pytest.raises(InputError, match="give the class or a spec"):
         Experiment.load(TINY, {"encoding": Learned(Geometry(8, 1, 1, (2, 2)))})

@@ -23,7 +23,9 @@ TEXT = runs.TEXT.replace(
 
 
 def make(text=TEXT):
-    return Experiment.from_origin({"name": "tiny", "name_given": "tiny", "text": text, "settings": [], "seeds": None})
+    return Experiment.from_definition(
+        {"name": "tiny", "name_given": "tiny", "text": text, "settings": [], "seeds": None}
+    )
 
 
 def test_a_table_compares_its_rows_with_one_of_them(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitpos.cli.entries import REGISTRIES
+from vitpos.cli.descriptions import REGISTRIES
 from vitpos.registry import matches_type
 from vitpos.registry.descriptions import describe_object
 

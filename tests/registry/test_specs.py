@@ -13,7 +13,7 @@ from vitpos.evaluations import EVALUATIONS
     [
         ("learnt", "no encoding 'learnt'; did you mean 'learned'?"),
         ("learned(sdt=1.0)", "encoding 'learned' has no option 'sdt'; did you mean 'std'?"),
-        ("none(std=1.0)", "encoding 'none' has no option 'std'; it takes none"),
+        ("none(std=1.0)", "encoding 'none' has no option 'std'; there are none"),
         ("learned(std='x')", "encoding 'learned': option 'std' takes float, not 'x'"),
         ("learned(std=True)", "takes float, not True"),
         ("learned(interpolation='nearest')", "takes one of 'bicubic', 'bilinear', not 'nearest'"),

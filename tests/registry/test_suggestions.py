@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitpos.cli.entries import REGISTRIES
+from vitpos.cli.descriptions import REGISTRIES
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.lab.settings import KEYS

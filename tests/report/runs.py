@@ -36,7 +36,7 @@ LOG = [{"epoch": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}]
 
 def stored(path, score, text=TEXT):
     """The results of an experiment whose cells have the scores that ``score(cell)`` gives; None is an untrained cell."""
-    experiment = Experiment.from_origin(
+    experiment = Experiment.from_definition(
         {"name": "tiny", "name_given": "tiny", "text": text, "settings": [], "seeds": None}
     )
     with ExperimentFolder.create_locked(path, experiment) as folder:

@@ -110,7 +110,7 @@ def test_a_made_up_trait_is_refused():
     class MadeUp(Slope):
         traits = ("translation_invariant", "wonderful")
 
-    with pytest.raises(EncodingError, match="declares 'wonderful', which is no trait"):
+    with pytest.raises(EncodingError, match="declares 'wonderful', which is not a trait"):
         check_encoding(MadeUp)
 
 

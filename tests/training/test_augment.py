@@ -183,10 +183,10 @@ def test_a_resumed_training_with_all_augmentations_gives_the_same_bits():
 
 def test_augmentations_are_tried_before_anything_is_trained():
     text = 'data = "mnist"\nmodel = "minimal"\nencoding = "none"\ntrain.augment = "%s"'
-    origin = {"name": "x", "name_given": "", "settings": [], "seeds": None}
-    dry_run(Experiment.from_origin(origin | {"text": text % PUBLISHED}).cells)
+    definition = {"name": "x", "name_given": "", "settings": [], "seeds": None}
+    dry_run(Experiment.from_definition(definition | {"text": text % PUBLISHED}).cells)
     with pytest.raises(InputError, match="no grid of 5x5"):
-        dry_run(Experiment.from_origin(origin | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
+        dry_run(Experiment.from_definition(definition | {"text": text % "mix + jigsaw(grid=(5, 5))"}).cells)
 
 
 def test_crop_shifts_each_image_by_its_own_random_offset():

@@ -134,10 +134,10 @@ def test_training_uses_the_defended_gradient():
 )
 def test_models_and_augmentations_that_mix_images_are_refused_with_a_defense(model, augment, what):
     text = f'data = "mnist + subset(limit=64)"\nmodel = "{model}"\nencoding = "none"\ntrain.augment = "{augment}"\n'
-    origin = {"name": "x", "name_given": "", "settings": [], "seeds": None}
-    dry_run(Experiment.from_origin(origin | {"text": text}).cells)
+    definition = {"name": "x", "name_given": "", "settings": [], "seeds": None}
+    dry_run(Experiment.from_definition(definition | {"text": text}).cells)
     with pytest.raises(InputError, match=what):
-        dry_run(Experiment.from_origin(origin | {"text": text + 'train.defense = "clip"'}).cells)
+        dry_run(Experiment.from_definition(definition | {"text": text + 'train.defense = "clip"'}).cells)
     data = load("mnist + subset(limit=64)")
     built = MODELS.build(model, data.shape, 10, "none")
     with pytest.raises(InputError, match=what):

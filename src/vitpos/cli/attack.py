@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def attack(
     source: Annotated[
         Path,
-        Argument(metavar="RUN_OR_CHECKPOINT", help="folder of an experiment or a cell, or a weights.safetensors file"),
+        Argument(
+            metavar="RUN_OR_WEIGHTS", help="folder of an experiment or a cell, or a weights.safetensors of vitpos"
+        ),
     ],
     specs: Annotated[
         list[str],

@@ -15,7 +15,7 @@ from vitpos.errors import InputError, RunError
 if TYPE_CHECKING:
     from vitpos.inspection.inspect import Inspection
     from vitpos.interop.grids import Grid
-    from vitpos.lab.targets import LoadTarget
+    from vitpos.lab.inspection_targets import LoadTarget
 
 Out = Annotated[Path, Option(help="output folder for numbers, figures and an HTML page")]
 Images = Annotated[int, Option(min=5, help="number of test images on which models of a run are inspected")]
@@ -96,12 +96,12 @@ def _inspect_all(
     from vitpos.cli.tables import show_columns
     from vitpos.files import require_folder
     from vitpos.lab.experiment_folder import ExperimentFolder
-    from vitpos.lab.targets import find_targets, is_ours
+    from vitpos.lab.inspection_targets import find_targets, is_vitpos_output
     from vitpos.report.inspection_page import folder_name, write_all_numbers, write_inspection, write_page
     from vitpos.report.inspection_table import comparison_table
 
     require_folder(out)
-    ours = [path for path, grid in sources if grid and is_ours(path)]
+    ours = [path for path, grid in sources if grid and is_vitpos_output(path)]
     if ours and (len(ours) == len(sources) or len({grid for _, grid in sources}) > 1):
         raise InputError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
     targets: list[tuple[str, LoadTarget]] = []

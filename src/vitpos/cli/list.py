@@ -29,7 +29,7 @@ def list_entries(
     plugins: Plugins = None,
 ) -> None:
     """List all entries of a kind with their options, or print the full definition of one entry."""
-    from vitpos.cli.entries import KINDS, entries, explain, show
+    from vitpos.cli.descriptions import KINDS, descriptions, explain, show
     from vitpos.registry import suggest
 
     if kind not in (*KINDS, "all"):
@@ -37,7 +37,7 @@ def list_entries(
     kinds = KINDS if kind == "all" else (kind,)
     text = explain(kind, name) if name is not None else ""
     if as_json:
-        found = [entry for k in kinds for entry in entries(k, geometry, name)]
+        found = [described for k in kinds for described in descriptions(k, geometry, name)]
         print(json.dumps(found, indent=1, ensure_ascii=False))
     elif text:
         print(text)

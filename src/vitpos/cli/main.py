@@ -68,21 +68,19 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except (InputError, RunError) as error:
-        code = _print_error(error, 2 if isinstance(error, InputError) else 1)
+        print(f"error: {error}", file=sys.stderr)
+        code = 2 if isinstance(error, InputError) else 1
     except TyperException as error:
         message = error.format_message()
-        code = _print_error(message, error.exit_code) if not message.startswith("Usage") else print(message)
+        is_help = message.startswith("Usage")  # 'vitpos' without a command
+        print(message if is_help else f"error: {message}", file=sys.stdout if is_help else sys.stderr)
+        code = 0 if is_help else error.exit_code
     except (KeyboardInterrupt, Abort):
         code = STOPPED
     if code == STOPPED:
         can_continue = sys.argv[1] in ("run", "evaluate", "score", "data")
         print("stopped" + "; run the same command again to continue" * can_continue, file=sys.stderr)
     sys.exit(code)
-
-
-def _print_error(error: object, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return code
 
 
 def _show_warning(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich import progress
 
 from vitpos.cli.tables import show_table
-from vitpos.lab.console import Console, errors
+from vitpos.lab.console import Console, stderr
 from vitpos.lab.events import CellDone, Event, RunStart
 from vitpos.lab.results import Results
 from vitpos.lab.summary import complete
@@ -53,5 +53,5 @@ def progress_bar(total: int) -> Iterator[tuple[progress.Progress, progress.TaskI
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with progress.Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         yield bar, bar.add_task("", total=float(total))

@@ -56,7 +56,7 @@ def regression(
 ) -> Regression:
     """Predicts the index, and the row and column, of each position from its vector in a table (R, C, D); scores the fits.
 
-    MJP's relative regression predicts |offset|, which is no linear function of a difference of vectors, and its 2-D
+    MJP's relative regression predicts |offset|, which is not a linear function of a difference of vectors, and its 2-D
     targets overflow 8 bits. A linear fit of signed offsets on differences of vectors over all training pairs has the
     weights of the fit of positions on vectors, so offsets here are differences of predicted positions.
 

@@ -15,7 +15,7 @@ from vitpos.lab.cells import Cell
 from vitpos.lab.events import Event, Observer
 
 LONG = 20  # number of configurations above which the dry run prints a line
-errors = rich.console.Console(stderr=True, highlight=False, markup=False)
+stderr = rich.console.Console(stderr=True, highlight=False, markup=False)
 
 
 class Console(Observer):
@@ -30,10 +30,10 @@ class Console(Observer):
             _Amount(),
             _Speed(),
             progress.TimeRemainingColumn(),
-            console=errors,
+            console=stderr,
             transient=True,
             expand=True,
-            disable=not errors.is_terminal,
+            disable=not stderr.is_terminal,
         )
         self.tasks: dict[str, progress.TaskID] = {}  # by folder name of the cell, or by name of the download
         self.began: dict[str, float] = {}  # start time of training by cell
@@ -71,10 +71,10 @@ class Console(Observer):
                 self._trained(cell)
                 self._close(cell.folder_name)
                 work = self.work.get(cell.folder_name, "already done")
-                errors.print(f"{describe(cell)}: {work}", soft_wrap=True)
+                stderr.print(f"{describe(cell)}: {work}", soft_wrap=True)
             case events.CellFailed(cell, error):
                 self._close(cell.folder_name)
-                errors.print(f"failed: {describe(cell)}: {error}", style="red", soft_wrap=True)
+                stderr.print(f"failed: {describe(cell)}: {error}", style="red", soft_wrap=True)
 
     def _download(self, name: str, done: int, total: int) -> None:
         """Shows ``done`` of ``total`` bytes of a download as the only bar; without a terminal, prints one line per file."""
@@ -82,14 +82,14 @@ class Console(Observer):
             for task in self.tasks.values():
                 self.bars.update(task, visible=False)
             self._open(name, name, None, 0, unit="bytes")
-            if not errors.is_terminal:
-                errors.print(name, soft_wrap=True)
+            if not stderr.is_terminal:
+                stderr.print(name, soft_wrap=True)
         self.bars.update(self.tasks[name], completed=done, total=total or None, visible=not total or done < total)
 
     def _dry_run(self, done: int, total: int) -> None:
         if "dry run" not in self.tasks:
             if total > LONG:
-                errors.print(f"dry run: {total} configurations on two images each")
+                stderr.print(f"dry run: {total} configurations on two images each")
             self._open("dry run", "dry run", total, 0)
         self.bars.update(self.tasks["dry run"], completed=done, visible=done < total)
 

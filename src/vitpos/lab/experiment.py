@@ -62,7 +62,7 @@ class Experiment:
     question: str = ""
     published_source: str = ""  # source of the published numbers
     notes: tuple[str, ...] = ()  # paragraphs printed with the results
-    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)  # argument of ``from_origin``
+    definition: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what it is made from
 
     @classmethod
     def load(
@@ -86,40 +86,40 @@ class Experiment:
         if isinstance(source, Experiment):
             if not texts and seeds is None and not plugins:
                 return source
-            origin = dict(source.origin)
+            definition = dict(source.definition)
         elif isinstance(source, str):
             path = SHIPPED / f"{source}.toml" if source in shipped() else Path(source)
-            origin = {"name": path.stem, "name_given": source, "text": _read(path, source)}
+            definition = {"name": path.stem, "name_given": source, "text": _read(path, source)}
         else:
             document = {key: storable(key, value) for key, value in source.items() if key != "name"}
-            origin = {"name": source.get("name", "experiment"), "document": document}
-        origin["settings"] = [*origin.get("settings", ()), *texts]
-        origin["seeds"] = origin.get("seeds") if seeds is None else list(seeds)
+            definition = {"name": source.get("name", "experiment"), "document": document}
+        definition["settings"] = [*definition.get("settings", ()), *texts]
+        definition["seeds"] = definition.get("seeds") if seeds is None else list(seeds)
         if plugins:
-            origin["plugins"] = [*origin.get("plugins", ()), *plugins]
-        return cls.from_origin(origin)
+            definition["plugins"] = [*definition.get("plugins", ()), *plugins]
+        return cls.from_definition(definition)
 
     @classmethod
-    def from_origin(cls, origin: Mapping[str, Any]) -> Experiment:
+    def from_definition(cls, definition: Mapping[str, Any]) -> Experiment:
         """Builds an experiment from the values that ``experiment.json`` stores.
 
         Args:
-            origin: has ``name``, ``text`` (TOML) or ``document`` (a dictionary), ``settings`` (a list of texts such as
-                ``train.lr=0.1``) and ``seeds`` (a list, or None for those of the text).
+            definition: what the experiment is made from: ``name``; ``text`` (TOML) or ``document`` (a dictionary);
+                ``settings``, a list of texts such as ``train.lr=0.1``; ``seeds``, a list, or None for those of the text.
         """
-        where = f"experiment {origin['name']!r}"
+        where = f"experiment {definition['name']!r}"
         try:
-            document = tomllib.loads(origin["text"]) if "text" in origin else deepcopy(origin["document"])
+            document = tomllib.loads(definition["text"]) if "text" in definition else deepcopy(definition["document"])
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{where} is not valid TOML: {error}") from None
         settings: dict[str, Any] = {}
-        for text in origin["settings"]:
+        for text in definition["settings"]:
             key, value = parse_setting(text)
             if key in settings:
                 raise InputError(f"--set {key!r} is given twice; keep one, or write a list")
             settings[key] = value
-        if origin["seeds"] is not None:
-            settings["seeds"] = list(origin["seeds"])
+        if definition["seeds"] is not None:
+            settings["seeds"] = list(definition["seeds"])
         blocks, tables, published = (take_blocks(document, k, where) for k in ("cells", "tables", "published"))
         about = {f.name: document.pop(f.name) for f in fields(About) if f.name in document}
         shared = flatten(document, where)
@@ -129,11 +129,11 @@ class Experiment:
         if not all(any(table.shows(cell) for table in shown) for cell in cells):
             shown += _default_table(cells)
         return cls(
-            name=origin["name"],
+            name=definition["name"],
             cells=_mark_varied(cells),
             tables=tuple(shown),
             published=tuple(read_record(PublishedNumber, number, f"{where}, published") for number in published),
-            origin=origin,
+            definition=definition,
             **vars(read_record(About, about, where)),
         )
 

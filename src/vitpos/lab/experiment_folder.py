@@ -34,7 +34,7 @@ class ExperimentFolder:
         stored = read_json(path / "experiment.json")
         check_version(stored, path)
         recall(path)
-        return cls(path, Experiment.from_origin(stored))
+        return cls(path, Experiment.from_definition(stored))
 
     @classmethod
     def reserve(cls, path: Path, experiment: Experiment) -> Self:
@@ -56,7 +56,7 @@ class ExperimentFolder:
             raise InputError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
         with exclusive(path):
             _keep_plugins(path, experiment)
-            write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.origin})
+            write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.definition})
             yield folder
 
     def cell_folder(self, cell: Cell) -> CellFolder:
@@ -72,6 +72,6 @@ class ExperimentFolder:
 def _keep_plugins(path: Path, experiment: Experiment) -> None:
     """Stores in ``plugins.json`` which plug-in files an experiment uses, with descriptions of their classes."""
     specs = experiment.specs
-    found = used([spec for _, spec in specs], experiment.origin.get("plugins", ()))
+    found = used([spec for _, spec in specs], experiment.definition.get("plugins", ()))
     terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
     keep(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})

@@ -78,7 +78,7 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
     """
     if not isinstance(model, ViT) or not isinstance(model.blocks[0], AprilBlock):
         raise NotApplicable(
-            "its first attention has a norm or residual connection, or the model is no vit; build vit(april_block=True)"
+            "its first attention has a norm or residual connection, or the model is not a vit; build vit(april_block=True)"
         )
     gradients, pos = attacker_view(model, shared, attacker)
     added, additive = input_vectors(model.encoding, pos, model.project.bias)

@@ -48,7 +48,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Description:
     """The description of one registered class or function: its docstring, options and class attributes."""
 
     name: str
@@ -83,7 +83,7 @@ class Entry:
         return {name: " ".join(text.split()) for name, text in lines}
 
 
-def describe_object(name: str, thing: Any, positional: int) -> Entry:
+def describe_object(name: str, thing: Any, positional: int) -> Description:
     """Describes a class or function by its signature, with options inherited through ``**kwargs`` of its bases.
 
     Args:
@@ -113,7 +113,7 @@ def describe_object(name: str, thing: Any, positional: int) -> Entry:
     attributes = {key: value for c in classes for key, value in vars(c).items() if _is_literal_attribute(key, value)}
     own = [c for c in classes if not c.__module__.startswith(("torch.", f"{_PACKAGE}.encodings.base"))]
     methods = tuple(dict.fromkeys(key for c in own for key, value in vars(c).items() if inspect.isfunction(value)))
-    return Entry(name, inspect.getdoc(thing) or "", options, attributes, methods, is_open)
+    return Description(name, inspect.getdoc(thing) or "", options, attributes, methods, is_open)
 
 
 def _calls(thing: Any) -> Iterator[Any]:
@@ -139,7 +139,7 @@ def _is_literal_attribute(key: str, value: Any) -> bool:
     return not key.startswith("_") and isinstance(value, str | bool | int | float | tuple | frozenset | set | list)
 
 
-def describe_source(name: str, target: str) -> Entry:
+def describe_source(name: str, target: str) -> Description:
     """Describes a built-in class or function from its source text, without importing its module.
 
     Raises UnknownType if the source text does not suffice, for example for a default that is not a literal.
@@ -151,7 +151,7 @@ def describe_source(name: str, target: str) -> Entry:
     module, _, attribute = target.partition(":")
     home, node = _find(module, attribute)
     if isinstance(node, ast.FunctionDef):
-        return Entry(name, ast.get_docstring(node) or "", dict(_options(home, node)), {}, ())
+        return Description(name, ast.get_docstring(node) or "", dict(_options(home, node)), {}, ())
     if not isinstance(node, ast.ClassDef):
         raise UnknownType(target)
     options: dict[str, Option] = {}
@@ -164,7 +164,7 @@ def describe_source(name: str, target: str) -> Entry:
             calls = body["__init__"].args.kwarg is not None
         attributes = dict(_literal_attributes(part)) | attributes
     methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef))
-    return Entry(name, ast.get_docstring(node) or "", options, attributes, methods)
+    return Description(name, ast.get_docstring(node) or "", options, attributes, methods)
 
 
 def source_constant(target: str) -> Any:

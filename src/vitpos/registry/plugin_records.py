@@ -22,13 +22,13 @@ from vitpos.errors import InputError
 from vitpos.files import atomic_write
 from vitpos.registry import plugins
 from vitpos.registry.class_source import standalone_source
-from vitpos.registry.descriptions import Entry, Option
+from vitpos.registry.descriptions import Description, Option
 from vitpos.registry.option_types import UnknownType, read_type
 from vitpos.registry.plugins import KNOWN, LOST, REGISTERED, Plugin, PluginWarning, load_file
 
 RECORDS = "plugins.json"
 TRUSTED = "VITPOS_TRUSTED_PLUGINS"  # hashes of in-folder sources that this process or its parent wrote
-Entries = Mapping[tuple[str, str], Entry]  # by kind and name
+Entries = Mapping[tuple[str, str], Description]  # by kind and name
 
 
 def reference_to(thing: Any) -> str:
@@ -172,7 +172,7 @@ def _find(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
     return Plugin(name, path, found.source, module=found.module)
 
 
-def _dump(entry: Entry) -> dict[str, Any]:
+def _dump(entry: Description) -> dict[str, Any]:
     options = {key: [str(option), repr(option.default)] for key, option in entry.options.items()}
     attributes = {
         key: list(value) if isinstance(value, set | frozenset) else value for key, value in entry.attributes.items()
@@ -180,9 +180,9 @@ def _dump(entry: Entry) -> dict[str, Any]:
     return {"definition": inspect.cleandoc(entry.definition), "options": options, "facts": attributes}
 
 
-def _load(name: str, values: Mapping[str, Any]) -> Entry:
+def _load(name: str, values: Mapping[str, Any]) -> Description:
     options = {key: Option(_literal(default), _type(kind)) for key, (kind, default) in values["options"].items()}
-    return Entry(name, values["definition"], options, dict(values["facts"]), ())
+    return Description(name, values["definition"], options, dict(values["facts"]), ())
 
 
 def _literal(text: str) -> Any:

@@ -95,7 +95,7 @@ def load_file(name: str, path: Path) -> Plugin:
         key = f"{_PACKAGE}_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         found = importlib.util.spec_from_file_location(key, path)
         if found is None or found.loader is None:
-            raise InputError(f"{name!r} is no Python file; give one that ends in .py")
+            raise InputError(f"{name!r} is not a Python file; give one that ends in .py")
         module = importlib.util.module_from_spec(found)
         sys.modules[key] = module  # before it runs, as for every import: dataclasses and annotations look it up
         sys.path.insert(0, str(path.parent))  # so that it can import its neighbors, as a script does

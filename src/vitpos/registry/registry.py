@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from vitpos.errors import InputError
 from vitpos.registry import plugins
-from vitpos.registry.descriptions import REQUIRED, Entry, Option, describe_object, describe_source
+from vitpos.registry.descriptions import REQUIRED, Description, Option, describe_object, describe_source
 from vitpos.registry.option_types import UnknownType, matches_type, normalize_value, type_prose
 from vitpos.registry.plugin_records import reference_to
 from vitpos.registry.specs import SpecSyntaxError, Term, reference, split_terms
@@ -108,7 +108,7 @@ class Registry(Mapping[str, Any]):
         if self.base and isinstance(what, _imported(self.base)):
             return what
         if not callable(what):
-            raise InputError(f"{self.kind} {what!r} is no {self.kind}; give a spec, a class or a factory")
+            raise InputError(f"{what!r} is not a valid {self.kind}; give a spec, a class or a factory")
         return self._make(getattr(what, "__qualname__", repr(what)), what, args, {})
 
     def load(self, name: str) -> Any:
@@ -164,8 +164,8 @@ class Registry(Mapping[str, Any]):
         equal = (k for k in known if [(term.name, self.with_defaults(term)) for term in self.parse(k)] == meaning)
         return next(equal, self.canonical(spec))
 
-    def describe(self, what: Any) -> Entry:
-        """Returns the description (`Entry`: docstring, options, class attributes) of a class or factory.
+    def describe(self, what: Any) -> Description:
+        """Returns the `Description` (docstring, options, class attributes) of a class or factory.
 
         Args:
             what: a name, a reference such as ``file.py:Class``, a class, a factory or an instance. The module of a
@@ -180,13 +180,13 @@ class Registry(Mapping[str, Any]):
         if what in self._builtin:
             try:
                 return describe_source(what, self._builtin[what])
-            except UnknownType:  # say a default that is no literal
+            except UnknownType:  # for example, a default is not a literal
                 pass
         if what not in self and (self.kind, what) in plugins.LOST:
             return plugins.LOST[self.kind, what][1]
         thing = self.load(what)
         if not callable(thing):
-            raise InputError(f"{self.kind} {what!r} is no class or function; {thing!r} cannot be called")
+            raise InputError(f"{self.kind} {what!r} is not a class or function; {thing!r} cannot be called")
         return describe_object(what, thing, self.positional)
 
     def spec_of(self, thing: Any) -> str:
@@ -202,7 +202,7 @@ class Registry(Mapping[str, Any]):
                     return name
         return str(Term(reference_to(thing), {}))
 
-    def describe_all(self, what: Any) -> list[Entry]:
+    def describe_all(self, what: Any) -> list[Description]:
         """Returns the descriptions of all terms of a spec, or a list with that of one class, factory or instance."""
         return (
             [self.describe(term.name) for term in self.parse(what)] if isinstance(what, str) else [self.describe(what)]
@@ -217,20 +217,20 @@ class Registry(Mapping[str, Any]):
         return made
 
     def _term(self, name: str, keywords: list[ast.keyword]) -> Term:
-        entry = self.describe(name)
+        described = self.describe(name)
         values: dict[str, Any] = {}
         for keyword in keywords:
-            option = entry.options.get(keyword.arg or "")
-            if option is None and not (entry.open and keyword.arg):
-                known = suggest(keyword.arg or "**", entry.options)
+            option = described.options.get(keyword.arg or "")
+            if option is None and not (described.open and keyword.arg):
+                known = suggest(keyword.arg or "**", described.options)
                 raise InputError(f"{self.kind} {name!r} has no option {keyword.arg!r}; {known}")
             if keyword.arg in values:
                 raise InputError(f"{self.kind} {name!r}: option {keyword.arg!r} is given twice; keep one")
             values[str(keyword.arg)] = self._value(name, keyword, option or Option(None, Any))
-        for key, option in entry.options.items():
+        for key, option in described.options.items():
             if option.default is REQUIRED and key not in values:
                 raise InputError(f"{self.kind} {name!r} needs option {key!r}; write {name}({key}=…)")
-        ordered = [key for key in entry.options if key in values]
+        ordered = [key for key in described.options if key in values]
         return Term(name, {key: values[key] for key in dict.fromkeys([*ordered, *values])})
 
     def _value(self, name: str, keyword: ast.keyword, option: Option) -> Any:

@@ -105,7 +105,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     meant = _meant(name, names)
     if meant:
         return f"did you mean {meant!r}?"
-    return f"there is {', '.join(names)}" if names else "it takes none"
+    return f"available: {', '.join(names)}" if names else "there are none"
 
 
 def _meant(name: str, names: list[str]) -> str | None:

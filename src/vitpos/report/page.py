@@ -27,7 +27,7 @@ from vitpos.lab.results import Results
 from vitpos.models import MODELS
 from vitpos.plotting import svg
 from vitpos.registry import Registry
-from vitpos.registry.descriptions import Entry
+from vitpos.registry.descriptions import Description
 from vitpos.report.comparison import compare_encodings
 from vitpos.report.figures import figures
 
@@ -141,17 +141,19 @@ def _column(column: Column) -> dict[str, str]:
 
 def command(experiment: Experiment) -> str:
     """Returns the shell command, or the Python call, that repeats the run of an experiment."""
-    origin = experiment.origin
-    if "name_given" not in origin:  # it was made in Python
-        settings = {key: json.loads(value) for key, _, value in (text.partition("=") for text in origin["settings"])}
-        return f"vitpos.run({origin['document']!r}, 'DIR', seeds={origin['seeds']!r}, **{settings!r})"
-    words = ["vitpos", "run", origin["name_given"], "--out", "DIR"]
-    for name in origin.get("plugins", ()):
+    definition = experiment.definition
+    if "name_given" not in definition:  # it was made in Python
+        settings = {
+            key: json.loads(value) for key, _, value in (text.partition("=") for text in definition["settings"])
+        }
+        return f"vitpos.run({definition['document']!r}, 'DIR', seeds={definition['seeds']!r}, **{settings!r})"
+    words = ["vitpos", "run", definition["name_given"], "--out", "DIR"]
+    for name in definition.get("plugins", ()):
         words += ["--plugin", name]
-    for setting in origin["settings"]:
+    for setting in definition["settings"]:
         words += ["--set", setting]
-    if origin["seeds"] is not None:
-        words += ["--seeds", ",".join(map(str, origin["seeds"]))]
+    if definition["seeds"] is not None:
+        words += ["--seeds", ",".join(map(str, definition["seeds"]))]
     return shlex.join(words)
 
 
@@ -173,7 +175,7 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
         names = list(dict.fromkeys(term.name for spec in specs for term in registry.parse(spec)))
         for name in names:  # the list grows while it is read
             names += [other for other in _mentioned(name) if other not in names] if registry is EVALUATIONS else []
-        found.append((title, [(name, _entry(registry.describe(name))) for name in names]))
+        found.append((title, [(name, _described(registry.describe(name))) for name in names]))
     return found
 
 
@@ -182,14 +184,16 @@ def _mentioned(name: str) -> list[str]:
 
     For example ``resolution`` for ``resolution_curve``.
     """
-    entry = EVALUATIONS.describe(name)
-    return [word for word in CODE.findall(entry.definition) if word in EVALUATIONS and word not in entry.options]
+    described = EVALUATIONS.describe(name)
+    return [
+        word for word in CODE.findall(described.definition) if word in EVALUATIONS and word not in described.options
+    ]
 
 
-def _entry(entry: Entry) -> str:
+def _described(described: Description) -> str:
     """Converts the description of a registered class or function to HTML: its docstring, then its options as a list."""
-    options = "".join(f"<li><code>{name}</code>: {_marked(text)}</li>" for name, text in entry.arguments.items())
-    return prose(entry.prose) + (f"<ul>{options}</ul>" if options else "")
+    options = "".join(f"<li><code>{name}</code>: {_marked(text)}</li>" for name, text in described.arguments.items())
+    return prose(described.prose) + (f"<ul>{options}</ul>" if options else "")
 
 
 def prose(docstring: str) -> str:

@@ -18,9 +18,9 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import InputError
 from vitpos.registry import Term, plugins, suggest
-from vitpos.registry.descriptions import Entry
+from vitpos.registry.descriptions import Description
 from vitpos.testing.checks import CHECKS
-from vitpos.testing.probe import EncodingError, Subject, subject_of
+from vitpos.testing.helpers import EncodingError, Subject, subject_of
 
 __all__ = ["EncodingError", "check_encoding"]
 
@@ -140,16 +140,16 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
 
 
 def _variants(
-    thing: Any, entry: Entry, options: dict[str, Any], geometry: Geometry
+    thing: Any, described: Description, options: dict[str, Any], geometry: Geometry
 ) -> Iterator[Callable[[Geometry], PositionEncoding]]:
     """Yields factories of an encoding class, each with one option changed: a bool negated, a float × 1.5, another choice.
 
     Args:
         thing: the class.
-        entry: its description, which lists the options.
+        described: its description, which lists the options.
         options: options that are already set.
     """
-    for name, option in entry.options.items():
+    for name, option in described.options.items():
         now = options.get(name, option.default)
         if isinstance(now, bool):
             others: list[Any] = [not now]

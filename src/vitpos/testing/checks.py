@@ -13,7 +13,7 @@ from copy import deepcopy
 import torch
 
 from vitpos.positions import Positions
-from vitpos.testing.probe import (
+from vitpos.testing.helpers import (
     GRID,
     OTHER,
     EncodingError,

@@ -8,7 +8,7 @@ import torch
 
 from vitpos.encodings.base import TRAITS
 from vitpos.positions import Positions
-from vitpos.testing.probe import (
+from vitpos.testing.helpers import (
     GRID,
     OTHER,
     EncodingError,
@@ -26,7 +26,7 @@ def check_traits(subject: Subject) -> None:
     """declares exactly the traits that it has, such as ``translation_invariant``"""
     for name in subject.traits or ():
         if name not in TRAITS:
-            raise EncodingError(f"declares {name!r}, which is no trait; there is {', '.join(TRAITS)}")
+            raise EncodingError(f"declares {name!r}, which is not a trait; available: {', '.join(TRAITS)}")
     wrong = []
     for name, found in observed_traits(subject):
         declared = name in (subject.traits or ())

@@ -72,11 +72,11 @@ def _block_size(images: Tensor) -> int:
 
 def _check(images: Tensor, kind: str, severity: int, parameters: str) -> None:
     if kind not in CORRUPTIONS:
-        raise InputError(f"no corruption {kind!r}; there is {', '.join(CORRUPTIONS)}")
+        raise InputError(f"no corruption {kind!r}; available: {', '.join(CORRUPTIONS)}")
     if severity not in range(1, 6):
         raise InputError(f"corruption {kind!r} got severity {severity}; choose 1 to 5")
     if parameters not in PARAMETERS:
-        raise InputError(f"no corruption parameters {parameters!r}; there is {', '.join(PARAMETERS)}")
+        raise InputError(f"no corruption parameters {parameters!r}; available: {', '.join(PARAMETERS)}")
     channels, height, width = images.shape[1:]
     if images.dtype != torch.uint8 or channels not in (1, 3) or min(height, width) < MIN_SIDE:
         raise InputError(

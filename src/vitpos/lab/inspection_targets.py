@@ -25,12 +25,12 @@ def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTa
         path: folder of a run or of one training, a weights file of vitpos, or a checkpoint of another library.
         grid: rows and columns of patches, for checkpoints that do not store them.
     """
-    if is_ours(path):
+    if is_vitpos_output(path):
         return [(_name(cell), partial(_load_cell, cell, load_model)) for cell, load_model in load_models(path)]
     return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
 
 
-def is_ours(path: Path) -> bool:
+def is_vitpos_output(path: Path) -> bool:
     """Whether a path is a run, one training of a run, or a weights file, written by vitpos."""
     return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
 

@@ -12,7 +12,7 @@ from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
-from vitpos.registry.descriptions import REQUIRED, Entry, Option, source_constant
+from vitpos.registry.descriptions import REQUIRED, Description, Option, source_constant
 from vitpos.training import AUGMENTATIONS, DEFENSES
 
 REGISTRIES: dict[str, Registry] = {
@@ -45,7 +45,7 @@ OTHER_GRIDS = {  # trait → how an encoding serves other grids; the first that 
 GEOMETRY = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "num_prefix": 1}
 
 
-def entries(kind: str, geometry: str | None = None, only: str | None = None) -> list[dict[str, Any]]:
+def descriptions(kind: str, geometry: str | None = None, only: str | None = None) -> list[dict[str, Any]]:
     """Returns one dictionary per registered class or function, as ``vitpos list --json`` prints it.
 
     Its keys are ``kind``, ``name``, ``summary`` and ``options``; for encodings also ``source`` (paper), ``attaches``
@@ -62,15 +62,15 @@ def entries(kind: str, geometry: str | None = None, only: str | None = None) -> 
     found = []
     for name in names:
         try:
-            entry = REGISTRIES[kind].describe(name)
+            described = REGISTRIES[kind].describe(name)
         except InputError as error:  # a broken plug-in does not hide the other entries
             found.append({"kind": kind, "name": name, "summary": f"error: {error}", "options": {}})
             continue
-        options = {key: _option(option) for key, option in entry.options.items()}
-        about = _encoding(entry) if kind == "encodings" else {}
+        options = {key: _option(option) for key, option in described.options.items()}
+        about = _encoding(described) if kind == "encodings" else {}
         if about and geometry:
             about["parameters"] = _parameters(name, geometry)
-        found.append({"kind": kind, "name": name, "summary": entry.summary, "options": options} | about)
+        found.append({"kind": kind, "name": name, "summary": described.summary, "options": options} | about)
     return found
 
 
@@ -81,21 +81,21 @@ def _option(option: Option) -> dict[str, Any]:
     return {"type": str(option), "default": "required" if required else shown, "choices": option.choices}
 
 
-def _encoding(entry: Entry) -> dict[str, Any]:
+def _encoding(described: Description) -> dict[str, Any]:
     """Returns the keys that ``vitpos list --json`` has for encodings only.
 
     ``source`` is the paper, ``attaches`` where the encoding acts in the model, ``resolution`` and ``translation`` describe
     other grids and shifts, and ``traits`` is the list of declared traits.
     """
-    attaches = [text for method, text in ATTACHES.items() if method in entry.methods]
-    resolution = next((text for trait, text in OTHER_GRIDS.items() if trait in entry.traits), "any, by coordinates")
-    shift = "has no effect" if "translation_invariant" in entry.traits else "has an effect"
+    attaches = [text for method, text in ATTACHES.items() if method in described.methods]
+    resolution = next((text for trait, text in OTHER_GRIDS.items() if trait in described.traits), "any, by coordinates")
+    shift = "has no effect" if "translation_invariant" in described.traits else "has an effect"
     return {
-        "source": entry.attributes.get("paper", ""),
+        "source": described.attributes.get("paper", ""),
         "attaches": attaches or ["no effect on the model"],
         "resolution": resolution,
         "translation": f"a shift of the origin {shift}",
-        "traits": list(entry.traits),
+        "traits": list(described.traits),
     }
 
 
@@ -124,18 +124,18 @@ def _parameters(name: str, geometry: str) -> int | str:
 
 def show(kind: str, geometry: str | None = None) -> None:
     """Prints all entries of a kind, such as ``encodings``: name and summary in a line, options and other facts below it."""
-    found = entries(kind, geometry)
+    found = descriptions(kind, geometry)
     print(f"{kind}:")
-    width = max(len(entry["name"]) for entry in found)
-    for entry in found:
-        print(f"  {entry['name']:{width}}  {entry['summary']}")
-        details = [", ".join(f"{key}={_values(option)}" for key, option in entry["options"].items())]
-        if "traits" in entry:
-            known = entry["source"], ", ".join(entry["attaches"]), ", ".join(entry["traits"])
+    width = max(len(described["name"]) for described in found)
+    for described in found:
+        print(f"  {described['name']:{width}}  {described['summary']}")
+        details = [", ".join(f"{key}={_values(option)}" for key, option in described["options"].items())]
+        if "traits" in described:
+            known = described["source"], ", ".join(described["attaches"]), ", ".join(described["traits"])
             details.append(" · ".join(filter(None, known)))
-            details.append(f"other grids: {entry['resolution']} · {entry['translation']}")
-        if "parameters" in entry:
-            count = entry["parameters"]
+            details.append(f"other grids: {described['resolution']} · {described['translation']}")
+        if "parameters" in described:
+            count = described["parameters"]
             details.append(f"{count:,} parameters" if isinstance(count, int) else count)
         for detail in filter(None, details):
             print(f"  {'':{width}}    {detail}")
@@ -150,27 +150,27 @@ def explain(kind: str, name: str) -> str:
             raise InputError(f"no experiment {name!r}; {suggest(name, shipped())}")
         lines = (SHIPPED / f"{name}.toml").read_text(encoding="utf-8").splitlines()
         return "\n".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines))
-    entry = REGISTRIES[kind].describe(name)
-    lines = [entry.prose]
-    if entry.options:
-        lines += ["", "options:", *_aligned({key: _line(key, entry) for key in entry.options})]
-    if entry.attributes.get("paper"):
-        lines += ["", f"source: {entry.attributes['paper']}"]
-    if entry.traits:
+    described = REGISTRIES[kind].describe(name)
+    lines = [described.prose]
+    if described.options:
+        lines += ["", "options:", *_aligned({key: _line(key, described) for key in described.options})]
+    if described.attributes.get("paper"):
+        lines += ["", f"source: {described.attributes['paper']}"]
+    if described.traits:
         meaning = source_constant("vitpos.encodings.base:TRAITS")
         lines += [
             "",
             "traits:",
-            *_aligned({trait: meaning.get(trait, "not a documented trait") for trait in entry.traits}),
+            *_aligned({trait: meaning.get(trait, "not a documented trait") for trait in described.traits}),
         ]
     return "\n".join(lines)
 
 
-def _line(key: str, entry: Entry) -> str:
+def _line(key: str, described: Description) -> str:
     """Returns one line on option ``key``: its type, its default and its text from the ``Args:`` list of the docstring."""
-    option = _option(entry.options[key])
-    default = option["default"] if option["default"] == "required" else f"= {entry.options[key].default!r}"
-    return f"{option['type']} {default}" + (f"  {entry.arguments[key]}" if key in entry.arguments else "")
+    option = _option(described.options[key])
+    default = option["default"] if option["default"] == "required" else f"= {described.options[key].default!r}"
+    return f"{option['type']} {default}" + (f"  {described.arguments[key]}" if key in described.arguments else "")
 
 
 def _aligned(lines: dict[str, str]) -> list[str]:
