@@ -192,7 +192,7 @@ def test_table_of_encodings_is_stored():
         "accuracy": ("accuracy", "accuracy"),
         "consistency, patches permuted": (STAY_PER_IMAGE, CONSISTENCY),
         "accuracy at 20 px": ("resolution(size=(20, 20))", "accuracy"),
-        "accuracy at 40 px, fitted": ("resolution(size=(40, 40))", "accuracy"),
+        "accuracy at 40 px, interpolated": ("resolution(size=(40, 40))", "accuracy"),
         "accuracy at 40 px, extrapolated": (f"resolution(size=(40, 40), {EXTRAPOLATED})", "accuracy"),
         "accuracy, shifted by one patch": (SHIFTED, "accuracy"),
     }
@@ -279,7 +279,7 @@ def test_scorecard_is_stored():
         "accuracy": ("accuracy", "accuracy"),
         "consistent and correct, 15 % shuffled": (BLIND, CONSISTENT_CORRECT),
         "accuracy, shifted by one patch": (SHIFTED, "accuracy"),
-        "sizes, fitted": (SIZES.format(""), "auc"),
+        "sizes, interpolated": (SIZES.format(""), "auc"),
         "sizes, extrapolated": (SIZES.format(EXTRAPOLATED + ", "), "auc"),
         "sizes, padded": (SIZES.format("protocol='pad', "), "auc"),
         "error under corruptions": ("corruption(parameters='cifar', max_images=100)", "error"),

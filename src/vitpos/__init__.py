@@ -1,6 +1,6 @@
 """vitpos: a laboratory for position in Vision Transformers.
 
-The public API on one screen. Each name is imported when it is first used, so that ``import vitpos`` imports no torch.
+The names below are the public API. Each name is imported when it is first used, so that ``import vitpos`` imports no torch.
 """
 
 from __future__ import annotations

@@ -28,10 +28,11 @@ def test_a_sum_adds_what_its_parts_add():
         ("rope_dino", "head width divisible by 4, not 6"),
         ("rope_golden", "head width divisible by 4, not 6"),
         ("rope_spiral", "directions=4 .* divides half of the width"),
-        ("string", "head width divisible by 4, not 6"),
+        ("string", "encoding 'string' needs a head width divisible by 4, not 6"),
         ("comrope(block_size=5)", "block_size=5 .* a divisor of the width"),
         ("pope(base=0.0)", "base=0"),
         ("goat(base=-1.0)", "base=-1"),
+        ("goat", "needs heads of 8 channels or more, not 6"),
         ("goat(rank=3)", "a rank below half of the width"),
         ("liere(block_size=5)", "block_size=5 .* a divisor of the width"),
         ("cpe(layers=(7,))", "choose from 0 to 2"),
@@ -45,7 +46,7 @@ def test_a_sum_adds_what_its_parts_add():
         ("learned(std=-1.0)", "std=-1"),
         ("learned(prefix_embed=True)", "without CLS or registers"),
         ("relative(prefix_bias=True)", "without CLS or registers"),
-        ("rope(prefix_mode='learned')", "without CLS or registers"),
+        ("rope(prefix_mode='learned')", "encoding 'rope' got .* without CLS or registers"),
     ],
 )
 def test_a_geometry_that_cannot_be_served_is_refused_when_the_model_is_built(spec, message):

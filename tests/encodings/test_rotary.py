@@ -28,5 +28,5 @@ def test_the_fast_rotation_is_the_plain_one_with_its_gradients():
 def test_an_encoding_that_changes_the_width_comes_last():
     q, k = queries_and_keys()
     assert build("rope + pope").rotate(q, k, Positions.from_grid(GRID), 0)[0].shape[-1] == 32
-    with pytest.raises(ValueError, match=r"RoPE rotates heads of width 16, not 32; .* 'rope \+ pope'"):
+    with pytest.raises(ValueError, match=r"'rope' rotates heads of width 16, not 32; .* 'rope \+ pope'"):
         build("pope + rope").rotate(q, k, Positions.from_grid(GRID), 0)

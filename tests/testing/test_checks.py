@@ -84,7 +84,9 @@ def test_the_check_of_hidden_pairs_finds_a_model_that_does_not_hide(monkeypatch)
     monkeypatch.setattr(
         Positions, "known_pairs", lambda pos: torch.ones_like(pos.known[:, None, :, None] & pos.known[:, None, None])
     )
-    with pytest.raises(EncodingError, match="- hidden_pairs: a hidden query knows the positions of keys"):
+    with pytest.raises(
+        EncodingError, match="- hidden_pairs: the logit of a hidden query depends on the position of the key"
+    ):
         check_encoding(Slope)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,12 @@ class Rotary(PositionEncoding):
     patch and a prefix token is the plain q·k.
     """
 
+    _name: ClassVar[str] = ""  # the encoding's name in specs, for error messages; by default that of the class
+
     def __init__(self, geometry: Geometry, prefix_mode: PrefixMode):
         super().__init__()
         if prefix_mode in ("unrotated", "learned"):
-            check_has_prefix(type(self).__name__, f"prefix_mode={prefix_mode!r}", geometry)
+            check_has_prefix(self._name or type(self).__name__, f"prefix_mode={prefix_mode!r}", geometry)
         self.geometry, self.unrotated_prefix = geometry, prefix_mode == "unrotated"
         center = [(side - 1) / 2 for side in geometry.grid]
         self.learned_origin = nn.Parameter(torch.tensor(center)) if prefix_mode == "learned" else None
@@ -53,7 +55,7 @@ class Rotary(PositionEncoding):
         head_dim = self.geometry.dim // self.geometry.heads
         if q.shape[-1] != head_dim:
             raise InputError(
-                f"{type(self).__name__} rotates heads of width {head_dim}, not {q.shape[-1]}; "
+                f"encoding {self._name or type(self).__name__!r} rotates heads of width {head_dim}, not {q.shape[-1]}; "
                 "in a sum, put it before the encoding that changes the width, as in 'rope + pope'"
             )
         rotation = self.rotation(pos, layer, q.dtype)

@@ -64,8 +64,8 @@ class PositionEncoding(nn.Module):
 
     Positions may be hidden (`Positions.known` is False), as for masked patches in MJP training. The model handles this:
     it sets vectors of hidden positions and biases of patch pairs with one to zero and gives those pairs the plain q·k.
-    Only ``update``, and a bias of shape (…, T, T) for pairs with a prefix token, must ignore hidden positions
-    themselves.
+    Three hooks must ignore hidden positions themselves: ``update``; a bias of shape (…, T, T), for pairs with a prefix
+    token; and a bias or weights of a pair that depend on other patches, such as the counts of `cope`.
 
     Less common abilities are protocols (`vitpos.encodings.protocols`). ``traits`` lists properties from `TRAITS`, such
     as ``"translation_invariant"``; `vitpos.testing.check_encoding` tests that the listed ones hold and the others do

@@ -29,6 +29,7 @@ class CayleySTRING(RoPEMixed):
             the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
+    _name = "string"
     paper = "Schenck et al., ICML 2025"
     traits = ("translation_invariant", "learnable")
 

@@ -43,6 +43,7 @@ class ComRoPE(Rotary):
             the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
+    _name = "comrope"
     paper = "Yu et al., CVPR 2025"
     traits = ("translation_invariant", "learnable")
 
@@ -58,7 +59,7 @@ class ComRoPE(Rotary):
         head_dim = geometry.dim // geometry.heads
         if block_size < 2 or head_dim % block_size or (mode == "ap" and head_dim // block_size % 2):
             raise InputError(
-                f"encoding 'comrope' got block_size={block_size} for heads of width {head_dim}; "
+                f"encoding {self._name!r} got block_size={block_size} for heads of width {head_dim}; "
                 f"choose 2 or more, a divisor of {'half of ' if mode == 'ap' else ''}the width"
             )
         self.block_size, self.blocks = block_size, head_dim // block_size

@@ -51,10 +51,12 @@ class GOAT(PositionEncoding):
         split_frequencies: bool = True,
     ):
         super().__init__()
+        check_positive("goat", base=base)
         head_dim = geometry.dim // geometry.heads
+        if rank is None and head_dim < 8:
+            raise InputError(f"encoding 'goat' needs heads of 8 channels or more, not {head_dim}; change dim or heads")
         rank = min(8, head_dim // 4) if rank is None else rank
         self.content_dim = head_dim - 2 * rank - key_bias
-        check_positive("goat", base=base)
         if rank < 2 or key_rank < 2 or self.content_dim < 1:
             raise InputError(
                 f"encoding 'goat' got rank={rank}, key_rank={key_rank} for heads of width {head_dim}; "

@@ -18,8 +18,7 @@ class Learned(PositionEncoding):
     """Adds a learned vector per grid cell to the patch tokens.
 
     The table covers patches only, as in DeiT-III. At fractional coordinates, as on a finer grid, vectors are
-    interpolated; outside the training grid the border vectors are repeated. Initial values are normal, truncated at ±2,
-    as in timm.
+    interpolated; outside the training grid the border vectors are repeated. Initial values are normal.
 
     Args:
         std: Standard deviation of the initial values.

@@ -27,6 +27,7 @@ class LieRE(Rotary):
             the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
+    _name = "liere"
     paper = "Ostmeier et al., ICML 2025"
     traits = ("learnable",)
 
@@ -35,7 +36,7 @@ class LieRE(Rotary):
         head_dim = geometry.dim // geometry.heads
         if block_size < 2 or head_dim % block_size:
             raise InputError(
-                f"encoding 'liere' got block_size={block_size} for heads of width {head_dim}; "
+                f"encoding {self._name!r} got block_size={block_size} for heads of width {head_dim}; "
                 "choose 2 or more, a divisor of the width"
             )
         self.block_size = block_size

@@ -28,9 +28,9 @@ class MJP(PositionEncoding):
     without ``slot_index`` the model is the same as without `mjp`.
 
     Paper and published code differ. The defaults follow the paper; the code uses ``localization_layers=2``,
-    ``mask_prob=0.5``, ``mask_warmup=20/300`` and ``localization_fade=0.5``, and initializes position vectors from N(0,
-    1) and applies weight decay to them, which changes results more than MJP does: ``learned(std=1.0, weight_decay=True)
-    + mjp(init_std=1.0, weight_decay=True)``.
+    ``mask_prob=0.5``, ``mask_warmup=20/300`` and ``localization_fade=0.5``. It also initializes position vectors from
+    N(0, 1) and applies weight decay to them, as ``learned(std=1.0, weight_decay=True) + mjp(init_std=1.0,
+    weight_decay=True)``.
 
     Args:
         mask_ratio: Maximum fraction of the patches under the mask; with 0 only the penalty is used.
@@ -43,8 +43,8 @@ class MJP(PositionEncoding):
         localization_weight: Weight of the penalty.
         mask_prob: Probability that a batch is masked.
         mask_warmup: Fraction of training, from the start, without masks.
-        localization_fade: 0 keeps the weight constant; 0.5 raises it linearly during the warm-up, then lowers it by a
-            cosine to half.
+        localization_fade: Fraction by which the weight of the penalty falls along a cosine until the end of training;
+            unless it is 0, the weight also rises linearly from 0 during the warm-up.
         mask_per: One mask and permutation per ``batch``, as in the published code, or per ``image``.
         block_size: Areas of the masked rectangles: ``published`` for a 14×14 grid, ``scaled`` from it to the size of
             the grid, or ``exact``, which adds single cells until exactly the ratio is masked.
@@ -129,7 +129,7 @@ class MJP(PositionEncoding):
 
     def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
         """Returns the weighted mean absolute error of predicted row and column over the patches with known positions."""
-        zero = sum(0.0 * parameter.sum() for parameter in self.parameters())  # all take part in every step
+        zero = sum(0.0 * parameter.sum() for parameter in self.parameters())  # gives every parameter a gradient (DDP)
         if self.localization is None or self._weight() == 0:
             return zero
         shown = pos.reveal()

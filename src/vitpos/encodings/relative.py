@@ -20,8 +20,8 @@ class RelativeBias(PositionEncoding):
 
     Args:
         std: Standard deviation of the initial values.
-        prefix_bias: Also learns three numbers per head, as in BEiT: for pairs from a prefix token (CLS) to patches,
-            from patches to it, and among prefix tokens.
+        prefix_bias: Also learns three numbers per layer and head, as in BEiT: for pairs from a prefix token (CLS) to
+            patches, from patches to it, and among prefix tokens.
     """
 
     paper = "Liu et al. (Swin), ICCV 2021; Bao et al. (BEiT), ICLR 2022"

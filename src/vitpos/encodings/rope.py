@@ -41,6 +41,7 @@ class RoPE(Rotary):
         register_base: Base of the frequencies of registers.
     """
 
+    _name = "rope"
     paper = "Su et al., 2021; Heo et al., ECCV 2024"
     traits = ("translation_invariant",)
 
@@ -55,14 +56,15 @@ class RoPE(Rotary):
         register_base: float = 100.0,
     ):
         super().__init__(geometry, prefix_mode)
-        self.head_dim = check_head_dim("rope", geometry)
-        check_positive("rope", base=base, ntk_factor=ntk_factor, register_base=register_base)
+        self.head_dim = check_head_dim(self._name, geometry)
+        check_positive(self._name, base=base, ntk_factor=ntk_factor, register_base=register_base)
         if register_grid is not None:
             _check_registers(register_grid, geometry, prefix_mode)
         self.register_grid, self.register_base = register_grid, register_base
         if self.head_dim == 4 and ntk_factor != 1:
             raise InputError(
-                f"encoding 'rope' got ntk_factor={ntk_factor} for heads of width 4, which have one frequency; leave it out"
+                f"encoding {self._name!r} got ntk_factor={ntk_factor} for heads of width 4, which have one frequency; "
+                "leave it out"
             )
         self.base = base * _ntk_scale(self.head_dim, ntk_factor)
 

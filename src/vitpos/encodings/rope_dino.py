@@ -40,6 +40,7 @@ class RoPEDINO(Rotary):
             the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
+    _name = "rope_dino"
     paper = "Siméoni et al. (DINOv3), arXiv 2025"
     traits = ("translation_invariant",)
 
@@ -54,11 +55,11 @@ class RoPEDINO(Rotary):
         prefix_mode: PrefixMode = "center",
     ):
         super().__init__(geometry, prefix_mode)
-        check_positive("rope_dino", base=base)
-        self.head_dim, self.base = check_head_dim("rope_dino", geometry), base
+        check_positive(self._name, base=base)
+        self.head_dim, self.base = check_head_dim(self._name, geometry), base
         if shift_coords < 0 or jitter_coords < 1 or rescale_coords < 1:
             raise InputError(
-                f"encoding 'rope_dino' got shift_coords={shift_coords}, jitter_coords={jitter_coords}, "
+                f"encoding {self._name!r} got shift_coords={shift_coords}, jitter_coords={jitter_coords}, "
                 f"rescale_coords={rescale_coords}; choose a shift of 0 or more and factors of 1 or more"
             )
         self.shift_coords, self.jitter_coords, self.rescale_coords = shift_coords, jitter_coords, rescale_coords

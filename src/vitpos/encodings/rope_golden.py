@@ -35,6 +35,7 @@ class RoPEGolden(FixedFrequencies):
             the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
+    _name = "rope_golden"
     paper = "Xiong, 2025 (jerryxio.ng/posts/nd-rope)"
     traits = ("translation_invariant",)
 
@@ -48,10 +49,10 @@ class RoPEGolden(FixedFrequencies):
         prefix_mode: PrefixMode = "origin",
     ):
         super().__init__(geometry, prefix_mode)
-        check_positive("rope_golden", min_frequency=min_frequency, max_frequency=max_frequency)
-        self.pairs = check_head_dim("rope_golden", geometry) // 2
+        check_positive(self._name, min_frequency=min_frequency, max_frequency=max_frequency)
+        self.pairs = check_head_dim(self._name, geometry) // 2
         if not 0 <= zero_fraction < 1:
-            raise InputError(f"encoding 'rope_golden' got zero_fraction={zero_fraction}; choose from 0 to below 1")
+            raise InputError(f"encoding {self._name!r} got zero_fraction={zero_fraction}; choose from 0 to below 1")
         self.min_frequency, self.max_frequency = min_frequency, max_frequency
         self.zero_pairs = round(zero_fraction * self.pairs)
 

@@ -26,13 +26,14 @@ class RoPEMixed(Rotary):
             training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
+    _name = "rope_mixed"
     paper = "Heo et al., ECCV 2024"
     traits = ("translation_invariant", "learnable")
 
     def __init__(self, geometry: Geometry, *, base: float = 10.0, prefix_mode: PrefixMode = "origin"):
         super().__init__(geometry, prefix_mode)
-        check_positive("rope_mixed", base=base)
-        count = check_head_dim("rope_mixed", geometry) // 4
+        check_positive(self._name, base=base)
+        count = check_head_dim(self._name, geometry) // 4
         size = base ** (-torch.arange(count) / count)  # (d/4,)
         direction = 2 * math.pi * torch.rand(geometry.depth, geometry.heads, 1)
         column = torch.cat([size * direction.cos(), size * (direction + math.pi / 2).cos()], -1)

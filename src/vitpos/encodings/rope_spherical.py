@@ -29,15 +29,16 @@ class RoPESpherical(Rotary):
             pairs of patches too.
     """
 
+    _name = "rope_spherical"
     paper = "van de Geijn et al., arXiv 2025"
 
     def __init__(self, geometry: Geometry, *, base: float = 100.0, prefix_mode: PrefixMode = "origin"):
         super().__init__(geometry, prefix_mode)
-        check_positive("rope_spherical", base=base)
+        check_positive(self._name, base=base)
         self.base, self.head_dim = base, geometry.dim // geometry.heads
         if self.head_dim < 3:
             raise InputError(
-                f"encoding 'rope_spherical' needs heads of 3 channels or more, not {self.head_dim}; change dim or heads"
+                f"encoding {self._name!r} needs heads of 3 channels or more, not {self.head_dim}; change dim or heads"
             )
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:

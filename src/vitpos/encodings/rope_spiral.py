@@ -34,6 +34,7 @@ class RoPESpiral(FixedFrequencies):
             training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
     """
 
+    _name = "rope_spiral"
     paper = "Liu et al., arXiv 2026"
     traits = ("translation_invariant",)
 
@@ -47,11 +48,11 @@ class RoPESpiral(FixedFrequencies):
         prefix_mode: PrefixMode = "origin",
     ):
         super().__init__(geometry, prefix_mode)
-        check_positive("rope_spiral", base=base, max_frequency=max_frequency)
+        check_positive(self._name, base=base, max_frequency=max_frequency)
         head_dim = geometry.dim // geometry.heads
         if directions < 2 or directions % 2 or head_dim % (2 * directions):
             raise InputError(
-                f"encoding 'rope_spiral' got directions={directions} for heads of width {head_dim}; "
+                f"encoding {self._name!r} got directions={directions} for heads of width {head_dim}; "
                 "choose an even number that divides half of the width"
             )
         self.head_dim, self.directions, self.base, self.max_frequency = head_dim, directions, base, max_frequency

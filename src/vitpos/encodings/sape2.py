@@ -15,7 +15,7 @@ from vitpos.positions import Positions
 
 
 class SaPE2(PositionEncoding):
-    """Counts patches along rows and columns, weighted by content, and adds a distance of two patches' counts to logits.
+    """Adds to the logits the distance of two vectors, computed from counts of patches that are weighted by content.
 
     For patch i and column m of its row, the count is p_im = Σ σ(q_i·k_j/√d), over the patches j of the row from m to
     the right edge. Then z_im = k_i·e[p_im] with a learned vector e per integer count, interpolated, and the bias of

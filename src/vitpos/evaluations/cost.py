@@ -33,10 +33,10 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
     peak_memory_mb: peak memory of all tensors, weights and gradients included, in a forward and backward pass, in megabytes
     (10⁶ bytes). On a CPU the temporary memory inside kernels is not included.
     step_ms: median time of a forward and backward pass in milliseconds; it depends on the machine and its load.
-    step_time_ratio: median ratio of this time to that of the same model without a position encoding, measured alternately.
+    step_time_ratio: median ratio of this time to that of the same model with ``encoding="none"``, measured alternately.
     On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs.
-    peak_memory_ratio: ratio of the peak memory to that of the same model without a position encoding. Models without tokens
-    have no ratios.
+    peak_memory_ratio: ratio of the peak memory to that of the same model with ``encoding="none"``. In both ratios the
+    ``window_encoding`` of Swin stays. Models without tokens have no ratios.
 
     Args:
         batch_size: Number of images in a pass.

@@ -1,7 +1,8 @@
 """Self-attention with any position encoding: the one implementation that all models share.
 
-Only this module deals with prefix tokens (CLS and registers) and hidden positions (masked ones, which encodings must
-not use). A pair of tokens of which one has a hidden position gets the plain logit q·k/√d: no bias and no rotation.
+It handles prefix tokens (CLS and registers) and hidden positions (masked ones, which encodings must not use) for most
+encodings; `PositionEncoding` names the hooks that do it themselves. A pair of tokens of which one has a hidden position
+gets the plain logit q·k/√d: no bias and no rotation.
 """
 
 from __future__ import annotations
@@ -110,8 +111,10 @@ def attention_inputs(
     if pos.has_hidden or plain_prefix:
         known = F.pad(pos.known, (prefix, 0), value=not plain_prefix)  # (B|1, T)
         keep = (known[:, :, None] & known[:, None])[:, None]
-        undo = ((q @ k.mT - q2 @ k2.mT) * q.shape[-1] ** -0.5).masked_fill(keep, 0)
-        bias = undo if bias is None else bias + undo
+        unrotate = ((q @ k.mT - q2 @ k2.mT) * q.shape[-1] ** -0.5).masked_fill(
+            keep, 0
+        )  # makes these logits the plain q·k
+        bias = unrotate if bias is None else bias + unrotate
     return AttentionInputs(q2, k2, bias)
 
 

@@ -26,7 +26,7 @@ Init = Literal["normal", "xavier"]
 class Classifier(nn.Module):
     """Base class of models: maps images (B, C, height, width) to logits (B, classes).
 
-    Models keep no state between batches.
+    Models keep no state between batches, except the running statistics of batch norms (`ResNet`).
     """
 
     head: nn.Module
@@ -82,7 +82,9 @@ class PatchClassifier(Classifier):
         channels, height, width = image_shape
         self.patch = to_2tuple(patch)
         self.geometry = Geometry(dim, heads, depth, patch_grid((height, width), self.patch), num_prefix)
-        self.train_grid = self.geometry.grid  # coordinates count its cells
+        self.train_grid = (
+            self.geometry.grid
+        )  # gives coordinates their unit; unlike geometry.grid, unchanged by resized()
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
         self.encoding = build_encoding(encoding, self.geometry)

@@ -55,7 +55,10 @@ def check_encoding(
         listed = "\n".join(f"- {b}" for b in broken)
         note = f"\nan instance was checked with {subject.geometry}; give the one it was made for as geometry=…"
         guessed = subject.copied and geometry is None and _own_geometry(encoding) is None
-        raise EncodingError(f"{subject.name} breaks {len(broken)} of its promises\n{listed}{note if guessed else ''}")
+        count = len(CHECKS) - len(_left_out(subject, export, skip))
+        raise EncodingError(
+            f"{subject.name}: {len(broken)} of {count} checks failed\n{listed}{note if guessed else ''}"
+        )
     return tuple(name for name in CHECKS if name in _left_out(subject, export, skip))
 
 
@@ -101,7 +104,8 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
 
     Args:
         encoding: a class, a factory called with a Geometry, a spec such as ``rope(base=10)``, or an instance.
-        geometry: width, heads and grid to test with; None for a small default.
+        geometry: width and heads to test with, for an instance also depth and number of prefix tokens; None for a small
+            default. The grid is always 3×4.
         options: options of the encoding.
     """
     if isinstance(encoding, PositionEncoding):
@@ -110,7 +114,7 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
     if isinstance(encoding, str):
         terms = ENCODINGS.parse(encoding)
         if options and len(terms) > 1:
-            raise InputError(f"options do not say of which term of {encoding!r} they are; write them into the spec")
+            raise InputError(f"options are ambiguous for the sum {encoding!r}; write them in the spec")
         terms = [Term(term.name, term.options | options) for term in terms]
         spec = ENCODINGS.canonical(" + ".join(map(str, terms)))
         make: Callable[[Geometry], PositionEncoding] = partial(ENCODINGS.build, spec)

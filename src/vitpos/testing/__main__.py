@@ -25,14 +25,14 @@ def main() -> None:
         for name in given.plugin:
             plugins.load(name)
         subject = subject_for(given.encoding, None, {})
-        failed = 0
+        failed = count = 0
         for name, broken in run_checks(subject, export=given.export):
-            failed += bool(broken)
+            failed, count = failed + bool(broken), count + 1
             print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or CHECKS[name].__doc__}")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    print(f"{subject.name}: " + (f"{failed} checks failed" if failed else "keeps every promise"))
+    print(f"{subject.name}: " + (f"{failed} of {count} checks failed" if failed else f"all {count} checks passed"))
     sys.exit(bool(failed))
 
 

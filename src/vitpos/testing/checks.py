@@ -1,4 +1,4 @@
-"""The contract of a position encoding, one function per promise; ``vitpos.testing`` runs them.
+"""The contract of a position encoding, one function per check; ``vitpos.testing`` runs them.
 
 Every check builds small Vision Transformers with the encoding, in float64 and with large random weights, so that any effect
 of the encoding is visible in the output, and compares outputs that must be equal. The docstrings are printed as table rows:
@@ -99,9 +99,11 @@ def check_batches(subject: Subject) -> None:
         forward(model, x[i : i + 1], Positions.from_grid(GRID).permute(orders()[i : i + 1]).hide(hidden[i : i + 1]))
         for i in range(3)
     ]
-    equal(forward(model, x, every), torch.cat(alone), "positions of one image reach another")
+    equal(forward(model, x, every), torch.cat(alone), "positions of one image affect another image")
     one = Positions.from_grid(GRID).permute(order())
-    equal(forward(model, x, one), forward(model, x, one.select(torch.arange(N).expand(3, -1))), "(1, N) is not (B, N)")
+    each = one.select(torch.arange(N).expand(3, -1))
+    broken = "positions shared by the batch (1, N) give another output than the same positions per image (B, N)"
+    equal(forward(model, x, one), forward(model, x, each), broken)
 
 
 def check_state(subject: Subject) -> None:
@@ -161,8 +163,8 @@ def check_hidden_pairs(subject: Subject) -> None:
     mask[0, 4] = True
     here, there = (pos.hide(mask) for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())))
     first, second = patch_logits(model, here), patch_logits(model, there)
-    equal(first[:, :, 4], second[:, :, 4], "a hidden query knows the positions of keys")
-    equal(first[..., 4], second[..., 4], "a hidden key is treated by the positions of queries")
+    equal(first[:, :, 4], second[:, :, 4], "the logit of a hidden query depends on the position of the key")
+    equal(first[..., 4], second[..., 4], "the logit of a hidden key depends on the position of the query")
 
 
 def check_order(subject: Subject) -> None:

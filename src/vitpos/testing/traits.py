@@ -64,7 +64,10 @@ def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
     finer = subject.images((6, 8))
     by_cell = difference(model(finer), model(finer, Positions.from_grid((6, 8))))
     if difference(out, forward(model, x[:, order()], pos)):  # without any position every encoding goes by cells
-        yield "index_only", _seen(by_cell, "coordinates fitted into the trained span change logits")
+        yield (
+            "index_only",
+            _seen(by_cell, "interpolated coordinates (scaled to the range of the training grid) change logits"),
+        )
     kept = torch.tensor([0, 3, 4, 9, 11])
     whole = pair_logits(model, x, pos)[:, :, kept][..., kept]
     few = difference(pair_logits(model, x[:, kept], pos.select(kept)), whole)
