@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vitpos.encodings.alibi import ALiBi as ALiBi
     from vitpos.encodings.base import TRAITS as TRAITS, Geometry as Geometry, PositionEncoding as PositionEncoding
     from vitpos.encodings.cape import CAPE as CAPE
-    from vitpos.encodings.cayley_string import CayleySTRING as CayleySTRING
     from vitpos.encodings.comrope import ComRoPE as ComRoPE
     from vitpos.encodings.coordconv import CoordConv as CoordConv
     from vitpos.encodings.coordinate_mlp import CoordinateMLP as CoordinateMLP
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from vitpos.encodings.shaw import Shaw as Shaw
     from vitpos.encodings.sinusoidal import Sinusoidal as Sinusoidal
     from vitpos.encodings.sinusoidal1d import Sinusoidal1d as Sinusoidal1d
+    from vitpos.encodings.string import STRING as STRING
     from vitpos.encodings.xcit_fourier import XCiTFourier as XCiTFourier
     from vitpos.errors import InputError as InputError, RunError as RunError
     from vitpos.evaluations import EVALUATIONS as EVALUATIONS, register_evaluation as register_evaluation
@@ -91,7 +91,6 @@ _HOMES = {
     "vitpos.encodings.alibi": ("ALiBi",),
     "vitpos.encodings.base": ("TRAITS", "Geometry", "PositionEncoding"),
     "vitpos.encodings.cape": ("CAPE",),
-    "vitpos.encodings.cayley_string": ("CayleySTRING",),
     "vitpos.encodings.comrope": ("ComRoPE",),
     "vitpos.encodings.coordconv": ("CoordConv",),
     "vitpos.encodings.coordinate_mlp": ("CoordinateMLP",),
@@ -123,6 +122,7 @@ _HOMES = {
     "vitpos.encodings.shaw": ("Shaw",),
     "vitpos.encodings.sinusoidal": ("Sinusoidal",),
     "vitpos.encodings.sinusoidal1d": ("Sinusoidal1d",),
+    "vitpos.encodings.string": ("STRING",),
     "vitpos.encodings.xcit_fourier": ("XCiTFourier",),
     "vitpos.errors": ("InputError", "RunError"),
     "vitpos.evaluations": ("EVALUATIONS", "register_evaluation"),

@@ -8,6 +8,8 @@ import pytest
 
 from tests.cli.command import vitpos, vitpos_here
 from vitpos.cli.descriptions import ATTACHES, explain
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings._rotary import Rotary
 
 
 def test_list_prints_the_definition_of_one_entry():
@@ -45,6 +47,20 @@ def test_a_wrong_geometry_is_one_line(geometry):
 def test_every_hook_and_protocol_that_acts_on_a_model_has_a_description():
     acting = {"augment", "vectors", "update", "bias", "rotate", "token_bias", "mix_weights", "added_values"}
     assert acting <= set(ATTACHES)
+
+
+def test_inherited_hooks_are_listed_as_often_as_they_act():
+    for name in ENCODINGS:
+        listed = set(ENCODINGS.describe(name).methods) & set(ATTACHES)
+        assert listed == ENCODINGS[name]._hooks & set(ATTACHES), name
+
+    class Mine(Rotary):
+        """A user's rotary encoding."""
+
+        def rotation(self, pos, layer, dtype):
+            return lambda x: x
+
+    assert [method for method in ENCODINGS.describe(Mine).methods if method in ATTACHES] == ["rotate"]
 
 
 def test_listing_and_checking_need_no_torch():

@@ -32,7 +32,6 @@ ATTACHES = {  # hook that an encoding defines → what it does
     "update": "changes tokens before blocks",
     "bias": "added to logits",
     "token_bias": "added to logits, computed from tokens",
-    "rotation": "rotates q and k",
     "rotate": "rotates q and k",
     "mix_weights": "changes attention weights",
     "added_values": "added to the output of attention",

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from vitpos.evaluations.result import Result
-from vitpos.lab.cells import Cell, Table
+from vitpos.lab.cells import Cell
 from vitpos.lab.results import Results
 from vitpos.lab.summary import (
     Estimate,
@@ -25,6 +25,7 @@ from vitpos.lab.summary import (
     shared,
     summarize,
 )
+from vitpos.lab.tables import Table
 from vitpos.metrics.image_similarity import unavailable_metrics
 
 NARROWEST = 26  # characters of a column of text

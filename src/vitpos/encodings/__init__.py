@@ -35,7 +35,7 @@ ENCODINGS = Registry(
         "rope_golden": "vitpos.encodings.rope_golden:RoPEGolden",
         "rope_spiral": "vitpos.encodings.rope_spiral:RoPESpiral",
         "rope_spherical": "vitpos.encodings.rope_spherical:RoPESpherical",
-        "string": "vitpos.encodings.cayley_string:CayleySTRING",
+        "string": "vitpos.encodings.string:STRING",
         "comrope": "vitpos.encodings.comrope:ComRoPE",
         "pope": "vitpos.encodings.pope:PoPE",
         "liere": "vitpos.encodings.liere:LieRE",

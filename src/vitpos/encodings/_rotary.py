@@ -73,7 +73,7 @@ class FixedFrequencies(Rotary):
         """Returns the frequencies (depth, H, d/2, 2) of all channel pairs: radians per row and per column."""
         return self.pair_frequencies().float().expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def fixed_rotation(self, pos: Positions, dtype: torch.dtype) -> Rotation:
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """Returns a function that rotates q or k (B, H, N, d); its sines and cosines are computed once per grid."""
         make = partial(self._factors, pos, dtype)
         factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()

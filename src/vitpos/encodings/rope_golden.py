@@ -9,10 +9,9 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import FixedFrequencies, PrefixMode, Rotation, check_head_dim
+from vitpos.encodings._rotary import FixedFrequencies, PrefixMode, check_head_dim
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import InputError
-from vitpos.positions import Positions
 
 
 class RoPEGolden(FixedFrequencies):
@@ -63,10 +62,6 @@ class RoPEGolden(FixedFrequencies):
         sizes = self.min_frequency * (self.max_frequency / self.min_frequency) ** steps
         sizes = torch.cat([sizes.new_zeros(self.zero_pairs), sizes])
         return directions.view(-1, self.pairs, 2) * sizes[:, None]
-
-    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers."""
-        return self.fixed_rotation(pos, dtype)
 
 
 @lru_cache(maxsize=16)

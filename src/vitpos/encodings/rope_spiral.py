@@ -7,10 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import FixedFrequencies, PrefixMode, Rotation
+from vitpos.encodings._rotary import FixedFrequencies, PrefixMode
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import InputError
-from vitpos.positions import Positions
 
 
 class RoPESpiral(FixedFrequencies):
@@ -66,7 +65,3 @@ class RoPESpiral(FixedFrequencies):
         angles = steps.div(shared, rounding_mode="floor") % (self.directions // 2) * math.pi / self.directions
         cos, sin = sizes * angles.cos(), sizes * angles.sin()
         return torch.cat([torch.stack([cos, sin], -1), torch.stack([-sin, cos], -1)])[None]
-
-    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
-        return self.fixed_rotation(pos, dtype)

@@ -11,11 +11,12 @@ from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.lab.cell_models import build_model, evaluate_spec
-from vitpos.lab.cells import Cell, Column, Table
+from vitpos.lab.cells import Cell
 from vitpos.lab.downloads import dataset_option
 from vitpos.lab.events import DryRun, Observer
 from vitpos.lab.executor import single_threaded
 from vitpos.lab.stand_ins import substitute
+from vitpos.lab.tables import Column, Table
 from vitpos.registry import suggest
 from vitpos.registry.plugins import blaming
 from vitpos.training.augment.base import build_augment

@@ -17,7 +17,7 @@ from typing import Any
 
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.lab.cells import Cell, Column, PublishedNumber, Table
+from vitpos.lab.cells import Cell
 from vitpos.lab.settings import (
     SPECS,
     TRAIN,
@@ -33,6 +33,7 @@ from vitpos.lab.settings import (
     storable,
     take_blocks,
 )
+from vitpos.lab.tables import Column, PublishedNumber, Table
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
 from vitpos.registry.plugins import load as load_plugin

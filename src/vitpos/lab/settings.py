@@ -15,7 +15,7 @@ from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.lab.cells import Column, Table
+from vitpos.lab.tables import Column, Table
 from vitpos.models import MODELS
 from vitpos.registry import Registry, matches_type, suggest
 from vitpos.registry.option_types import normalize_value, type_text

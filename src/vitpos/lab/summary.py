@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from vitpos.evaluations.result import Result
 from vitpos.lab.cell_folder import CellFolder
-from vitpos.lab.cells import Cell, Column, Table
+from vitpos.lab.cells import Cell
 from vitpos.lab.results import Results
+from vitpos.lab.tables import Column, Table
 from vitpos.metrics.statistics import Difference, ci_half_width, paired_difference
 
 MANY = 40  # evaluations with more numbers than this are not shown in a table

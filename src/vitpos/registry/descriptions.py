@@ -21,6 +21,7 @@ from vitpos.registry.option_types import UnknownType, choices, read_type, type_t
 REQUIRED = inspect.Parameter.empty  # the default of an option that has none
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _PACKAGE = __name__.partition(".")[0]
+_ENCODING_BASE = f"{_PACKAGE}.encodings.base"  # its methods do nothing; a subclass overrides those it needs
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Description:
     definition: str  # the whole docstring
     options: dict[str, Option]
     attributes: dict[str, Any]  # literal class attributes, such as ``traits``
-    methods: tuple[str, ...]  # the methods that the class defines
+    methods: tuple[str, ...]  # the methods of the class and its bases, without those of PositionEncoding and torch
     open: bool = False  # whether options without a description are accepted too
 
     @property
@@ -111,7 +112,7 @@ def describe_object(name: str, thing: Any, positional: int) -> Description:
     is_open &= not inspect.isclass(thing)  # the last __init__ of a class is that of object or of a torch module
     classes = [c for c in reversed(thing.__mro__) if c is not object] if inspect.isclass(thing) else []
     attributes = {key: value for c in classes for key, value in vars(c).items() if _is_literal_attribute(key, value)}
-    own = [c for c in classes if not c.__module__.startswith(("torch.", f"{_PACKAGE}.encodings.base"))]
+    own = [c for c in classes if not c.__module__.startswith("torch.") and c.__module__ != _ENCODING_BASE]
     methods = tuple(dict.fromkeys(key for c in own for key, value in vars(c).items() if inspect.isfunction(value)))
     return Description(name, inspect.getdoc(thing) or "", options, attributes, methods, is_open)
 
@@ -156,6 +157,7 @@ def describe_source(name: str, target: str) -> Description:
         raise UnknownType(target)
     options: dict[str, Option] = {}
     attributes: dict[str, Any] = {}
+    methods: dict[str, None] = {}
     calls = True
     for where, part in _classes(home, node):
         body = {n.name: n for n in part.body if isinstance(n, ast.FunctionDef)}
@@ -163,8 +165,8 @@ def describe_source(name: str, target: str) -> Description:
             options = dict(_options(where, body["__init__"])) | options
             calls = body["__init__"].args.kwarg is not None
         attributes = dict(_literal_attributes(part)) | attributes
-    methods = tuple(n.name for n in node.body if isinstance(n, ast.FunctionDef))
-    return Description(name, ast.get_docstring(node) or "", options, attributes, methods)
+        methods |= dict.fromkeys(body) if where != _ENCODING_BASE else {}
+    return Description(name, ast.get_docstring(node) or "", options, attributes, tuple(methods))
 
 
 def source_constant(target: str) -> Any:

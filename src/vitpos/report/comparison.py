@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from vitpos.lab.cell_folder import CellFolder
-from vitpos.lab.cells import Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Estimate, Row, grouped, labels, summarize
+from vitpos.lab.tables import Column, Table
 from vitpos.metrics.statistics import paired_difference
 from vitpos.plotting import COLORS, INK
 

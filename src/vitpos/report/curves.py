@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from vitpos import plotting as draw
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
-from vitpos.lab.cells import Column, Table
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Row, summarize
+from vitpos.lab.tables import Column, Table
 from vitpos.registry import Term
 from vitpos.report.comparison import as_rows, baseline_encoding, color_note, first_seed_folders, line_groups, row_colors
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from vitpos import plotting as draw
 from vitpos.errors import InputError, RunError
 from vitpos.inspection.table_stats import cosine_similarity
-from vitpos.lab.cells import Column
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Row, format_number, labels, summarize
+from vitpos.lab.tables import Column
 from vitpos.report.attack_figures import attacks, trajectories
 from vitpos.report.comparison import all_rows, as_rows, compare_column, figure_groups, first_seed_folders
 from vitpos.report.curves import curves, training_curves

@@ -21,9 +21,9 @@ from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.files import write_text
 from vitpos.lab import summary
-from vitpos.lab.cells import Column, Table
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
+from vitpos.lab.tables import Column, Table
 from vitpos.models import MODELS
 from vitpos.plotting import svg
 from vitpos.registry import Registry

@@ -11,7 +11,7 @@ from vitpos.encodings.rope_mixed import RoPEMixed
 from vitpos.positions import Positions
 
 
-class CayleySTRING(RoPEMixed):
+class STRING(RoPEMixed):
     """Rotates q and k as RoPE-Mixed does, in a learned basis per layer and head: x → Pᵀ R(row, column) P x.
 
     R is the rotation of RoPE-Mixed. P = (I − S)(I + S)⁻¹ with a learned skew-symmetric S (d×d) is orthogonal (Cayley
