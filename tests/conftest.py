@@ -39,7 +39,8 @@ EXAMPLES = _register_examples()
 @pytest.fixture
 def forgetting():
     """What a test imports or registers is gone after it."""
-    tables = [plugins.KNOWN, plugins.REGISTERED, plugins.LOST, *(r._registered for r in REGISTRIES.values())]
+    tables: list[dict] = [plugins.LOADED, plugins.REGISTERED, plugins.UNAVAILABLE, plugins.UNAVAILABLE_NAMES]
+    tables += [registry._registered for registry in REGISTRIES.values()]
     before = [dict(table) for table in tables]
     yield
     for table, kept in zip(tables, before, strict=True):

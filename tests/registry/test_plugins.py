@@ -14,6 +14,8 @@ from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
+from vitpos.registry.plugin_records import load_recorded_plugins
+from vitpos.registry.plugins import PluginWarning, load_plugin
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=1, grid=(2, 3))
 
@@ -167,6 +169,28 @@ def test_a_broken_file_is_one_line_with_its_line_number(tmp_path, text, message,
     assert message in str(error.value) and f"{path}, line {line}" in str(error.value)
     assert "\n" not in str(error.value)
     assert ENCODINGS.parse("learned")
+
+
+@pytest.mark.parametrize("key", ["attributes", "facts"])
+def test_the_description_of_a_missing_class_is_read_from_new_and_older_records(tmp_path, key):
+    described = {"definition": "A bell.", "options": {"sigma": ["float", "1.0"]}, key: {"traits": ["learnable"]}}
+    record = {"path": str(tmp_path / "gone.py"), "sha256": "0", "entries": {"encoding gone_bell": described}}
+    with pytest.warns(PluginWarning, match=r"plug-in gone\.py is gone"):
+        load_recorded_plugins(tmp_path, {"gone.py": record})
+    found = ENCODINGS.describe("gone_bell")
+    assert found.traits == ("learnable",) and found.options["sigma"].default == 1.0
+    with pytest.raises(InputError, match=r"plug-in gone\.py is gone"):
+        ENCODINGS.load("gone_bell")
+
+
+def test_a_file_that_is_given_by_two_paths_is_read_once(tmp_path, monkeypatch):
+    path = tmp_path / "mine.py"
+    path.write_text(GAUSSIAN)
+    monkeypatch.chdir(tmp_path)
+    first = load_plugin("mine.py")
+    path.write_text(GAUSSIAN + "# changed\n")
+    second = load_plugin(str(path))
+    assert second.module is first.module and second.sha256 == first.sha256
 
 
 def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):

@@ -12,7 +12,8 @@ from vitpos.evaluations import ATTACKS, EVALUATIONS
 from vitpos.lab.experiment import SHIPPED, shipped
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
-from vitpos.registry.descriptions import REQUIRED, Description, Option, source_constant
+from vitpos.registry.descriptions import REQUIRED, Description, Option
+from vitpos.registry.source_descriptions import source_constant
 from vitpos.training import AUGMENTATIONS, DEFENSES
 
 REGISTRIES: dict[str, Registry] = {

@@ -9,10 +9,10 @@ from typer import Option
 
 def _load(names: list[str] | None) -> list[str] | None:
     """Imports the files or modules given by ``--plugin`` while options are parsed, before the command runs."""
-    from vitpos.registry.plugins import load
+    from vitpos.registry.plugins import load_plugin
 
     for name in names or ():
-        load(name)
+        load_plugin(name)
     return names
 
 

@@ -32,10 +32,10 @@ def run(
 ) -> None:
     """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
     from vitpos.lab.experiment import Experiment
-    from vitpos.registry.plugin_records import recall
+    from vitpos.registry.plugin_records import load_recorded_plugins
 
     if out is not None:
-        recall(out)
+        load_recorded_plugins(out)
     wanted = Experiment.load(experiment, settings or (), parse_seeds(seeds), plugins or ())
     if dry_run:
         return show_dry_run(wanted)
@@ -77,9 +77,9 @@ def evaluate(
 ) -> None:
     """Run more evaluations on a trained run and add the numbers to its results."""
     from vitpos.evaluations import EVALUATIONS
-    from vitpos.registry.plugin_records import recall
+    from vitpos.registry.plugin_records import load_recorded_plugins
 
-    recall(run.resolve().parent.parent if (run / "cell.json").exists() else run)
+    load_recorded_plugins(run.resolve().parent.parent if (run / "cell.json").exists() else run)
     wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab.console import Console

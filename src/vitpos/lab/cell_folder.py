@@ -22,7 +22,7 @@ from vitpos.evaluations.result import Result
 from vitpos.files import read_json, read_metadata, read_tensors, write_csv, write_json, write_tensors, write_text
 from vitpos.lab.cells import Cell
 from vitpos.lab.machine import machine
-from vitpos.registry.plugin_records import read_records, recall
+from vitpos.registry.plugin_records import load_recorded_plugins, read_records
 from vitpos.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class CellFolder:
                 f"{weights} holds no model of a 'vitpos run'; give the folder of a cell, or its weights.safetensors"
             )
         stored = json.loads(about["cell"])
-        recall(weights.parent, stored.get("plugins", {}))
+        load_recorded_plugins(weights.parent, stored.get("plugins", {}))
         return _read_cell(stored, weights), tensors, tuple(stored["classes"])
 
     def save_traceback(self, text: str) -> Path:

@@ -19,7 +19,7 @@ from vitpos.lab.cells import Cell
 from vitpos.lab.experiment_folder import ExperimentFolder
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier, require_classes
-from vitpos.registry.plugin_records import recall
+from vitpos.registry.plugin_records import load_recorded_plugins
 
 
 def build_model(cell: Cell, data: Dataset) -> Classifier:
@@ -55,7 +55,7 @@ def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
         cell, weights, classes = CellFolder.from_weights(path)
         return [(cell, lambda: _load(cell, weights, classes, path))]
     if (path / "cell.json").exists():
-        recall(path.resolve().parent.parent)
+        load_recorded_plugins(path.resolve().parent.parent)
     every = [CellFolder(path)] if (path / "cell.json").exists() else ExperimentFolder.open(path).trained
     found = [(folder.cell, partial(load_model, folder)) for folder in every if folder.trained]
     if not found:

@@ -18,7 +18,7 @@ from vitpos.lab.executor import single_threaded
 from vitpos.lab.stand_ins import substitute
 from vitpos.lab.tables import Column, Table
 from vitpos.registry import suggest
-from vitpos.registry.plugins import blaming
+from vitpos.registry.plugins import plugin_errors
 from vitpos.training.augment.base import build_augment
 from vitpos.training.defenses import build_defense
 from vitpos.training.loop import check_data, check_recipe
@@ -50,7 +50,7 @@ def dry_run(
         for number, group in enumerate(groups.values()):
             cell = group[-1]
             observer.on_event(DryRun(number, len(groups)))
-            with blaming(f"{cell.model} with encoding {cell.encoding} on {cell.data}"):
+            with plugin_errors(f"{cell.model} with encoding {cell.encoding} on {cell.data}"):
                 parameters |= dict.fromkeys(group, _dry_run_cell(cell, tables, stand_ins))
     observer.on_event(DryRun(len(groups), len(groups)))
     return parameters

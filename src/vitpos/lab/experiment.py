@@ -36,7 +36,7 @@ from vitpos.lab.settings import (
 from vitpos.lab.tables import Column, PublishedNumber, Table
 from vitpos.models import MODELS
 from vitpos.registry import Registry, suggest
-from vitpos.registry.plugins import load as load_plugin
+from vitpos.registry.plugins import load_plugin
 from vitpos.training import AUGMENTATIONS, DEFENSES
 from vitpos.training.recipe import Recipe
 

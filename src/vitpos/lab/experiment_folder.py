@@ -16,7 +16,7 @@ from vitpos.files import exclusive, os_reason, read_json, require_folder, write_
 from vitpos.lab.cell_folder import FORMAT_VERSION, CellFolder, check_version
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
-from vitpos.registry.plugin_records import keep, recall, used
+from vitpos.registry.plugin_records import load_recorded_plugins, plugins_in, save_plugins
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ExperimentFolder:
             raise InputError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
         stored = read_json(path / "experiment.json")
         check_version(stored, path)
-        recall(path)
+        load_recorded_plugins(path)
         return cls(path, Experiment.from_definition(stored))
 
     @classmethod
@@ -55,7 +55,7 @@ class ExperimentFolder:
         except OSError as error:
             raise InputError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
         with exclusive(path):
-            _keep_plugins(path, experiment)
+            _save_plugins(path, experiment)
             write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.definition})
             yield folder
 
@@ -69,9 +69,9 @@ class ExperimentFolder:
         return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
 
 
-def _keep_plugins(path: Path, experiment: Experiment) -> None:
+def _save_plugins(path: Path, experiment: Experiment) -> None:
     """Stores in ``plugins.json`` which plug-in files an experiment uses, with descriptions of their classes."""
     specs = experiment.specs
-    found = used([spec for _, spec in specs], experiment.definition.get("plugins", ()))
+    found = plugins_in([spec for _, spec in specs], experiment.definition.get("plugins", ()))
     terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
-    keep(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})
+    save_plugins(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})

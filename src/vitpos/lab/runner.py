@@ -28,7 +28,7 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.experiment_folder import ExperimentFolder
 from vitpos.lab.results import Results
 from vitpos.models.base import Classifier, PatchClassifier
-from vitpos.registry.plugin_records import portable, recall
+from vitpos.registry.plugin_records import load_recorded_plugins, workers_can_import
 from vitpos.training.loop import fit
 
 SAMPLES = 10  # test images that a cell stores for the report
@@ -68,9 +68,9 @@ def run(
         with Console() as console:
             options: dict[str, Any] = {"seeds": seeds, "plugins": plugins, **settings}
             return run(experiment, out, workers=workers, observer=console, executor=executor, **options)
-    recall(Path(out))
+    load_recorded_plugins(Path(out))
     experiment = Experiment.load(experiment, settings, seeds, plugins)
-    if not portable(spec for _, spec in experiment.specs):
+    if not workers_can_import(spec for _, spec in experiment.specs):
         workers = 1  # other processes could not import them
     pending = Results(ExperimentFolder.reserve(Path(out), experiment)).pending
     download(missing_data(experiment.cells), observer)
@@ -104,7 +104,7 @@ class _Recorder(Observer):
 
 def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     """Trains and evaluates one cell (one training of an experiment); skips what is stored already."""
-    recall(folder.path.parent.parent, quiet=True)
+    load_recorded_plugins(folder.path.parent.parent, quiet=True)
     CellFolder.create(folder.path, cell)
     if not folder.trained:
         train(cell, folder, observer)

@@ -27,8 +27,7 @@ from vitpos.lab.runner import run
 from vitpos.leaderboard.entry import Entry
 from vitpos.leaderboard.protocol import Protocol, family_of
 from vitpos.models.base import PatchClassifier
-from vitpos.registry.plugins import identity
-from vitpos.registry.plugins import load as load_plugin
+from vitpos.registry.plugins import identity, load_plugin
 
 ENTRY_FOLDER = "entry"  # in the folder of the run
 

@@ -24,11 +24,11 @@ from vitpos.registry import plugins
 from vitpos.registry.class_source import standalone_source
 from vitpos.registry.descriptions import Description, Option
 from vitpos.registry.option_types import UnknownType, read_type
-from vitpos.registry.plugins import KNOWN, LOST, REGISTERED, Plugin, PluginWarning, load_file
+from vitpos.registry.plugins import LOADED, REGISTERED, UNAVAILABLE, UNAVAILABLE_NAMES, Plugin, PluginWarning, load_file
 
 RECORDS = "plugins.json"
 TRUSTED = "VITPOS_TRUSTED_PLUGINS"  # hashes of in-folder sources that this process or its parent wrote
-Entries = Mapping[tuple[str, str], Description]  # by kind and name
+Descriptions = Mapping[tuple[str, str], Description]  # by kind and name
 
 
 def reference_to(thing: Any) -> str:
@@ -45,11 +45,11 @@ def _plugin_of(thing: Any) -> Plugin:
     module = sys.modules.get(thing.__module__)
     path = Path(plugins.identity(thing)[0])
     if path.suffix == ".py" and "<" not in thing.__qualname__:
-        known = next((plugin for plugin in KNOWN.values() if plugin.path == path), None)
+        known = plugins.find_loaded(path)
         if known is None:
             inside = path.is_relative_to(Path.cwd())
             name = str(path.relative_to(Path.cwd()) if inside else path)
-            known = KNOWN.setdefault(name, Plugin(name, path, path.read_bytes(), module=module))
+            known = LOADED.setdefault(name, Plugin(name, path, path.read_bytes(), module=module))
         return known
     source = standalone_source(thing)
     if source is None:
@@ -59,11 +59,11 @@ def _plugin_of(thing: Any) -> Plugin:
             3,
         )
     name = f"{thing.__name__}.py"
-    KNOWN[name] = Plugin(name, None, None if source is None else source.encode(), {thing.__name__: thing})
-    return KNOWN[name]
+    LOADED[name] = Plugin(name, None, None if source is None else source.encode(), {thing.__name__: thing})
+    return LOADED[name]
 
 
-def used(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
+def plugins_in(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
     """Returns the plug-ins that an experiment depends on.
 
     Args:
@@ -75,23 +75,23 @@ def used(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
     for (_, name), thing in REGISTERED.items():
         if re.search(rf"\b{name}\b", text):
             given.add(_plugin_of(thing).name)
-    return [p for p in KNOWN.values() if p.name in given or f"{p.name}:" in text or f"{p.name!r}:" in text]
+    return [p for p in LOADED.values() if p.name in given or f"{p.name}:" in text or f"{p.name!r}:" in text]
 
 
-def portable(specs: Iterable[str]) -> bool:
+def workers_can_import(specs: Iterable[str]) -> bool:
     """Whether the source of all plug-in classes in the given specs is known, so that worker processes can import them.
 
     False for example for a class typed into an interactive Python session.
     """
-    return all(plugin.source is not None for plugin in used(specs))
+    return all(plugin.source is not None for plugin in plugins_in(specs))
 
 
-def keep(folder: Path, found: Iterable[Plugin], entries: Entries) -> None:
+def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptions) -> None:
     """Writes plug-ins to ``plugins.json`` of a run folder; raises an InputError if one has changed since the run began.
 
     Args:
         found: the plug-ins that the run uses.
-        entries: descriptions of the classes that the run uses, by registry kind and name.
+        descriptions: of the classes that the run uses, by registry kind and name.
     """
     records = read_records(folder)
     for plugin in found:
@@ -111,9 +111,9 @@ def keep(folder: Path, found: Iterable[Plugin], entries: Entries) -> None:
             (folder / "plugins").mkdir(exist_ok=True)
             atomic_write(folder / path, plugin.source)
             os.environ[TRUSTED] = f"{os.environ.get(TRUSTED, '')} {plugin.sha256}"
-        names = [key for key, thing in REGISTERED.items() if key in entries and _plugin_of(thing) is plugin]
-        names += [key for key in entries if key[1].startswith(f"{plugin.name}:")]
-        described = {f"{kind} {name}": _dump(entries[kind, name]) for kind, name in names}
+        names = [key for key, thing in REGISTERED.items() if key in descriptions and _plugin_of(thing) is plugin]
+        names += [key for key in descriptions if key[1].startswith(f"{plugin.name}:")]
+        described = {f"{kind} {name}": _to_record(descriptions[kind, name]) for kind, name in names}
         described = (before or {}).get("entries", {}) | described
         records[plugin.name] = {"path": path, "sha256": plugin.sha256, "entries": described}
     if records:
@@ -132,7 +132,7 @@ def read_records(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def recall(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: bool = False) -> None:
+def load_recorded_plugins(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: bool = False) -> None:
     """Imports the plug-ins that ``plugins.json`` of a run folder lists; warns about those that are missing or have changed.
 
     Args:
@@ -140,49 +140,49 @@ def recall(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: boo
         quiet: whether to omit the warnings.
     """
     for name, record in (read_records(folder) if records is None else records).items():
-        if name not in KNOWN and name not in LOST:
+        if name not in LOADED and name not in UNAVAILABLE:
             try:
-                KNOWN[name] = _find(name, record, folder)
+                LOADED[name] = _import_recorded(name, record, folder)
             except InputError as error:
-                LOST[name] = str(error)
+                UNAVAILABLE[name] = reason = str(error)
                 for key, described in record["entries"].items():
-                    kind, _, entry = key.partition(" ")
-                    LOST[kind, entry] = LOST[name], _load(entry, described)
-        note = LOST.get(name, "")
-        if name in KNOWN and KNOWN[name].sha256 != record["sha256"]:
+                    kind, _, registered = key.partition(" ")
+                    UNAVAILABLE_NAMES[kind, registered] = reason, _from_record(registered, described)
+        note = UNAVAILABLE.get(name, "")
+        if name in LOADED and LOADED[name].sha256 != record["sha256"]:
             note = f"plug-in {name} has changed since {folder} was run with it"
         if note and not quiet:
-            warnings.warn(str(note), PluginWarning, 3)
+            warnings.warn(note, PluginWarning, 3)
 
 
-def _find(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
+def _import_recorded(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
     """Imports the plug-in of one record of ``plugins.json`` and returns it; raises an InputError if it is not available."""
     path = folder / record["path"] if record["path"] else None  # an absolute path stays itself
     if not name.endswith(".py"):
-        return plugins.load(name)
+        return plugins.load_plugin(name)
     if path is None:
         raise InputError(f"plug-in {name} was a class without source; define it again and run from Python")
     path = path.resolve()
     if not path.is_file():
         raise InputError(f"plug-in {name} is gone; put it back at {path}, or give it by --plugin")
-    given = next((plugin for plugin in KNOWN.values() if plugin.path == path), None)
-    if path.is_relative_to(folder.resolve()) and not given and record["sha256"] not in os.environ.get(TRUSTED, ""):
+    inside = path.is_relative_to(folder.resolve())
+    if inside and not plugins.find_loaded(path) and record["sha256"] not in os.environ.get(TRUSTED, ""):
         raise InputError(f"plug-in {name} lies inside the run; read it, then give --plugin {path}")
-    found = given or load_file(name, path)
-    return Plugin(name, path, found.source, module=found.module)
+    return load_file(name, path)
 
 
-def _dump(entry: Description) -> dict[str, Any]:
-    options = {key: [str(option), repr(option.default)] for key, option in entry.options.items()}
+def _to_record(described: Description) -> dict[str, Any]:
+    options = {key: [str(option), repr(option.default)] for key, option in described.options.items()}
     attributes = {
-        key: list(value) if isinstance(value, set | frozenset) else value for key, value in entry.attributes.items()
+        key: list(value) if isinstance(value, set | frozenset) else value for key, value in described.attributes.items()
     }
-    return {"definition": inspect.cleandoc(entry.definition), "options": options, "facts": attributes}
+    return {"definition": inspect.cleandoc(described.definition), "options": options, "attributes": attributes}
 
 
-def _load(name: str, values: Mapping[str, Any]) -> Description:
-    options = {key: Option(_literal(default), _type(kind)) for key, (kind, default) in values["options"].items()}
-    return Description(name, values["definition"], options, dict(values["facts"]), ())
+def _from_record(name: str, record: Mapping[str, Any]) -> Description:
+    options = {key: Option(_literal(default), _type(kind)) for key, (kind, default) in record["options"].items()}
+    attributes = record["attributes"] if "attributes" in record else record["facts"]  # the key in older run folders
+    return Description(name, record["definition"], options, dict(attributes), ())
 
 
 def _literal(text: str) -> Any:

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from vitpos.errors import InputError, Notice, RunError
+from vitpos.registry.descriptions import Description
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -48,23 +49,24 @@ class Plugin:
         return hashlib.sha256(self.source).hexdigest() if self.source is not None else ""
 
 
-KNOWN: dict[str, Plugin] = {}  # by the name that was typed
-REGISTERED: dict[tuple[str, str], Any] = {}  # (kind, name) → what was registered under it
-LOST: dict[str | tuple[str, str], Any] = {}  # why a recorded plug-in cannot be used; (kind, name) → that, and its entry
+LOADED: dict[str, Plugin] = {}  # by the name that was typed
+REGISTERED: dict[tuple[str, str], Any] = {}  # (kind, name) → class or function; finds the plug-in that a run used
+UNAVAILABLE: dict[str, str] = {}  # name of a plug-in that a run recorded and that cannot be imported → why
+UNAVAILABLE_NAMES: dict[tuple[str, str], tuple[str, Description]] = {}  # (kind, name) of its classes → why, description
 
 
-def load(name: str) -> Plugin:
+def load_plugin(name: str) -> Plugin:
     """Imports a .py file or a module once per process and returns its `Plugin` record."""
-    if name in LOST:
-        raise InputError(LOST[name])
-    if name not in KNOWN:
-        KNOWN[name] = load_file(name, Path(name)) if name.endswith(".py") else _load_module(name)
-    return KNOWN[name]
+    if name in UNAVAILABLE:
+        raise InputError(UNAVAILABLE[name])
+    if name not in LOADED:
+        LOADED[name] = load_file(name, Path(name)) if name.endswith(".py") else _load_module(name)
+    return LOADED[name]
 
 
 def load_object(home: str, attribute: str) -> Any:
     """Returns the class or function ``attribute`` of the plug-in ``home``, which is a .py file or a module."""
-    plugin = load(home)
+    plugin = load_plugin(home)
     if attribute in plugin.objects:
         return plugin.objects[attribute]
     found: Any = plugin.module
@@ -79,7 +81,7 @@ def load_object(home: str, attribute: str) -> Any:
 def load_file(name: str, path: Path) -> Plugin:
     """Imports a Python file and returns its `Plugin` record.
 
-    A file that is already imported, or that is the running script, is not executed again.
+    A file that is already imported, even under another name, or that is the running script is not executed again.
 
     Args:
         name: the file name as the user typed it, for messages and as the name of the plug-in.
@@ -88,6 +90,8 @@ def load_file(name: str, path: Path) -> Plugin:
     path = path.expanduser().resolve()
     if not path.is_file():
         raise InputError(f"no file {name!r}; give the path of a Python file")
+    if (known := find_loaded(path)) and known.module:
+        return Plugin(name, path, known.source, module=known.module)
     same_name = (m for m in list(sys.modules.values()) if str(getattr(m, "__file__", "")).endswith(path.name))
     module = next((m for m in same_name if _file(m) == path), None)
     source = path.read_bytes()
@@ -100,7 +104,7 @@ def load_file(name: str, path: Path) -> Plugin:
         sys.modules[key] = module  # before it runs, as for every import: dataclasses and annotations look it up
         sys.path.insert(0, str(path.parent))  # so that it can import its neighbors, as a script does
         try:
-            with _one_line(name, {str(path)}):
+            with _import_errors(name, {str(path)}):
                 found.loader.exec_module(module)
         except BaseException:
             del sys.modules[key]
@@ -110,10 +114,15 @@ def load_file(name: str, path: Path) -> Plugin:
     return Plugin(name, path, source, module=module)
 
 
+def find_loaded(path: Path) -> Plugin | None:
+    """Returns the record of the plug-in that was imported from a file; None if there is none."""
+    return next((plugin for plugin in LOADED.values() if plugin.path == path), None)
+
+
 def _load_module(name: str) -> Plugin:
     if not all(part.isidentifier() for part in name.split(".")):
         raise InputError(f"plug-in {name!r} is neither a .py file nor a module; give one of them")
-    with _one_line(name, set()):
+    with _import_errors(name, set()):
         try:
             module = importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -125,13 +134,13 @@ def _load_module(name: str) -> Plugin:
 
 
 @cache
-def _points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+def _entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=group)} if group else {}
 
 
 @cache
-def _refuse_clash(group: str, name: str) -> None:
-    point = _points(group)[name]
+def _warn_of_clash(group: str, name: str) -> None:
+    point = _entry_points(group)[name]
     owner = point.dist.name if point.dist else point.value
     warnings.warn(f"{owner} registers {name!r} in {group}, which is built in; rename its entry point", PluginWarning, 2)
 
@@ -141,16 +150,16 @@ def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.
 
     A name that is also in ``builtin`` (built-in name → ``"module:object"``) is left out, with a warning.
     """
-    found = _points(group)
+    found = _entry_points(group)
     for name in found.keys() & builtin.keys():
-        _refuse_clash(group, name)
+        _warn_of_clash(group, name)
     return {name: point for name, point in found.items() if name not in builtin}
 
 
-def load_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
+def load_entry_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
     """Imports the class or function of an entry point and records it under its name in the registry called ``kind``."""
     thing = load_object(point.module, point.attr)
-    note_name(kind, point.name, thing)
+    REGISTERED[kind, point.name] = thing
     return thing
 
 
@@ -162,17 +171,8 @@ def identity(thing: Any) -> tuple[str, str]:
     return str(_file(sys.modules.get(module)) or module), getattr(thing, "__qualname__", repr(thing))
 
 
-def note_name(kind: str, name: str, thing: Any) -> None:
-    """Records that ``thing`` is registered under ``name``, so that a run can store which plug-in it came from.
-
-    Args:
-        kind: what the registry holds, such as ``"encoding"``.
-    """
-    REGISTERED[kind, name] = thing
-
-
 @contextmanager
-def blaming(what: str, thing: Any = None) -> Iterator[None]:
+def plugin_errors(what: str, thing: Any = None) -> Iterator[None]:
     """Converts an exception that plug-in code raises in a ``with`` block into a one-line InputError with file and line.
 
     Exceptions of vitpos's own code pass unchanged.
@@ -186,7 +186,7 @@ def blaming(what: str, thing: Any = None) -> Iterator[None]:
     except (InputError, RunError):
         raise
     except Exception as error:
-        files = {str(plugin.path) for plugin in KNOWN.values() if plugin.path}
+        files = {str(plugin.path) for plugin in LOADED.values() if plugin.path}
         files |= {identity(one)[0] for one in (thing, *REGISTERED.values()) if not _is_builtin(one)}
         where = location(error, files)
         if where is None and (thing is None or _is_builtin(thing)):
@@ -195,7 +195,7 @@ def blaming(what: str, thing: Any = None) -> Iterator[None]:
 
 
 @contextmanager
-def _one_line(name: str, files: set[str]) -> Iterator[None]:
+def _import_errors(name: str, files: set[str]) -> Iterator[None]:
     """Converts any exception during the import of plug-in ``name`` into a one-line InputError.
 
     Args:

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 from vitpos.errors import InputError
 from vitpos.registry import plugins
-from vitpos.registry.descriptions import REQUIRED, Description, Option, describe_object, describe_source
+from vitpos.registry.descriptions import REQUIRED, Description, Option, describe_object
 from vitpos.registry.option_types import UnknownType, matches_type, normalize_value, type_prose
 from vitpos.registry.plugin_records import reference_to
+from vitpos.registry.source_descriptions import describe_source
 from vitpos.registry.specs import SpecSyntaxError, Term, reference, split_terms
 from vitpos.registry.suggestions import suggest
 
@@ -90,7 +91,7 @@ class Registry(Mapping[str, Any]):
                 other = " of ".join(map(str, reversed(plugins.identity(before))))
                 raise InputError(f"{self.kind} {name!r} is registered by {other} already; choose another name")
             self._registered[name] = thing
-            plugins.note_name(self.kind, name, thing)
+            plugins.REGISTERED[self.kind, name] = thing
             return thing
 
         return add
@@ -121,11 +122,11 @@ class Registry(Mapping[str, Any]):
             if name in registry:
                 return registry.load(name)
         if (point := plugins.entry_points(self.group, self._builtin).get(name)) is not None:
-            return plugins.load_point(self.kind, point)
+            return plugins.load_entry_point(self.kind, point)
         if found := reference(name):
             return plugins.load_object(*found)
-        if (self.kind, name) in plugins.LOST:
-            raise InputError(plugins.LOST[self.kind, name][0])
+        if (self.kind, name) in plugins.UNAVAILABLE_NAMES:
+            raise InputError(plugins.UNAVAILABLE_NAMES[self.kind, name][0])
         raise InputError(f"no {self.kind} {name!r}; {suggest(name, self)}")
 
     def parse(self, spec: str) -> list[Term]:
@@ -182,8 +183,8 @@ class Registry(Mapping[str, Any]):
                 return describe_source(what, self._builtin[what])
             except UnknownType:  # for example, a default is not a literal
                 pass
-        if what not in self and (self.kind, what) in plugins.LOST:
-            return plugins.LOST[self.kind, what][1]
+        if what not in self and (self.kind, what) in plugins.UNAVAILABLE_NAMES:
+            return plugins.UNAVAILABLE_NAMES[self.kind, what][1]
         thing = self.load(what)
         if not callable(thing):
             raise InputError(f"{self.kind} {what!r} is not a class or function; {thing!r} cannot be called")
@@ -209,7 +210,7 @@ class Registry(Mapping[str, Any]):
         )
 
     def _make(self, name: str, thing: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        with plugins.blaming(f"{self.kind} {name!r}", thing):
+        with plugins.plugin_errors(f"{self.kind} {name!r}", thing):
             made = thing(*args, **options)
         if self.base and not isinstance(made, _imported(self.base)):
             wanted = self.base.replace(":", ".")

@@ -93,7 +93,7 @@ def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
     except EncodingError as error:
         return str(error)
     except Exception as error:
-        files = {plugins.identity(subject.make)[0], *(str(p.path) for p in plugins.KNOWN.values() if p.path)}
+        files = {plugins.identity(subject.make)[0], *(str(p.path) for p in plugins.LOADED.values() if p.path)}
         where = plugins.location(error, files) or plugins.location(error, None)
         return f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
     return ""

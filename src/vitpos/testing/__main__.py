@@ -23,7 +23,7 @@ def main() -> None:
     torch.set_num_threads(1)  # several threads are slower on models this small
     try:
         for name in given.plugin:
-            plugins.load(name)
+            plugins.load_plugin(name)
         subject = subject_for(given.encoding, None, {})
         failed = count = 0
         for name, broken in run_checks(subject, export=given.export):
