@@ -22,7 +22,7 @@ import torch.nn.functional as F
 
 from vitpos.models import MODELS
 from vitpos.models.attention import double_backward_attention
-from vitpos.privacy import closed_form_attention, closed_form_projection
+from vitpos.privacy import april, closed_form
 from vitpos.privacy.client import SharedGradient, client_gradient, to_precision
 from vitpos.privacy.gradient_matching import GradientMatcher
 
@@ -53,8 +53,8 @@ def closed(rounds: int) -> None:
 
     rivals = {
         "public": public,
-        "closed_form": lambda: closed_form_projection.invert_gradient(model, shared),
-        "april": lambda: closed_form_attention.invert_gradient(model, shared),
+        "closed_form": lambda: closed_form.invert_gradient(model, shared),
+        "april": lambda: april.invert_gradient(model, shared),
     }
     rows = [[process_time(work) for work in rivals.values()] for _ in range(rounds + 2)][2:]
     for name, own in zip(rivals, zip(*rows, strict=True), strict=True):

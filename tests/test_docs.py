@@ -32,12 +32,12 @@ FOLLOW, STAY = (f"jigsaw(grid=(7, 7), positions='{positions}')" for positions in
 STAY_PER_IMAGE = "jigsaw(positions='stay', per='image')"
 FIXED, PER_IMAGE = "mnist + permute_patches(grid=(7, 7))", "mnist + permute_patches(grid=(7, 7), per='image')"
 SHIFTED = "translation(by=(0, 1))"
-BLIND, AWARE = "shuffle(mask_ratio=0.15)", "shuffle(mask_ratio=0.15, mask_known=True)"
+BLIND, AWARE = "shuffle(mask_ratio=0.15)", "shuffle(mask_ratio=0.15, hide_masked=True)"
 BLIND_14, AWARE_14 = (
     "shuffle(mask_ratio=0.15, grid=(14, 14))",
-    "shuffle(mask_ratio=0.15, grid=(14, 14), mask_known=True)",
+    "shuffle(mask_ratio=0.15, grid=(14, 14), hide_masked=True)",
 )
-AWARE_HALF = "shuffle(mask_ratio=0.5, mask_known=True)"
+AWARE_HALF = "shuffle(mask_ratio=0.5, hide_masked=True)"
 ALL_SHUFFLED = "shuffle(mask_ratio=1.0, shuffle_pixels=True)"
 DISTANCE, CONSISTENCY, CONSISTENT_CORRECT = "feature_distance_sq", "consistency", "consistent_correct"
 EXTRAPOLATED = "coords='extrapolate'"
@@ -46,7 +46,7 @@ HIDDEN = {  # options of attacks, by the words of the tables
     "plain": "",
     "shuffled": "scenario='find_shuffled'",
     "original": "scenario='find_original'",
-    "not hidden": "mask_known=False",
+    "not hidden": "hide_masked=False",
     "0.27 hidden": "",
     "0.9 hidden": "mask_ratio=0.9",
     "naive": "",
@@ -281,7 +281,7 @@ def test_scorecard_is_stored():
         "accuracy, shifted by one patch": (SHIFTED, "accuracy"),
         "sizes, interpolated": (SIZES.format(""), "auc"),
         "sizes, extrapolated": (SIZES.format(EXTRAPOLATED + ", "), "auc"),
-        "sizes, padded": (SIZES.format("protocol='pad', "), "auc"),
+        "sizes, padded": (SIZES.format("resize_mode='pad', "), "auc"),
         "error under corruptions": ("corruption(parameters='cifar', max_images=100)", "error"),
         "mIoU of patch labels": ("segmentation", "miou"),
     }

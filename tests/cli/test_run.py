@@ -147,8 +147,8 @@ def test_other_settings_in_the_same_folder_print_a_note(tiny, finished, tmp_path
 
 
 def test_an_evaluation_without_numbers_says_so(finished):
-    done = vitpos("evaluate", finished[0], "--with", "shuffle(mask_known=True)")
-    assert done.returncode == 0 and "no numbers for none, learned: mask_known=True needs an encoding" in done.stdout
+    done = vitpos("evaluate", finished[0], "--with", "shuffle(hide_masked=True)")
+    assert done.returncode == 0 and "no numbers for none, learned: hide_masked=True needs an encoding" in done.stdout
 
 
 def test_a_refused_run_does_not_say_that_it_replaced_anything(tiny, finished):

@@ -49,7 +49,7 @@ def test_predictions_are_not_shared_with_a_context_of_other_data_or_another_mode
 SAMPLED = [
     "resolution(size=(28, 28), max_images={})",
     "resolution_curve(factors=(1.0, 0.5), max_images={})",
-    "translation(max_images={})",
+    "translation(max_token_images={})",
     "translation_curve(steps=(1,), max_images={})",
     "corruption(corruptions=('contrast',), severities=(1,), max_images={})",
 ]

@@ -82,8 +82,8 @@ def test_kl_divergence_equals_its_formula():
     assert stay["kl_divergence"] > 0.001 and abs(follow["kl_divergence"]) < 1e-9
 
 
-def test_mask_known_hides_whole_blocks_and_needs_an_unknown_vector():
-    spec = "shuffle(mask_ratio=0.5, mask_known=True, grid={})"
+def test_hide_masked_hides_whole_blocks_and_needs_an_unknown_vector():
+    spec = "shuffle(mask_ratio=0.5, hide_masked=True, grid={})"
     without = evaluate(spec.format("None"), random_model("learned"), digits(100))
     assert not without.numbers and "unknown vector" in without.reason
     model = random_model("learned + mjp", "minimal(patch=2)")
@@ -122,6 +122,6 @@ def test_positions_of_a_model_without_tokens_cannot_follow():
 @pytest.mark.parametrize("model", ["minimal", "vit(dim=16, depth=1, heads=2)"])
 def test_hidden_positions_are_the_same_whether_they_follow_or_stay(model):
     model, data = random_model("learned + mjp", model), digits(20)
-    spec = "shuffle(mask_ratio=0.5, mask_known=True, positions='{}')"
+    spec = "shuffle(mask_ratio=0.5, hide_masked=True, positions='{}')"
     follow, stay = (numbers_of(spec.format(x), model, data) for x in ("follow", "stay"))
     assert follow == pytest.approx(stay)

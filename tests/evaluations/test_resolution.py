@@ -69,7 +69,7 @@ def test_a_table_resized_by_bicubic_equals_interpolated_coordinates():
 @pytest.mark.parametrize("coords", ["", ", coords='extrapolate'", ", coords='ntk'"])
 def test_patches_of_a_padded_image_keep_their_training_positions(size, coords):
     data = digits(3)
-    shown, pos = inputs_of(random_model("rope"), f"resolution({size=}, protocol='pad'{coords})", data)
+    shown, pos = inputs_of(random_model("rope"), f"resolution({size=}, resize_mode='pad'{coords})", data)
     assert shown.shape[2:] == size and pos.grid == (size[0] // 4, size[1] // 4)
     own = patchify(data.normalize(data.test.images), (4, 4)).unflatten(1, (7, 7))
     black = data.normalize(torch.zeros(3, 1, 4, 4, dtype=torch.uint8)).flatten(1)
@@ -87,7 +87,7 @@ def test_interpolated_coordinates_of_padded_and_of_resized_images():
     model, data = random_model("learned"), digits(3)
     interpolated = Positions.from_grid((14, 10), train_grid=(7, 7)).coords
     assert torch.equal(
-        inputs_of(model, "resolution(size=(56, 40), protocol='pad', coords='interpolate')", data)[1].coords,
+        inputs_of(model, "resolution(size=(56, 40), resize_mode='pad', coords='interpolate')", data)[1].coords,
         interpolated,
     )
     shown, pos = inputs_of(random_model("learned"), "resolution(size=(56, 40))", data)
@@ -143,8 +143,8 @@ def test_finetuning_improves_a_copy_and_does_not_change_the_model():
     )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     data = replace(data, train=data.test)
-    usual = numbers_of("resolution(size=(42, 35), protocol='pad')", model, data)["accuracy"]
-    spec = "resolution(size=(42, 35), protocol='pad', resize_tables='bicubic', finetune_steps=150, finetune_lr=0.01)"
+    usual = numbers_of("resolution(size=(42, 35), resize_mode='pad')", model, data)["accuracy"]
+    spec = "resolution(size=(42, 35), resize_mode='pad', resize_tables='bicubic', finetune_steps=150, finetune_lr=0.01)"
     tuned = numbers_of(spec, model, data)["accuracy"]
     assert tuned > usual + 0.2 and tuned == numbers_of(spec, model, data)["accuracy"]
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

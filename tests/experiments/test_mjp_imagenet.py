@@ -45,6 +45,6 @@ def test_the_whole_recipe_runs(images, tmp_path, monkeypatch):
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(results.trained) == 6 and all(folder.log[0]["loss"] < 5 for _, folder in results.trained)
-    mask_aware = {row["encoding"] for row in rows if "mask_known" in row["evaluation"]}
+    mask_aware = {row["encoding"] for row in rows if "hide_masked" in row["evaluation"]}
     assert mask_aware == {experiment.cells[1].encoding}, "only models with an unknown vector can use the mask"
     assert all(0 <= float(row["value"]) <= 1 for row in rows if row["metric"] == "consistency")

@@ -130,6 +130,8 @@ SPECS: dict[str, Patterns] = {
         (r"^(resolution_curve\(.*?)\blimit=", r"\1max_images="),
         (r"^(random_shifts\(.*?)\bdraws=", r"\1num_pairs="),
         (r"^(corruption\(.*?)\bkinds=", r"\1corruptions="),
+        (r"\bmask_known=", "hide_masked="),
+        (r"^(resolution(?:_curve)?\(.*?)\bprotocol=", r"\1resize_mode="),
         (r"^cost\(batch=", "cost(batch_size="),
     ],
     "augment": [

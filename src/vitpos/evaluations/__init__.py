@@ -8,8 +8,8 @@ from vitpos.registry import Registry
 ATTACKS = Registry(
     "attack",
     {
-        "closed_form": "vitpos.privacy.closed_form_projection:closed_form",
-        "april": "vitpos.privacy.closed_form_attention:april",
+        "closed_form": "vitpos.privacy.closed_form:closed_form",
+        "april": "vitpos.privacy.april:april",
         "gradient_matching": "vitpos.privacy.gradient_matching:gradient_matching",
     },
     positional=1,

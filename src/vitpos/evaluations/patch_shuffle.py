@@ -61,7 +61,7 @@ def shuffle(
     mask_ratio: float = 0.15,
     grid: tuple[int, int] | None = None,
     positions: Literal["stay", "follow"] = "stay",
-    mask_known: bool = False,
+    hide_masked: bool = False,
     shuffle_pixels: bool = False,
     exact_count: bool = False,
     seed: int = 0,
@@ -84,8 +84,8 @@ def shuffle(
         grid: Rows and columns of the cells; the grid of the model's patches by default.
         positions: ``"stay"`` gives each patch the position of the grid cell that it moves to; ``"follow"`` its original
             position, which needs a model with tokens.
-        mask_known: Hides the masked positions from the model (mask-aware), which needs an encoding with an unknown vector,
-            such as ``mjp``. Without it the evaluation is mask-blind.
+        hide_masked: Replaces the positions of masked patches by the encoding's unknown vector (mask-aware), which only some
+            encodings have, such as ``mjp``. Without it the evaluation is mask-blind.
         shuffle_pixels: Also shuffles the pixels within every cell, by one permutation for all (MJP's SPP with ratio 1).
         exact_count: Masks exactly the fraction ``mask_ratio``, rounded down to whole cells.
         seed: Seed of masks and permutations.
@@ -94,14 +94,14 @@ def shuffle(
     grid = grid or grid_for(ctx, "shuffle")
     if not 0 <= mask_ratio <= 1:
         raise InputError(f"evaluation 'shuffle' got mask_ratio={mask_ratio}; choose a fraction from 0 to 1")
-    if mask_known and not (isinstance(model, PatchClassifier) and model.encoding.unknown_vector() is not None):
-        return Result(reason="mask_known=True needs an encoding with an unknown vector, such as mjp")
+    if hide_masked and not (isinstance(model, PatchClassifier) and model.encoding.unknown_vector() is not None):
+        return Result(reason="hide_masked=True needs an encoding with an unknown vector, such as mjp")
     if positions == "follow" and not isinstance(model, PatchClassifier):
         return Result(reason="positions='follow' needs a model with patch tokens")
     generator = make_generator(seed)
     mask = block_mask(grid, mask_ratio, batch=len(data.test), exact_count=exact_count, generator=generator)
     order = permute_masked(mask, generator=generator)
-    permute = _permutation(ctx, grid, order, follow=positions == "follow", hidden=mask if mask_known else None)
+    permute = _permutation(ctx, grid, order, follow=positions == "follow", hidden=mask if hide_masked else None)
 
     def permute_also_pixels(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:
         permuted, pos = permute(images, start)

@@ -28,7 +28,7 @@ from vitpos.training.loop import optimizer_steps
 from vitpos.training.loss import loss
 
 Size = tuple[int, int]
-Protocol = Literal["resize", "pad"]
+ResizeMode = Literal["resize", "pad"]
 Coords = Literal["interpolate", "extrapolate", "ntk"]
 MAX_SCALE = 16  # maximum ratio to the training size; the cost of attention grows with its fourth power
 ResizeFn = Callable[[Tensor], Tensor]  # uint8 images → uint8 images of another height and width
@@ -38,8 +38,8 @@ def resolution(
     ctx: EvalContext,
     *,
     size: tuple[int, int] = (56, 56),
-    protocol: Literal["resize", "pad"] = "resize",
-    coords: Literal["interpolate", "extrapolate", "ntk"] | None = None,
+    resize_mode: ResizeMode = "resize",
+    coords: Coords | None = None,
     resize_tables: str | None = None,
     finetune_steps: int = 0,
     finetune_lr: float = 1e-4,
@@ -51,10 +51,10 @@ def resolution(
 
     Args:
         size: Height and width of the images in pixels, multiples of the patch size.
-        protocol: ``"resize"`` resizes the images bilinearly, with antialiasing when they shrink. ``"pad"`` keeps the scale:
-            it centers images on a larger black canvas, or crops them to a smaller one, by whole patches; of an odd number
-            the larger part is at the bottom and right. Black patches are ordinary tokens, which attention and pooling
-            include, so that their effect is part of the result.
+        resize_mode: ``"resize"`` resizes the images bilinearly, with antialiasing when they shrink. ``"pad"`` keeps the
+            scale: it centers images on a larger black canvas, or crops them to a smaller one, by whole patches; of an odd
+            number the larger part is at the bottom and right. Black patches are ordinary tokens, which attention and
+            pooling include, so that their effect is part of the result.
         coords: ``"interpolate"`` scales the coordinates of the new grid to the range of the training grid, the default for
             resized images. ``"extrapolate"`` keeps one unit per patch, so that a larger grid extends beyond the training
             range and the patches of a padded image keep their coordinates, the default for padded images. ``"ntk"`` is
@@ -90,7 +90,7 @@ def resolution(
     if resize_tables is not None:
         parse_mode(resize_tables)  # checks the name also for encodings without a table
         model = model.resized(grid, mode=resize_tables)
-    model, resize_images, positions = _at_grid(model, data, grid, protocol, coords)
+    model, resize_images, positions = _at_grid(model, data, grid, resize_mode, coords)
     if finetune_steps:
         model = _finetune(model, data, resize_images, positions, finetune_steps, finetune_lr)
     logits = replace(sample, model=model).predict_logits(lambda images, start: (resize_images(images), positions))
@@ -101,8 +101,8 @@ def resolution_curve(
     ctx: EvalContext,
     *,
     factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0),
-    protocol: Literal["resize", "pad"] = "resize",
-    coords: Literal["interpolate", "extrapolate", "ntk"] | None = None,
+    resize_mode: ResizeMode = "resize",
+    coords: Coords | None = None,
     max_images: int | None = 2000,
 ) -> Result:
     """Accuracy as a function of the image size; each size is evaluated as in ``resolution``.
@@ -114,7 +114,7 @@ def resolution_curve(
 
     Args:
         factors: Ratios to the height and width of training, rounded to whole patches (half of 7 patches is 4).
-        protocol: ``"resize"`` resizes the images; ``"pad"`` pads them with black or crops them by whole patches.
+        resize_mode: ``"resize"`` resizes the images; ``"pad"`` pads them with black or crops them by whole patches.
         coords: ``"interpolate"`` scales coordinates to the range of training, the default for resized images;
             ``"extrapolate"`` keeps one unit per patch, the default for padded images; ``"ntk"`` is ``"extrapolate"`` with
             lower rotary frequencies.
@@ -137,7 +137,7 @@ def resolution_curve(
     (height, width), sample = model.patch, ctx.sample(max_images)
     curve = {}
     for factor, (rows, columns) in grids.items():
-        result = resolution(sample, size=(rows * height, columns * width), protocol=protocol, coords=coords)
+        result = resolution(sample, size=(rows * height, columns * width), resize_mode=resize_mode, coords=coords)
         curve[factor] = result.numbers["accuracy"]
     x = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
     y = list(curve.values())
@@ -152,7 +152,7 @@ def scaled_grid(grid: Size, factor: float) -> Size:
 
 
 def _at_grid(
-    model: PatchClassifier, data: Dataset, grid: Size, protocol: Protocol, coords: Coords | None
+    model: PatchClassifier, data: Dataset, grid: Size, resize_mode: ResizeMode, coords: Coords | None
 ) -> tuple[PatchClassifier, ResizeFn, Positions]:
     """Returns what is needed to evaluate a model on another ``grid`` (rows, columns of patches).
 
@@ -160,12 +160,12 @@ def _at_grid(
     images to the size of the grid, and the positions of its patches.
     """
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
-    coords = coords or ("interpolate" if protocol == "resize" else "extrapolate")
+    coords = coords or ("interpolate" if resize_mode == "resize" else "extrapolate")
     positions = Positions.from_grid(grid, train_grid=model.train_grid if coords == "interpolate" else None)
     if coords == "ntk":
         model, scale = deepcopy(model), max(new / old for new, old in zip(grid, model.train_grid, strict=True))
         model.encoding = ntk_scaled(model.encoding, scale)
-    if protocol == "resize":
+    if resize_mode == "resize":
         return model, partial(resize, size=size), positions
     top, left = (int((new - old) / 2) for new, old in zip(grid, own, strict=True))  # padded patches; negative: cropped
     if coords != "interpolate" and (top or left):

@@ -16,7 +16,7 @@ from vitpos.evaluations.result import Result
 from vitpos.models.activations import layer_tokens_and_logits, relative_error
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import make_generator
-from vitpos.shifts import overlapping_cells, shift_each, shift_pair
+from vitpos.shifts import Border, overlapping_cells, shift_each, shift_pair
 
 
 def translation(
@@ -24,8 +24,8 @@ def translation(
     *,
     by: tuple[int, int] = (0, 1),
     unit: Literal["patches", "pixels"] = "patches",
-    border: Literal["zeros", "wrap", "crop"] = "zeros",
-    max_images: int | None = 200,
+    border: Border = "zeros",
+    max_token_images: int | None = 200,
 ) -> Result:
     """Accuracy on shifted test images, and change of predictions, tokens and attention logits under the shift.
 
@@ -44,7 +44,8 @@ def translation(
         border: ``"zeros"`` fills the border with black. ``"wrap"`` fills it with the pixels that leave on the other side,
             a shift to which only models without positions are invariant. ``"crop"`` compares two crops of the upscaled
             image, so that no pixel is filled in: a fair test of relative encodings.
-        max_images: Number of random test images for the comparison of tokens and logits; None for all.
+        max_token_images: Number of random test images for the comparison of tokens and logits; None for all. Predictions
+            are compared on all test images.
     """
     model, data = ctx.model, ctx.data
     if unit == "patches" and not isinstance(model, PatchClassifier):
@@ -56,7 +57,7 @@ def translation(
         raise InputError(
             f"evaluation 'translation' got by={by} {unit}, which leaves nothing of {height}x{width} pixels; shift by less"
         )
-    sample = ctx.sample(max_images).data
+    sample = ctx.sample(max_token_images).data
     after = ctx.predict_logits(lambda images, start: (shift_pair(images, pixels, border)[1], None))
     first_crop = (lambda images, start: (shift_pair(images, pixels, border)[0], None)) if border == "crop" else None
     numbers = consistency(after, ctx.predict_logits(first_crop), data.test.labels)
@@ -74,7 +75,7 @@ def _relative_errors(
     data: Dataset,
     by: tuple[int, int],
     pixels: tuple[int, int],
-    border: Literal["zeros", "wrap", "crop"],
+    border: Border,
 ) -> tuple[list[float], float]:
     """Returns the relative errors of the tokens after each layer, and that of the first attention's logits.
 
@@ -102,7 +103,7 @@ def translation_curve(
     ctx: EvalContext,
     *,
     steps: tuple[int, ...] = (1, 2, 3, 4, 6, 8),
-    border: Literal["zeros", "wrap", "crop"] = "zeros",
+    border: Border = "zeros",
     max_images: int | None = 2000,
 ) -> Result:
     """Accuracy as a function of the shift in pixels; each shift is evaluated as in ``translation``.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor, nn
 
 from vitpos.errors import InputError
-from vitpos.models.attention import SelfAttention
+from vitpos.models.attention import QKNorm, SelfAttention
 from vitpos.models.base import EncodingLike, PatchClassifier, Shape
 from vitpos.positions import Positions
 
@@ -32,7 +30,7 @@ class MinimalAttention(PatchClassifier):
         dim: int = 64,
         hidden_dim: int = 128,
         residual: bool = False,
-        qk_norm: Literal["cosine", "layernorm"] | None = None,
+        qk_norm: QKNorm = None,
     ):
         super().__init__(image_shape, encoding, patch=patch, dim=dim, heads=1, depth=1)
         if hidden_dim < 1:

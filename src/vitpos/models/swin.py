@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import accumulate, pairwise
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -63,8 +62,8 @@ class Swin(PatchClassifier):
         window_encoding: str = "relative",
         mlp_ratio: float = 4.0,
         drop_path: float = 0.2,
-        weight_init: Literal["normal", "xavier"] = "normal",
-        qk_norm: Literal["cosine", "layernorm"] | None = None,
+        weight_init: Init = "normal",
+        qk_norm: QKNorm = None,
     ):
         _check(dim, depths, heads, to_2tuple(window), mlp_ratio, drop_path)
         super().__init__(image_shape, encoding, patch=patch, dim=dim, heads=heads[0], depth=sum(depths))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
-from vitpos.models.base import EncodingLike, PatchClassifier, Shape, init_weights
+from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, init_weights
 from vitpos.positions import Positions
 
 
@@ -46,9 +46,9 @@ class ViT(PatchClassifier):
         pool: Literal["cls", "mean"] = "cls",
         registers: int = 0,
         drop_path: float = 0.0,
-        weight_init: Literal["normal", "xavier"] = "normal",
+        weight_init: Init = "normal",
         april_block: bool = False,
-        qk_norm: Literal["cosine", "layernorm"] | None = None,
+        qk_norm: QKNorm = None,
     ):
         if not 0 <= drop_path < 1 or registers < 0 or mlp_ratio <= 0:
             raise InputError(

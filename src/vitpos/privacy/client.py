@@ -62,8 +62,8 @@ class Client:
             mask, and the attack should reconstruct the permuted image; ``"find_original"`` permutes them too, and the
             attack should reconstruct the original.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Hides the positions of shuffled patches from the model: they get MJP's learned vector for an unknown
-            position. No effect on encodings without such a vector.
+        hide_masked: Hides the positions of shuffled patches from the model: these patches get the encoding's vector for
+            unknown positions (MJP) instead. Has no effect on encodings without one.
         precision: Floating-point type of the computation.
         defense: Defense applied to each gradient; by default that of the recipe.
         seed: Seed of masks, permutations and noise.
@@ -73,7 +73,7 @@ class Client:
     images: int = 8
     scenario: Scenario = "plain"
     mask_ratio: float = 0.27
-    mask_known: bool = True
+    hide_masked: bool = True
     precision: Precision = "float64"
     defense: str | None = None
     seed: int = 0
@@ -119,9 +119,9 @@ class Client:
         return permute_patches(images, grid, order), mask.to(images.device)
 
     def _hide(self, images: Tensor, mask: Tensor) -> Positions | None:
-        """Returns positions that are marked as unknown under the mask (1, N); None if the model does not get the mask."""
+        """Returns positions that are hidden under the mask (1, N); None if none are to be hidden."""
         assert isinstance(self.ctx.model, PatchClassifier)
-        hides = self.mask_known and self.ctx.model.encoding.unknown_vector() is not None
+        hides = self.hide_masked and self.ctx.model.encoding.unknown_vector() is not None
         return self.ctx.model.positions(images).hide(mask) if hides else None
 
 

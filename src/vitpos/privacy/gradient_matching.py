@@ -17,9 +17,9 @@ from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import make_generator
 from vitpos.positions import Positions
-from vitpos.privacy import closed_form_projection
+from vitpos.privacy import closed_form
 from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient, client_gradient, to_precision
-from vitpos.privacy.closed_form_projection import Attacker
+from vitpos.privacy.closed_form import Attacker
 from vitpos.privacy.reconstruction import NotApplicable, Progress, Reconstruction, run_attack
 from vitpos.training.defenses import Gradients
 
@@ -33,7 +33,7 @@ def gradient_matching(
     images: int = 8,
     scenario: Scenario = "plain",
     mask_ratio: float = 0.27,
-    mask_known: bool = True,
+    hide_masked: bool = True,
     attacker: Attacker = "naive",
     precision: Precision = "float32",
     defense: str | None = None,
@@ -64,8 +64,8 @@ def gradient_matching(
             ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
             ``"find_original"``: the client shuffles them, and the target is the original image.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Whether the client's model gets the mask. The positions of shuffled patches are then hidden: these
-            patches get the encoding's vector for unknown positions (MJP). Has no effect on encodings without one.
+        hide_masked: Hides the positions of shuffled patches from the client's model: these patches get the encoding's
+            vector for unknown positions (MJP) instead. Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
             ``"detects_hidden"`` and ``"null_space"`` detect them as positions without gradient; ``"knows_mask"`` is given
             the mask.
@@ -100,16 +100,16 @@ def gradient_matching(
         if weight is not None and weight < 0:
             raise InputError(f"attack 'gradient_matching' got {name}={weight}; take 0 or more")
     data = ctx.data
-    client = Client(ctx, images, scenario, mask_ratio, mask_known, precision, defense, seed)
+    client = Client(ctx, images, scenario, mask_ratio, hide_masked, precision, defense, seed)
     model = to_precision(ctx.model, precision)
     like = next(model.parameters())
     black_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1)
     low, high = data.normalize(black_white).to(like)
 
-    def attack(double: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
+    def attack(model_float64: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
         pos = (
-            closed_form_projection.assumed_positions(double, shared, attacker)
-            if isinstance(double, PatchClassifier)
+            closed_form.assumed_positions(model_float64, shared, attacker)
+            if isinstance(model_float64, PatchClassifier)
             else None
         )
         target = {name: g.to(like) for name, g in shared.gradients.items()}
@@ -126,7 +126,7 @@ def gradient_matching(
             shared.prune_threshold,
         )
         generator = make_generator(seed)
-        solved = _closed_form_images(double, shared, attacker) if init == "closed_form" else []
+        solved = _closed_form_images(model_float64, shared, attacker) if init == "closed_form" else []
         starts = solved or [torch.randn(shared.image.shape, generator=generator) for _ in range(restarts)]
         runs = [
             matcher.optimize(start.to(like), (low, high), steps, lr, patience, _part(progress, number, len(starts)))
@@ -148,7 +148,7 @@ def _part(progress: Progress, number: int, count: int) -> Progress:
 def _closed_form_images(model: Classifier, shared: SharedGradient, attacker: Attacker) -> list[Tensor]:
     """Returns the reconstruction of the attack ``closed_form`` in a list; an empty list if it does not apply."""
     try:
-        return [closed_form_projection.invert_gradient(model, shared, attacker).image]
+        return [closed_form.invert_gradient(model, shared, attacker).image]
     except NotApplicable:
         return []
 

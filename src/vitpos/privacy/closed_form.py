@@ -41,7 +41,7 @@ def closed_form(
     images: int = 8,
     scenario: Scenario = "plain",
     mask_ratio: float = 0.27,
-    mask_known: bool = True,
+    hide_masked: bool = True,
     attacker: Attacker = "naive",
     precision: Precision = "float64",
     defense: str | None = None,
@@ -73,8 +73,8 @@ def closed_form(
             ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
             ``"find_original"``: the client shuffles them, and the target is the original image.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Whether the client's model gets the mask. The positions of shuffled patches are then hidden: these
-            patches get the encoding's vector for unknown positions (MJP). Has no effect on encodings without one.
+        hide_masked: Hides the positions of shuffled patches from the client's model: these patches get the encoding's
+            vector for unknown positions (MJP) instead. Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions. ``"naive"`` assumes that there are none.
             ``"detects_hidden"`` detects them as positions without gradient, and uses the gradient of the unknown vector as
             one more equation. ``"knows_mask"`` is given the mask. ``"null_space"`` works as ``"detects_hidden"`` and also
@@ -84,7 +84,7 @@ def closed_form(
         defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
         seed: Seed of masks, permutations and noise.
     """
-    client = Client(ctx, images, scenario, mask_ratio, mask_known, precision, defense, seed)
+    client = Client(ctx, images, scenario, mask_ratio, hide_masked, precision, defense, seed)
     return run_attack(client, lambda model, shared, progress: invert_gradient(model, shared, attacker))
 
 

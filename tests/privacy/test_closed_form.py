@@ -22,7 +22,7 @@ from vitpos.errors import InputError
 from vitpos.patches import patchify
 from vitpos.positions import Positions
 from vitpos.privacy.client import SharedGradient, client_gradient, to_precision
-from vitpos.privacy.closed_form_projection import (
+from vitpos.privacy.closed_form import (
     assumed_positions,
     attacker_view,
     invert_gradient,
@@ -82,7 +82,7 @@ def test_hiding_positions_protects_and_training_with_an_unknown_vector_does_not(
     naive, adaptive = (closed_form_numbers(attacker, mask_ratio=0.5) for attacker in ("naive", "detects_hidden"))
     assert naive["psnr"] < 30 and adaptive["psnr"] < 30
     assert adaptive["rank_positions"] < 12
-    assert closed_form_numbers("naive", mask_ratio=0.5, mask_known=False)["psnr_min"] > 200
+    assert closed_form_numbers("naive", mask_ratio=0.5, hide_masked=False)["psnr_min"] > 200
     assert closed_form_numbers("naive", "plain")["psnr_min"] > 200
 
 

@@ -13,8 +13,8 @@ from tests.privacy.models import (
     shared_gradients,
 )
 from vitpos.patches import patchify, unpatchify
+from vitpos.privacy.april import invert_gradient, with_token_metrics
 from vitpos.privacy.client import to_precision
-from vitpos.privacy.closed_form_attention import invert_gradient, with_token_metrics
 
 
 @pytest.mark.parametrize("encoding", [*ADDS_TRAINED_VECTORS[:3], "learned + rope", "learned + sape2"])

@@ -15,7 +15,7 @@ from vitpos.models.base import Classifier
 from vitpos.models.vit import AprilBlock, ViT
 from vitpos.patches import patchify, unpatchify
 from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient
-from vitpos.privacy.closed_form_projection import (
+from vitpos.privacy.closed_form import (
     Attacker,
     attacker_view,
     error_std,
@@ -31,7 +31,7 @@ def april(
     images: int = 8,
     scenario: Scenario = "plain",
     mask_ratio: float = 0.27,
-    mask_known: bool = True,
+    hide_masked: bool = True,
     attacker: Literal["naive", "detects_hidden", "knows_mask"] = "naive",
     precision: Precision = "float64",
     defense: str | None = None,
@@ -54,15 +54,15 @@ def april(
             ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
             ``"find_original"``: the client shuffles them, and the target is the original image.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        mask_known: Whether the client's model gets the mask. The positions of shuffled patches are then hidden: these
-            patches get the encoding's vector for unknown positions (MJP). Has no effect on encodings without one.
+        hide_masked: Hides the positions of shuffled patches from the client's model: these patches get the encoding's
+            vector for unknown positions (MJP) instead. Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
             ``"detects_hidden"`` detects them as positions without gradient; ``"knows_mask"`` is given the mask.
         precision: Floating-point type of the client's computation.
         defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
         seed: Seed of masks, permutations and noise.
     """
-    client = Client(ctx, images, scenario, mask_ratio, mask_known, precision, defense, seed)
+    client = Client(ctx, images, scenario, mask_ratio, hide_masked, precision, defense, seed)
 
     def attack(model: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
         return with_token_metrics(model, shared, invert_gradient(model, shared, attacker))
