@@ -34,13 +34,8 @@ from vitpos.testing import check_encoding
 
 @every
 def test_keeps_the_contract(spec):
-    """MJP alone has no positions of others to hide; a slot index is known even where a position is hidden.
-
-    A threshold of FIRE that is below all distances, as some random ones are, has no gradient. Gradients are checked in a
-    model with one prefix token, which is too few for a grid of registers.
-    """
-    no_gradients = spec == "mjp" or "fire(" in spec or "register_grid" in spec
-    skip = ["gradients"] if no_gradients else ["hidden"] if "index=True" in spec else []
+    """MJP alone has no positions of others to hide; a slot index is known even where a position is hidden."""
+    skip = ["gradients"] if spec == "mjp" else ["hidden"] if "index=True" in spec else []
     check_encoding(spec, skip=skip)
 
 

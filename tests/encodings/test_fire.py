@@ -68,7 +68,7 @@ def test_on_a_sequence_it_is_the_code_of_the_paper():
 
 @pytest.mark.parametrize("options", [{"distance": "per_axis"}, {"share_layers": True}])
 def test_the_options_keep_the_contract(options):
-    check_encoding("fire", skip=["gradients"], **options)  # a threshold below every distance has no gradient
+    check_encoding("fire", **options)
 
 
 @pytest.mark.parametrize("options", ["", "distance='per_axis'", "share_layers=True"])

@@ -66,7 +66,7 @@ def test_vit5_is_a_sum_in_a_model_with_registers():
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 def test_the_option_keeps_the_contract_and_can_be_exported():
-    check_encoding("rope(register_grid=(2, 1))", export=True, skip=["gradients"])  # its model has one prefix token
+    check_encoding("rope(register_grid=(2, 1))", export=True)
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,13 @@ class Unused(Slope):
         self.weight = nn.Parameter(torch.ones(3))
 
 
+class NoEffect(Unused):
+    """Multiplies a parameter by zero."""
+
+    def bias(self, q, k, pos, layer):
+        return super().bias(q, k, pos, layer) + 0 * self.weight.sum()
+
+
 class Unsaved(Slope):
     """Draws weights that are in no state_dict."""
 

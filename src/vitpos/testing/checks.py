@@ -177,14 +177,19 @@ def check_order(subject: Subject) -> None:
 
 
 def check_gradients(subject: Subject) -> None:
-    """uses all its parameters: each gets a finite gradient that is not zero"""
-    model = subject.model(pool="mean").train()
-    logits, penalty = model.forward_with_penalty(subject.images())
-    (logits.square().sum() + penalty).backward()
-    for name, parameter in model.encoding.named_parameters():
-        if parameter.grad is None or not parameter.grad.abs().max() > 1e-8 or not parameter.grad.isfinite().all():
-            what = "none" if parameter.grad is None else f"{float(parameter.grad.abs().max()):.3g} at most"
-            raise EncodingError(f"parameter {name!r} has no useful gradient ({what}); every step must use it (DDP)")
+    """uses all its parameters: each gets a finite gradient that is not zero, with initial or with random weights"""
+    zero: dict[str, list[bool]] = {}
+    for randomize in (True, False):  # of max(a, b), for one, only the larger part has a gradient other than zero
+        model = subject.model(pool="mean", registers=2, randomize=randomize).train()
+        logits, penalty = model.forward_with_penalty(subject.images())
+        (logits.square().sum() + penalty).backward()
+        for name, parameter in model.encoding.named_parameters():
+            if parameter.grad is None or not parameter.grad.isfinite().all():
+                what = "none" if parameter.grad is None else "not finite"
+                raise EncodingError(f"parameter {name!r} has no useful gradient ({what}); every step must use it (DDP)")
+            zero.setdefault(name, []).append(bool(parameter.grad.abs().max() <= 1e-8))
+    for name in (name for name, found in zero.items() if all(found)):
+        raise EncodingError(f"parameter {name!r} has no useful gradient (zero); remove it if nothing depends on it")
 
 
 def check_copies(subject: Subject) -> None:

@@ -44,6 +44,7 @@ class Subject:
         pool: Any = "cls",
         registers: int = 1,
         make: Any = None,
+        randomize: bool = True,
     ) -> ViT:
         """Builds a ViT with the encoding and large random weights, in evaluation mode.
 
@@ -53,6 +54,7 @@ class Subject:
             pool: how tokens are pooled: ``"cls"`` (adds a CLS token) or ``"mean"``.
             registers: number of register tokens.
             make: factory of another encoding, in place of the one under test.
+            randomize: False keeps the initial weights.
         """
         torch.manual_seed(seed)
         g = self.geometry
@@ -71,7 +73,7 @@ class Subject:
             pool=pool,
         )
         with torch.no_grad():
-            for parameter in made.parameters():
+            for parameter in made.parameters() if randomize else ():
                 size = min(0.5, 1.5 * parameter.shape[1] ** -0.5) if parameter.ndim == 2 else 0.5
                 parameter.copy_(torch.randn_like(parameter) * size)
         return made.to(dtype).eval()
