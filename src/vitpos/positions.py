@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import InputError
@@ -150,9 +151,13 @@ class Positions:
         """Returns the offsets (B|1, N, N, 2) in rows and columns: coordinates of queries minus coordinates of keys."""
         return self.coords[:, :, None] - self.coords[:, None]
 
-    def known_pairs(self) -> Tensor:
-        """Returns a mask (B|1, 1, N, N) for attention: True where the positions of query and key are both known."""
-        return (self.known[:, :, None] & self.known[:, None])[:, None]
+    def known_pairs(self, prefix: int = 0, *, prefix_known: bool = True) -> Tensor:
+        """Returns a mask (B|1, 1, T, T) for attention: True where the positions of query and key are both known.
+
+        T is N, plus ``prefix`` tokens in front (CLS and registers), which count as known or unknown.
+        """
+        known = F.pad(self.known, (prefix, 0), value=prefix_known)
+        return (known[:, :, None] & known[:, None])[:, None]
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """Returns ``make()``, a table that depends only on these positions; computed once per ``key``.

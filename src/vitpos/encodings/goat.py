@@ -81,10 +81,8 @@ class GOAT(PositionEncoding):
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
         """Returns the difference (B, H, T, T) of GOAT's logits and q·k/√d; 0 for pairs with a hidden position."""
         bias = self.fused_logits(q, k, pos, layer) - q @ k.mT * q.shape[-1] ** -0.5
-        if not pos.has_hidden:
-            return bias
-        known = F.pad(pos.known, (q.shape[2] - pos.index.shape[1], 0), value=True)  # (B|1, T)
-        return bias.where((known[:, :, None] & known[:, None])[:, None], 0)
+        prefix = q.shape[2] - pos.index.shape[1]
+        return bias.where(pos.known_pairs(prefix), 0) if pos.has_hidden else bias
 
     def prior(self, pos: Positions, layer: int, prefix: int, dtype: torch.dtype) -> Tensor:
         """Returns the part of the logits (B|1, H, T, T) that depends on positions alone; T is ``prefix`` plus N tokens."""

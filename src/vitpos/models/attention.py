@@ -109,11 +109,9 @@ def attention_inputs(
     q2, k2 = (_with_prefix(first, rest) for first, rest in zip(prefixes, rotated, strict=True))
     plain_prefix = encoding.unrotated_prefix and prefix > 0
     if pos.has_hidden or plain_prefix:
-        known = F.pad(pos.known, (prefix, 0), value=not plain_prefix)  # (B|1, T)
-        keep = (known[:, :, None] & known[:, None])[:, None]
-        unrotate = ((q @ k.mT - q2 @ k2.mT) * q.shape[-1] ** -0.5).masked_fill(
-            keep, 0
-        )  # makes these logits the plain q·k
+        keep = pos.known_pairs(prefix, prefix_known=not plain_prefix)
+        unrotate = (q @ k.mT - q2 @ k2.mT) * q.shape[-1] ** -0.5  # makes these logits the plain q·k
+        unrotate = unrotate.masked_fill(keep, 0)
         bias = unrotate if bias is None else bias + unrotate
     return AttentionInputs(q2, k2, bias)
 
