@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
 from vitpos.errors import InputError
 from vitpos.positions import Positions
 
+T = TypeVar("T")
 PrefixMode = Literal["origin", "unrotated", "learned", "center"]
 PairFactors = tuple[Tensor, Tensor, Tensor]  # factors of each channel, of the next and of the previous one
 Rotation = Callable[[Tensor], Tensor]  # (B, H, N, d) → (B, H, N, d)
@@ -40,8 +41,20 @@ class Rotary(PositionEncoding):
         self.origin = tuple(center) if prefix_mode == "center" else (0.0, 0.0)
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d) of tokens at these positions in block number ``layer``."""
+        """Returns a function that rotates q or k (B, H, N, d) of tokens at these positions in block number ``layer``.
+
+        By default it rotates pairs of channels by `angles` in all layers; their sines are computed once per grid.
+        """
+        factors = self.cached_table(pos, "factors", lambda: pair_factors(self.angles(pos, dtype), dtype), dtype)
+        return partial(rotate_pairs, factors)
+
+    def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns the angles (B|1, H|1, N, d/2) by which the default ``rotation`` rotates pairs of channels."""
         raise NotImplementedError
+
+    def cached_table(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype) -> T:
+        """Returns ``make()``, computed once per grid if it does not depend on a learned origin; see `cached`."""
+        return self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
 
     def centered_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
         """Returns coordinates (B|1, N, 2) minus the origin of the rotation, in float32 or float64."""
@@ -73,16 +86,10 @@ class FixedFrequencies(Rotary):
         """Returns the frequencies (depth, H, d/2, 2) of all channel pairs: radians per row and per column."""
         return self.pair_frequencies().float().expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d); its sines and cosines are computed once per grid."""
-        make = partial(self._factors, pos, dtype)
-        factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
-        return partial(rotate_pairs, factors)
-
-    def _factors(self, pos: Positions, dtype: torch.dtype) -> PairFactors:
+    def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns the angles (B|1, H|1, N, d/2) of channel pairs: coordinates times frequencies."""
         coords = self.centered_coords(pos, dtype)
-        angles = coords[:, None] @ self.pair_frequencies().to(coords).mT  # (B|1, H|1, N, d/2)
-        return pair_factors(angles, dtype)
+        return coords[:, None] @ self.pair_frequencies().to(coords).mT
 
 
 def check_head_dim(name: str, geometry: Geometry) -> int:

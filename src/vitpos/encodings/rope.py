@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import (
-    PairFactors,
-    PrefixMode,
-    Rotary,
-    Rotation,
-    check_head_dim,
-    pair_factors,
-    rotate_pairs,
-)
+from vitpos.encodings._rotary import PrefixMode, Rotary, check_head_dim, pair_factors, rotate_pairs
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import InputError
 from vitpos.positions import Positions
@@ -90,31 +81,25 @@ class RoPE(Rotary):
         both = torch.stack([torch.cat([zeros, values]), torch.cat([values, zeros])], -1)
         return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
-        make = partial(self._factors, pos, dtype)
-        factors = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
-        return partial(rotate_pairs, factors)
+    def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns the angles (B|1, 1, N, d/2) of channel pairs, the same in all layers and heads."""
+        return self._angles(self.centered_coords(pos, dtype), self.base)
 
     def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Returns q and k (B, H, P, d) of prefix tokens, with the registers rotated by their cell in ``register_grid``."""
         assert self.register_grid is not None
         coords = Positions.from_grid(self.register_grid, device=q.device).coords
-        factors = self._pair_factors(
-            coords.to(torch.promote_types(q.dtype, torch.float32)), self.register_base, q.dtype
-        )
+        angles = self._angles(coords.to(torch.promote_types(q.dtype, torch.float32)), self.register_base)
+        factors = pair_factors(angles, q.dtype)
         first = q.shape[2] - coords.shape[1]
         rotated = [torch.cat([x[:, :, :first], rotate_pairs(factors, x[:, :, first:])], 2) for x in (q, k)]
         return rotated[0], rotated[1]
 
-    def _factors(self, pos: Positions, dtype: torch.dtype) -> PairFactors:
-        return self._pair_factors(self.centered_coords(pos, dtype), self.base, dtype)
-
-    def _pair_factors(self, coords: Tensor, base: float, dtype: torch.dtype) -> PairFactors:
+    def _angles(self, coords: Tensor, base: float) -> Tensor:
         count = self.head_dim // 4
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
         angles = coords.flip(-1)[..., None] * base ** (-steps / count)  # (B|1, N, 2, d/4), column before row
-        return pair_factors(angles.flatten(2)[:, None], dtype)
+        return angles.flatten(2)[:, None]
 
 
 def _check_registers(grid: tuple[int, int], geometry: Geometry, prefix_mode: PrefixMode) -> None:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import (
-    PairFactors,
-    PrefixMode,
-    Rotary,
-    Rotation,
-    check_head_dim,
-    pair_factors,
-    rotate_pairs,
-)
+from vitpos.encodings._rotary import PrefixMode, Rotary, T, check_head_dim
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import InputError
 from vitpos.positions import Positions
@@ -81,14 +73,12 @@ class RoPEDINO(Rotary):
         values = 2 * math.pi * self.base ** (-torch.arange(count) / count)
         return frequencies_on_grid(values, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
-        make = partial(self._factors, pos, dtype)
-        name = "augmented factors" if self._augments else "factors"
-        factors = self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
-        return partial(rotate_pairs, factors)
+    def cached_table(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype) -> T:
+        """Returns ``make()``, computed once per grid; augmented tables are kept apart from those of evaluation."""
+        return super().cached_table(pos, f"augmented {name}" if self._augments else name, make, dtype)
 
-    def _factors(self, pos: Positions, dtype: torch.dtype) -> PairFactors:
+    def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns the angles (B|1, 1, N, d/2) of channel pairs, the same in all layers and heads."""
         unit = self.centered_coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
         if self._augments:
             sample = self.cached(pos, "sample", lambda: torch.rand(5, device=unit.device) * 2 - 1)
@@ -98,7 +88,7 @@ class RoPEDINO(Rotary):
         count = self.head_dim // 4
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
         angles = 2 * math.pi * unit[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
-        return pair_factors(angles.flatten(2)[:, None], dtype)
+        return angles.flatten(2)[:, None]
 
 
 def frequencies_on_grid(values: Tensor, grid: tuple[int, int]) -> Tensor:

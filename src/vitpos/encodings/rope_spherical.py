@@ -44,7 +44,7 @@ class RoPESpherical(Rotary):
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers and heads."""
         make = partial(self._factors, pos, dtype)
-        by_row, by_column = self.cached(pos, "factors", make, dtype) if self.learned_origin is None else make()
+        by_row, by_column = self.cached_table(pos, "factors", make, dtype)
         return lambda x: rotate_pairs(by_column, rotate_pairs(by_row, x))
 
     def _factors(self, pos: Positions, dtype: torch.dtype) -> tuple[PairFactors, PairFactors]:
