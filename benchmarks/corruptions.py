@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 
 sys.path.insert(0, ".")
-from tests.data.test_corruptions import random_images
+from tests.data.images import random_images
 
 from vitpos.data.corruptions import CORRUPTIONS, corrupt
 from vitpos.models import MODELS

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, ".")
-from tests.test_masks import published_mask
+from tests.references import published_mask
 
 from vitpos.masks import block_mask, permute_masked
 from vitpos.models import MODELS

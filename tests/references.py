@@ -1,8 +1,11 @@
-"""Other people's implementations, made importable beside a CPU build of torch."""
+"""Implementations by others: importable beside a CPU build of torch, or written as published."""
 
 import importlib
+import math
+import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,3 +29,30 @@ def pretend_torchvision_operators() -> None:
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     pretend_torchvision_operators.library = library  # kept, or the operators go with it
+
+
+def published_mask(grid, ratio, min_area, max_area):
+    """The mask of the published code of MJP (rows, columns), cell by cell: 1 where masked."""
+    height, width = grid
+    mask, count = np.zeros(grid, int), 0
+    target = int(ratio * height * width)
+    while count < target:
+        room, added = min(target - count, max_area), 0
+        for _ in range(10):
+            area = random.uniform(min_area, room)
+            aspect = math.exp(random.uniform(math.log(0.3), math.log(1 / 0.3)))
+            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if w < width and h < height:
+                top, left = random.randint(0, height - h), random.randint(0, width - w)
+                if 0 < h * w - mask[top : top + h, left : left + w].sum() <= room:
+                    for row in range(top, top + h):
+                        for column in range(left, left + w):
+                            if not mask[row, column]:
+                                mask[row, column] = 1
+                                added += 1
+            if added:
+                break
+        if not added:
+            break
+        count += added
+    return mask

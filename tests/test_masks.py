@@ -1,6 +1,5 @@
 """Block masks and permutations within them."""
 
-import math
 import random
 
 import numpy as np
@@ -9,39 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.references import published_mask
 from vitpos.errors import InputError
 from vitpos.masks import block_mask, permute_masked, upsample_mask
 from vitpos.patches import patchify, permute_patches, upsample_order
 
 GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))
 GRID = (4, 5)
-
-
-def published_mask(grid, ratio, min_area, max_area):
-    """The published sampler, cell by cell: (rows, columns), 1 where masked."""
-    height, width = grid
-    mask, count = np.zeros(grid, int), 0
-    target = int(ratio * height * width)
-    while count < target:
-        room, added = min(target - count, max_area), 0
-        for _ in range(10):
-            area = random.uniform(min_area, room)
-            aspect = math.exp(random.uniform(math.log(0.3), math.log(1 / 0.3)))
-            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if w < width and h < height:
-                top, left = random.randint(0, height - h), random.randint(0, width - w)
-                if 0 < h * w - mask[top : top + h, left : left + w].sum() <= room:
-                    for row in range(top, top + h):
-                        for column in range(left, left + w):
-                            if not mask[row, column]:
-                                mask[row, column] = 1
-                                added += 1
-            if added:
-                break
-        if not added:
-            break
-        count += added
-    return mask
 
 
 @given(GRIDS, st.floats(0, 1), st.integers(1, 4), st.booleans())

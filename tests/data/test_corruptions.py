@@ -6,8 +6,8 @@ import math
 import numpy
 import pytest
 import torch
-import torch.nn.functional as F
 
+from tests.data.images import random_images
 from tests.references import peer
 from vitpos.data.corruptions import CORRUPTIONS, PARAMETERS, corrupt
 from vitpos.data.corruptions._filters import blur_along_line, correlate1d, gaussian, gaussian_kernel1d, gaussian_matrix
@@ -20,16 +20,6 @@ from vitpos.errors import InputError
 SEVERITIES = range(1, 6)
 EXACT = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate")  # without random numbers
 CPU = torch.device("cpu")
-
-
-def random_images(count, height, width, channels=3):
-    """Returns uint8 images with coarse and fine structure."""
-    generator = torch.Generator().manual_seed(0)
-    total = torch.zeros(count, channels, height, width)
-    for cell, weight in ((16, 0.6), (6, 0.3), (2, 0.2)):
-        coarse = torch.rand(count, channels, max(height // cell, 2), max(width // cell, 2), generator=generator)
-        total += weight * F.interpolate(coarse, size=(height, width), mode="bicubic")
-    return (255 * (total - 0.1)).clamp(0, 255).byte()
 
 
 def theirs(images, kind, severity):
