@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding, pad_prefix, total
-from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights, RotatesPrefix, TokenBias
+from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding, total
+from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights
+from vitpos.models import hooks
 from vitpos.positions import Positions
 
 QKNorm = Literal["cosine", "layernorm"] | None
@@ -31,16 +32,16 @@ def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> 
 
     A token with a hidden position gets no vector; at layer 0 it gets the encoding's ``unknown_vector`` instead, if any.
     """
-    vectors = _vectors(encoding, pos, layer, x.dtype)
-    return encoding.update(x if vectors is None else x + vectors, pos, layer)
+    vectors = _vectors(encoding, x, pos, layer)
+    return hooks.update(encoding, x if vectors is None else x + vectors, pos, layer)
 
 
-def _vectors(encoding: PositionEncoding, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-    vectors = encoding.vectors(pos, layer, dtype)
+def _vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor | None:
+    vectors = hooks.vectors(encoding, x, pos, layer)
     if not pos.has_hidden:
         return vectors
     known = pos.known[..., None]
-    unknown = encoding.unknown_vector() if layer == 0 else None
+    unknown = hooks.unknown_vector(encoding, x.shape[2]) if layer == 0 else None
     masked = None if vectors is None else vectors.where(known, 0)
     return total([masked, None if unknown is None else torch.where(known, 0, unknown)])
 
@@ -53,14 +54,14 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
     """
     batch = max(map(len, (pos.coords, pos.index, pos.known)))
     zeros = like.new_zeros(batch, pos.index.shape[1], like.shape[-1])
-    vectors = _vectors(encoding, pos, 0, like.dtype)
+    vectors = _vectors(encoding, zeros, pos, 0)
     vectors = zeros if vectors is None else zeros + vectors
     content = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
     with torch.no_grad():
-        change = encoding.update(content, pos, 0) - encoding.update(zeros, pos, 0)
+        change = hooks.update(encoding, content, pos, 0) - hooks.update(encoding, zeros, pos, 0)
     if not torch.allclose(change, content, atol=1e-6):
         return vectors, False
-    return encoding.update(vectors, pos, 0), True
+    return hooks.update(encoding, vectors, pos, 0), True
 
 
 def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, num_prefix: int) -> Tensor:
@@ -99,13 +100,10 @@ def attention_inputs(
     if "rotate" not in encoding.hooks:
         return AttentionInputs(q, k, bias)
     patches = q[:, :, prefix:], k[:, :, prefix:]
-    rotated = encoding.rotate(*patches, pos, layer)
+    rotated = hooks.rotate(encoding, *patches, pos, layer)
     if rotated[0] is patches[0] and rotated[1] is patches[1]:
         return AttentionInputs(q, k, bias)
-    prefixes = q[:, :, :prefix], k[:, :, :prefix]
-    for part in encoding.parts:
-        if "rotate_prefix" in part.hooks:
-            prefixes = cast(RotatesPrefix, part).rotate_prefix(*prefixes, layer)
+    prefixes = hooks.rotate_prefix(encoding, q[:, :, :prefix], k[:, :, :prefix], layer)
     q2, k2 = (_with_prefix(first, rest) for first, rest in zip(prefixes, rotated, strict=True))
     plain_prefix = encoding.unrotated_prefix and prefix > 0
     if pos.has_hidden or plain_prefix:
@@ -119,7 +117,9 @@ def attention_inputs(
 def _fused_logits(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor | None:
     acting = [part for part in encoding.parts if part.hooks.intersection(ATTENTION_HOOKS)]
     if len(acting) == 1 and "fused_logits" in acting[0].hooks:
-        return cast(FusedLogits, acting[0]).fused_logits(q, k, pos, layer)
+        logits = cast(FusedLogits, acting[0]).fused_logits(q, k, pos, layer)
+        shape = (*q.shape[:3], q.shape[2])
+        return None if logits is None else hooks.require_shape(acting[0], "fused_logits", logits, shape)
     return None
 
 
@@ -127,15 +127,9 @@ def _bias(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None
 ) -> Tensor | None:
     """Returns the bias for all tokens (B|1, H|1, T, T) or None; it is zero for patch pairs with a hidden position."""
-    count = pos.index.shape[1]
-    biases = [encoding.bias(q, k, pos, layer)]
-    for part in encoding.parts:
-        if "token_bias" in part.hooks:
-            assert x is not None, "this encoding needs the tokens that enter attention"
-            biases.append(cast(TokenBias, part).token_bias(x[:, -count:], pos, layer))
-    bias = total(None if one is None else pad_prefix(one, q.shape[2]) for one in biases)
+    bias = hooks.bias(encoding, q, k, pos, layer, x)
     if bias is not None and pos.has_hidden:
-        prefix = q.shape[2] - count
+        prefix = q.shape[2] - pos.index.shape[1]
         bias = torch.where(F.pad(pos.known_pairs(), (prefix, 0, prefix, 0), value=True), bias, 0)
     return bias
 
@@ -273,7 +267,8 @@ def mixed_weights(
             among = weights[:, :, -count:, -count:]
             sums = (among * pairs).sum(-1, keepdim=True)
             normalized = among * pairs / sums.clamp_min(torch.finfo(sums.dtype).tiny)
-            mixed = cast(MixesWeights, part).mix_weights(normalized, pos, layer) * pairs
+            mixed = cast(MixesWeights, part).mix_weights(normalized, pos, layer)
+            mixed = hooks.require_shape(part, "mix_weights", mixed, tuple(among.shape)) * pairs
             mixed = mixed * sums / mixed.sum(-1, keepdim=True).clamp_min(torch.finfo(sums.dtype).tiny)
             among = torch.where(pairs, mixed, among)
             rows = torch.cat([weights[:, :, -count:, : weights.shape[3] - count], among], 3)
@@ -294,5 +289,6 @@ def _add_values(
             among = weights[:, :, -count:, -count:]
             among = among * pos.known_pairs() if pos.has_hidden else among
             added = cast(ActsOnValues, part).added_values(among, v[:, :, -count:], pos, layer)
+            added = hooks.require_shape(part, "added_values", added, (*y.shape[:2], count, y.shape[3]))
             y = y + F.pad(added, (0, 0, y.shape[2] - count, 0))
     return y

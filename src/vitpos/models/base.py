@@ -14,6 +14,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import resized
 from vitpos.errors import InputError
+from vitpos.models import hooks
 from vitpos.models.attention import embed
 from vitpos.patches import patch_grid, patchify, to_2tuple
 from vitpos.positions import Positions
@@ -138,7 +139,7 @@ class PatchClassifier(Classifier):
                 f"positions on a {given} grid do not fit images of {needed} patches in a model with windows; "
                 "give them on the grid of the image"
             )
-        x, pos = self.encoding.augment(x, pos)
+        x, pos = hooks.augment(self.encoding, x, pos)
         return embed(self.encoding, x, pos, 0), pos
 
     def forward_tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:

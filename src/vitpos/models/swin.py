@@ -14,6 +14,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import ATTENTION_HOOKS, Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import InputError
+from vitpos.models import hooks
 from vitpos.models.attention import QKNorm, embed
 from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, init_weights
 from vitpos.models.vit import Block
@@ -154,7 +155,7 @@ class Stage(nn.Module):
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
         cut = windows.partition(x)
-        tokens, pos = self.encoding.augment(cut, Positions.from_grid(windows.size, device=x.device))
+        tokens, pos = hooks.augment(self.encoding, cut, Positions.from_grid(windows.size, device=x.device))
         tokens = embed(self.encoding, tokens, pos, 0)
         x = x if tokens is cut else windows.reverse(tokens)
         for layer, block in enumerate(self.blocks):

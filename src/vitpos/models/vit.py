@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
+from vitpos.models import hooks
 from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
 from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, init_weights
 from vitpos.positions import Positions
@@ -73,7 +74,7 @@ class ViT(PatchClassifier):
         """Prepends the prefix tokens to x (B, N, D), applies all blocks and the final norm; returns tokens (B, T, D)."""
         count = self.geometry.num_prefix
         if self.prefix_tokens is not None:
-            added = self.encoding.prefix_vectors()
+            added = hooks.prefix_vectors(self.encoding, self.prefix_tokens)
             prefix = self.prefix_tokens if added is None else self.prefix_tokens + added
             x = torch.cat([prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
         for layer, block in enumerate(self.blocks):

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import Geometry, PositionEncoding, pad_prefix
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import resized
 from vitpos.errors import InputError
+from vitpos.models import hooks
 from vitpos.models.attention import attention_logits, embed, input_vectors
 from vitpos.models.vit import ViT
 from vitpos.positions import Positions
@@ -94,7 +95,7 @@ class Subject:
 
 def forward(model: ViT, x: Tensor, pos: Positions) -> Tensor:
     """Returns the logits (B, classes) of a model for given patch tokens x (B, N, D) and their positions."""
-    x, pos = model.encoding.augment(x, pos)
+    x, pos = hooks.augment(model.encoding, x, pos)
     return model.head(model.pool_tokens(model.forward_blocks(embed(model.encoding, x, pos, 0), pos)))
 
 
@@ -123,8 +124,8 @@ def full_bias(model: ViT, pos: Positions) -> Tensor:
     """Returns the encoding's attention bias (B|1, H|1, T, T) for all prefix and patch tokens, or zeros."""
     q, k = _queries_and_keys(model)
     count = q.shape[2]
-    bias = model.encoding.bias(q, k, pos, 0)
-    return q.new_zeros(1, 1, count, count) if bias is None else pad_prefix(bias, count)
+    bias = hooks.bias(model.encoding, q, k, pos, 0, q.transpose(1, 2).flatten(2))
+    return q.new_zeros(1, 1, count, count) if bias is None else bias
 
 
 def _queries_and_keys(model: ViT) -> Tensor:

@@ -1,0 +1,154 @@
+"""Calls the hooks of a position encoding, or of each encoding of a sum, and checks the shapes of what they return.
+
+A wrong shape would often broadcast to a wrong result. It is refused here, in one line that names the encoding, the hook and
+its file. Only shapes are compared, which costs no time and works in ``torch.export`` and ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, cast
+
+from torch import Tensor
+
+from vitpos.encodings.base import PositionEncoding, pad_prefix, total
+from vitpos.encodings.protocols import RotatesPrefix, TokenBias
+from vitpos.errors import InputError
+from vitpos.positions import Positions
+
+Sizes = tuple[int | None, ...]  # the shape that a hook must return; None where any size is allowed
+
+
+def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
+    """Applies ``augment`` to tokens x (B, N, D) and their positions; returns both, possibly changed."""
+    for part in encoding.parts:
+        if "augment" in part.hooks:
+            tokens, pos = _two(part, "augment", part.augment(x, pos))
+            if not isinstance(pos, Positions):
+                raise _wrong(part, "augment", f"tokens and {_shown(pos)}", "tokens and Positions")
+            x = require_shape(part, "augment", tokens, (len(x), pos.index.shape[1], x.shape[2]))
+    return x, pos
+
+
+def prefix_vectors(encoding: PositionEncoding, tokens: Tensor) -> Tensor | None:
+    """Returns the vectors (P, D) that an encoding adds to the prefix ``tokens`` (P, D), or None."""
+    returned = [(part, part.prefix_vectors()) for part in encoding.parts]
+    return total(
+        None if one is None else require_shape(part, "prefix_vectors", one, tuple(tokens.shape))
+        for part, one in returned
+    )
+
+
+def unknown_vector(encoding: PositionEncoding, width: int) -> Tensor | None:
+    """Returns the vector (D,), D = ``width``, that an encoding adds to tokens with a hidden position, or None."""
+    returned = [(part, part.unknown_vector()) for part in encoding.parts]
+    return total(
+        None if one is None else require_shape(part, "unknown_vector", one, (width,)) for part, one in returned
+    )
+
+
+def vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor | None:
+    """Returns the vectors (B|1, N, D) that an encoding adds to patch tokens x (B, N, D) before a block, or None."""
+    returned = [(part, part.vectors(pos, layer, x.dtype)) for part in encoding.parts]
+    return total(
+        None if one is None else require_shape(part, "vectors", one, tuple(x.shape), broadcast=1)
+        for part, one in returned
+    )
+
+
+def update(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
+    """Returns the patch tokens x (B, N, D) after ``update``; ``x`` itself if the encoding does not change it."""
+    for part in encoding.parts:
+        if "update" in part.hooks:
+            x = require_shape(part, "update", part.update(x, pos, layer), tuple(x.shape))
+    return x
+
+
+def bias(
+    encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, layer: int, x: Tensor | None
+) -> Tensor | None:
+    """Returns the bias for all tokens (B|1, H|1, T, T), or None; q and k are (B, H, T, d), before rotation.
+
+    ``x`` (B, T, D) are the tokens that enter attention, for encodings that define ``token_bias``.
+    """
+    batch, heads, tokens, _ = q.shape
+    count = pos.index.shape[1]
+    patches, every = (batch, heads, count, count), (batch, heads, tokens, tokens)
+    shapes = (patches, every) if tokens > count else (patches,)
+    returned = [(part, "bias", shapes, part.bias(q, k, pos, layer)) for part in encoding.parts if "bias" in part.hooks]
+    for part in encoding.parts:
+        if "token_bias" in part.hooks:
+            assert x is not None, "this encoding needs the tokens that enter attention"
+            one = cast(TokenBias, part).token_bias(x[:, -count:], pos, layer)
+            returned.append((part, "token_bias", (patches,), one))
+    return total(
+        None if one is None else pad_prefix(require_shape(part, hook, one, *allowed, broadcast=2), tokens)
+        for part, hook, allowed, one in returned
+    )
+
+
+def rotate(encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
+    """Returns q and k (B, H, N, e) of the patch tokens after ``rotate``; themselves if they are not changed."""
+    for part in encoding.parts:
+        if "rotate" in part.hooks:
+            q, k = _checked_pair(part, "rotate", part.rotate(q, k, pos, layer), q)
+    return q, k
+
+
+def rotate_prefix(encoding: PositionEncoding, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    """Returns q and k (B, H, P, d) of the prefix tokens after ``rotate_prefix``, which few encodings have."""
+    for part in encoding.parts:
+        if "rotate_prefix" in part.hooks:
+            q, k = _checked_pair(part, "rotate_prefix", cast(RotatesPrefix, part).rotate_prefix(q, k, layer), q)
+    return q, k
+
+
+def require_shape(part: PositionEncoding, hook: str, returned: Any, *shapes: Sizes, broadcast: int = 0) -> Tensor:
+    """Returns the tensor that a hook returned; raises InputError unless it has one of the ``shapes``.
+
+    The first ``broadcast`` axes may also be 1.
+    """
+    for shape in shapes:
+        if _fits(returned, shape, broadcast):
+            return cast(Tensor, returned)
+    first = [_allowed(size, axis < broadcast) for axis, size in enumerate(shapes[0])]
+    others = [f"(…, {', '.join(map(str, shape[broadcast:]))})" for shape in shapes[1:]]
+    expected = " or ".join([f"({', '.join(first)}{',' * (len(first) == 1)})", *others])
+    raise _wrong(part, hook, _shown(returned), expected)
+
+
+def _allowed(size: int | None, or_one: bool) -> str:
+    return "any" if size is None else f"{size} or 1" if or_one and size != 1 else str(size)
+
+
+def _fits(returned: Any, shape: Sizes, broadcast: int) -> bool:
+    if not isinstance(returned, Tensor) or returned.ndim != len(shape):
+        return False
+    for axis, (found, size) in enumerate(zip(returned.shape, shape, strict=True)):
+        if size is not None and found != size and (axis >= broadcast or found != 1):
+            return False
+    return True
+
+
+def _checked_pair(part: PositionEncoding, hook: str, returned: Any, q: Tensor) -> tuple[Tensor, Tensor]:
+    new_q, new_k = _two(part, hook, returned)
+    new_q = require_shape(part, hook, new_q, (*q.shape[:3], None))
+    return new_q, require_shape(part, hook, new_k, tuple(new_q.shape))
+
+
+def _two(part: PositionEncoding, hook: str, returned: Any) -> tuple[Any, Any]:
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise _wrong(part, hook, _shown(returned), "two values")
+    return returned[0], returned[1]
+
+
+def _shown(returned: Any) -> str:
+    if isinstance(returned, Tensor):
+        return str(tuple(returned.shape))
+    return "None" if returned is None else f"a {type(returned).__name__}"
+
+
+def _wrong(part: PositionEncoding, hook: str, got: str, expected: str) -> InputError:
+    code = getattr(inspect.unwrap(getattr(type(part), hook)), "__code__", None)
+    where = f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
+    return InputError(f"encoding {type(part).__name__!r}: {hook} returned {got}, expected {expected}{where}")
