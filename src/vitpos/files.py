@@ -60,7 +60,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(folder, wait=False))
         except BlockingIOError:
-            raise InputError(f"another process is working in {folder}; wait for it or give another --out") from None
+            raise InputError(f"another process is working in {folder}; wait for it or use another folder") from None
         yield
 
 
@@ -81,9 +81,9 @@ def os_reason(error: OSError) -> str:
 
 
 def require_folder(out: Path) -> None:
-    """Raises an InputError if ``out``, the output folder given as ``--out``, exists and is a file."""
+    """Raises an InputError if ``out``, the output folder exists and is a file."""
     if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; give a folder")
+        raise InputError(f"{out} is a file; give a folder")
 
 
 def write_bytes(path: Path, content: bytes) -> Path:

@@ -51,5 +51,5 @@ def test_a_cell_that_fails_says_why_in_one_line_and_stops_no_other(tmp_path, wor
 
 
 def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path):
-    with pytest.raises(RunError, match="a worker process died; run the same command again"):
+    with pytest.raises(RunError, match=r"a worker process died \(exit code 3\); run it again"):
         LocalExecutor(2).run(job, [cell("dies"), cell("fine")], tmp_path, Recorder())

@@ -15,7 +15,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
 from vitpos.lab.experiment import Experiment
-from vitpos.registry.class_source import standalone_source
+from vitpos.registry.class_source import definitions, standalone_source
 from vitpos.registry.plugin_records import TRUSTED
 from vitpos.registry.plugins import PluginWarning
 
@@ -98,7 +98,7 @@ def test_a_run_finds_its_plugins_again_and_says_when_they_are_gone_or_have_chang
     assert done.returncode == 0 and "note: plug-in mine.py has changed since" in done.stderr, done.stderr
     done = vitpos_in(home, *command)
     assert done.returncode == 2, done.stderr
-    assert "error: plug-in mine.py has changed" in done.stderr and "give a new --out" in done.stderr
+    assert "error: plug-in mine.py has changed" in done.stderr and "delete the folder to train again" in done.stderr
 
     (home / "mine.py").unlink()
     done = vitpos_in(elsewhere, "report", out, "--out", tmp_path / "page.html")
@@ -134,13 +134,43 @@ if __name__ == "__main__":
 
 
 def test_a_class_from_a_script_is_stored_by_its_file(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "script.py", "out"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = script(tmp_path, SCRIPT)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["learned", "script.py:Still"]
     done = vitpos_in(tmp_path.parent, "evaluate", tmp_path / "out", "--with", "accuracy")
     assert done.returncode == 0, done.stderr
+
+
+def script(folder, text, *words):
+    (folder / "script.py").write_text(text)
+    command = [sys.executable, "script.py", "out", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
+
+
+def test_a_script_without_a_guard_gets_one_message_and_runs_once_it_has_one(tmp_path):
+    done = script(tmp_path, SCRIPT.replace('__name__ == "__main__"', "True"))
+    assert done.returncode == 1 and done.stderr.count("if __name__ == '__main__':") == 1
+    assert "put the call there, or give workers=1" in done.stderr and "worker process died" not in done.stderr
+    done = script(tmp_path, SCRIPT.replace("Does nothing.", "Does nothing at all."))  # nothing was trained yet
+    assert done.returncode == 0 and "has changed" not in done.stderr, done.stderr
+
+
+def test_a_script_may_be_edited_between_runs_except_for_the_classes_of_the_run(tmp_path):
+    text = SCRIPT.replace("class Still", "SCALE = 1\n\nclass Still").replace("super()", "self.scale = SCALE; super()")
+    assert script(tmp_path, text).returncode == 0
+    done = script(tmp_path, text.replace("workers=2", "seeds=[0, 1]") + "    print('done')\n")
+    assert done.returncode == 0 and "has changed" not in done.stderr, done.stderr
+    done = vitpos_in(tmp_path, "evaluate", "out", "--with", "accuracy")
+    assert done.returncode == 0 and "has changed" not in done.stderr, done.stderr
+    done = script(tmp_path, text.replace("SCALE = 1", "SCALE = 2"))
+    assert done.returncode == 1 and "InputError: plug-in script.py has changed" in done.stderr
+    assert "--out" not in done.stderr and "delete the folder to train again" in done.stderr
+
+
+def test_definitions_are_what_a_class_needs_of_its_file():
+    text = "import torch\nN = 2\nM = 3\ndef f():\n    return N\nclass A:\n    n = f()  # ours\nA.m = 1\nclass B: pass\n"
+    assert " ".join(definitions(text, ["A"]).split()) == "N = 2 def f(): return N class A: n = f() A.m = 1"
+    assert definitions(text, ["A", "C"]) == ""
 
 
 NOTEBOOK = '''

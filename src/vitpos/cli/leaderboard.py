@@ -37,10 +37,10 @@ def score(
     plugins: Plugins = None,
 ) -> None:
     """Train and measure one encoding under a protocol; prints its row and rank, and writes its leaderboard entry."""
-    from vitpos.registry.plugin_records import load_recorded_plugins
+    from vitpos.lab.experiment_folder import load_run_plugins
 
     if out is not None:
-        load_recorded_plugins(out)
+        load_run_plugins(out)
     from vitpos.cli.leaderboard_tables import show_entry
     from vitpos.lab.console import Console
     from vitpos.leaderboard.board import Board

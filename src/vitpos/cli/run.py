@@ -32,10 +32,10 @@ def run(
 ) -> None:
     """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
     from vitpos.lab.experiment import Experiment
-    from vitpos.registry.plugin_records import load_recorded_plugins
+    from vitpos.lab.experiment_folder import load_run_plugins
 
     if out is not None:
-        load_recorded_plugins(out)
+        load_run_plugins(out)
     wanted = Experiment.load(experiment, settings or (), parse_seeds(seeds), plugins or ())
     if dry_run:
         return show_dry_run(wanted)

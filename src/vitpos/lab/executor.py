@@ -26,6 +26,7 @@ from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import CellDone, CellFailed, EvalProgress, Event, Observer, TrainProgress, TrainStart
 
+NESTED = 64  # exit code of a worker process whose script calls ``vitpos.run`` again
 Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker processes receive it by pickle
 
 
@@ -65,13 +66,12 @@ class LocalExecutor:
 
 
 def refuse_to_nest() -> None:
-    """Exits with a message if a worker process imports a user's script that calls ``vitpos.run`` at its top level.
+    """Exits with code NESTED if a worker process imports a user's script that calls ``vitpos.run`` at its top level.
 
-    Otherwise each worker would start workers of its own.
+    Otherwise each worker would start workers of its own. The main process raises the error.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        remedy = "put it under if __name__ == '__main__', or give workers=1"
-        sys.exit(f"error: vitpos.run starts processes that import this script, which calls it again; {remedy}")
+        sys.exit(NESTED)
 
 
 def num_cores() -> int:
@@ -162,9 +162,15 @@ def _run_in_pool(
             try:
                 event = events.get(timeout=0.5)
             except queue.Empty:
-                if any(process.exitcode for process in processes):
+                codes = [process.exitcode for process in processes if process.exitcode]
+                if NESTED in codes:
+                    raise InputError(
+                        "each of several processes imports this script, which must call vitpos.run under "
+                        "if __name__ == '__main__': only; put the call there, or give workers=1"
+                    ) from None
+                if codes:
                     raise RunError(
-                        "a worker process died; run the same command again to continue from the finished cells"
+                        f"a worker process died (exit code {codes[0]}); run it again to continue from the finished cells"
                     ) from None
                 continue
             left -= isinstance(event, CellDone | CellFailed)

@@ -33,7 +33,7 @@ class ExperimentFolder:
             raise InputError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
         stored = read_json(path / "experiment.json")
         check_version(stored, path)
-        load_recorded_plugins(path)
+        load_run_plugins(path)
         return cls(path, Experiment.from_definition(stored))
 
     @classmethod
@@ -41,7 +41,7 @@ class ExperimentFolder:
         """Returns the folder at ``path`` without creating it; raises an InputError if it holds another experiment."""
         require_folder(path)
         if (path / "experiment.json").exists() and (other := cls.open(path).experiment.name) != experiment.name:
-            raise InputError(f"--out {path} holds experiment {other!r}; give another folder for {experiment.name!r}")
+            raise InputError(f"{path} holds experiment {other!r}; use another folder for {experiment.name!r}")
         return cls(path, experiment)
 
     @classmethod
@@ -53,7 +53,7 @@ class ExperimentFolder:
             path.mkdir(parents=True, exist_ok=True)
             (path / ".lock").touch()
         except OSError as error:
-            raise InputError(f"--out {path} cannot be written ({os_reason(error)}); give another folder") from None
+            raise InputError(f"{path} cannot be written ({os_reason(error)}); use another folder") from None
         with exclusive(path):
             _save_plugins(path, experiment)
             write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.definition})
@@ -69,9 +69,20 @@ class ExperimentFolder:
         return [folder for folder in map(self.cell_folder, self.experiment.cells) if folder.trained]
 
 
+def load_run_plugins(path: Path) -> None:
+    """Imports the plug-ins of a run folder; warns about missing and changed ones if something was trained with them."""
+    load_recorded_plugins(path, quiet=not _began(path))
+
+
+def _began(path: Path) -> bool:
+    """Whether a run folder has a weights file or a checkpoint."""
+    return any(path.glob("cells/*/*.safetensors"))
+
+
 def _save_plugins(path: Path, experiment: Experiment) -> None:
     """Stores in ``plugins.json`` which plug-in files an experiment uses, with descriptions of their classes."""
     specs = experiment.specs
     found = plugins_in([spec for _, spec in specs], experiment.definition.get("plugins", ()))
     terms = [(registry, term.name) for registry, spec in specs for term in registry.parse(spec)] if found else []
-    save_plugins(path, found, {(registry.kind, name): registry.describe(name) for registry, name in terms})
+    descriptions = {(registry.kind, name): registry.describe(name) for registry, name in terms}
+    save_plugins(path, found, descriptions, began=_began(path))

@@ -25,7 +25,7 @@ from vitpos.lab.evaluate import evaluate_with_events
 from vitpos.lab.events import Event, Observer
 from vitpos.lab.executor import Executor, LocalExecutor, refuse_to_nest
 from vitpos.lab.experiment import Experiment
-from vitpos.lab.experiment_folder import ExperimentFolder
+from vitpos.lab.experiment_folder import ExperimentFolder, load_run_plugins
 from vitpos.lab.results import Results
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.registry.plugin_records import load_recorded_plugins, workers_can_import
@@ -53,7 +53,8 @@ def run(
     Args:
         experiment: An Experiment, the name of a shipped one, the path of a TOML file, or its content as a dictionary.
         out: Folder for all output; if it holds an unfinished run of the experiment, that run is continued.
-        workers: Number of processes that run cells in parallel; by default one per core.
+        workers: Number of processes that run cells in parallel; by default one per core. With several, a script must
+            call ``run`` under ``if __name__ == "__main__":``, because every process imports the script.
         observer: Receives the events of the run; by default progress is shown on standard error.
         executor: Runs the cells; by default in processes on this machine.
         seeds: Replace the seeds of the experiment.
@@ -68,7 +69,7 @@ def run(
         with Console() as console:
             options: dict[str, Any] = {"seeds": seeds, "plugins": plugins, **settings}
             return run(experiment, out, workers=workers, observer=console, executor=executor, **options)
-    load_recorded_plugins(Path(out))
+    load_run_plugins(Path(out))
     experiment = Experiment.load(experiment, settings, seeds, plugins)
     if not workers_can_import(spec for _, spec in experiment.specs):
         workers = 1  # other processes could not import them

@@ -1,4 +1,4 @@
-"""Extracts a class or function that has no file, as in a notebook, as a Python file that can be imported alone."""
+"""The source code of single classes and functions: as a file that can be imported alone, or as it stands in its file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import linecache
 import sys
 import textwrap
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,42 @@ def standalone_source(thing: Any) -> str | None:
     except (LookupError, OSError, TypeError, SyntaxError, ValueError):
         return None
     return text
+
+
+def definitions(text: str, names: Iterable[str]) -> str:
+    """Returns the top-level statements of a Python file that define ``names`` and everything these use, without comments.
+
+    Returns an empty string if the file does not define all of them.
+    """
+    statements = ast.parse(text).body
+    bound = [_bound_names(statement) for statement in statements]
+    needed, wanted = set[int](), list(names)
+    if not set(wanted) <= set().union(*bound):
+        return ""
+    for name in wanted:  # the list grows while it is read
+        for number, statement in enumerate(statements):
+            if name in bound[number] and number not in needed:
+                needed.add(number)
+                wanted += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    return "\n".join(ast.unparse(statements[number]) for number in sorted(needed))
+
+
+def _bound_names(statement: ast.stmt) -> set[str]:
+    """Returns the names that a top-level statement defines, assigns or imports, also those whose attributes it assigns."""
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return {statement.name}
+    found = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            target: ast.expr = node
+            while isinstance(target, ast.Attribute | ast.Subscript):
+                target = target.value
+            found |= {target.id} if isinstance(target, ast.Name) else set()
+    return found
 
 
 def _define(thing: Any, found: dict[str, str]) -> None:

@@ -1,27 +1,30 @@
 """Stores which plug-ins (Python files from outside the package) a run used, so that later commands import the same code.
 
 ``plugins.json`` in a run folder has an object for each plug-in: its file, the SHA-256 of its content, and descriptions of
-its classes that the run used, so that a report can be written even if the file is gone. Code inside a run folder is
-imported only if this process or its parent wrote it, or if it is given by ``--plugin``: a folder may be untrusted.
+its classes that the run used, so that a report can be written even if the file is gone. Of a script that calls
+``vitpos.run``, only the classes that the run uses, and what they need, are hashed: the rest of it may be edited. Code
+inside a run folder is imported only if this process or its parent wrote it, or if it is given by ``--plugin``: a folder may
+be untrusted.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
 import json
 import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vitpos.errors import InputError
 from vitpos.files import atomic_write
 from vitpos.registry import plugins
-from vitpos.registry.class_source import standalone_source
+from vitpos.registry.class_source import definitions, standalone_source
 from vitpos.registry.descriptions import Description, Option
 from vitpos.registry.option_types import UnknownType, read_type
 from vitpos.registry.plugins import LOADED, REGISTERED, UNAVAILABLE, UNAVAILABLE_NAMES, Plugin, PluginWarning, load_file
@@ -86,23 +89,23 @@ def workers_can_import(specs: Iterable[str]) -> bool:
     return all(plugin.source is not None for plugin in plugins_in(specs))
 
 
-def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptions) -> None:
+def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptions, *, began: bool = True) -> None:
     """Writes plug-ins to ``plugins.json`` of a run folder; raises an InputError if one has changed since the run began.
 
     Args:
         found: the plug-ins that the run uses.
         descriptions: of the classes that the run uses, by registry kind and name.
+        began: whether anything was trained in the folder; otherwise older records are replaced.
     """
-    records = read_records(folder)
+    records = read_records(folder) if began else {}
     for plugin in found:
         before = records.get(plugin.name)
-        if before and before["sha256"] != plugin.sha256:
-            raise InputError(
-                f"plug-in {plugin.name} has changed since {folder} was run with it; restore it, or give a new --out"
-            )
+        if before and _digest(plugin, before.get("definitions", ())) != before["sha256"]:
+            remedy = "restore it, delete the folder to train again, or use another folder"
+            raise InputError(f"plug-in {plugin.name} has changed since {folder} was run with it; {remedy}")
         here = Path(plugin.name)
         if plugin.path and here.is_file() and here.read_bytes() != plugin.source:
-            raise InputError(f"{folder} was run with {plugin.path}, not with {here.resolve()}; give a new --out")
+            raise InputError(f"{folder} was run with {plugin.path}, not with {here.resolve()}; use another folder")
         path = str(plugin.path) if plugin.path else ""
         if before and before["path"] and (folder / before["path"]).exists():
             path = before["path"]
@@ -115,9 +118,35 @@ def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptio
         names += [key for key in descriptions if key[1].startswith(f"{plugin.name}:")]
         described = {f"{kind} {name}": _to_record(descriptions[kind, name]) for kind, name in names}
         described = (before or {}).get("entries", {}) | described
-        records[plugin.name] = {"path": path, "sha256": plugin.sha256, "entries": described}
+        record = {"path": path, "sha256": plugin.sha256, "entries": described}
+        if used_names := _script_definitions(plugin, names, before):
+            record |= {"definitions": used_names, "sha256": _digest(plugin, used_names)}
+        records[plugin.name] = record
     if records:
         atomic_write(folder / RECORDS, (json.dumps(records, indent=1) + "\n").encode())
+
+
+def _script_definitions(plugin: Plugin, names: list[tuple[str, str]], before: Mapping[str, Any] | None) -> list[str]:
+    """Returns the top-level names that a run uses of the running script; empty if the whole file counts.
+
+    Args:
+        names: the classes and functions that the run uses, by registry kind and name.
+        before: the older record of the plug-in.
+    """
+    running = plugin.module is not None and plugin.module.__name__ in ("__main__", "__mp_main__")
+    if (before and "definitions" not in before) or not (before or running):
+        return []
+    found = set(before["definitions"] if before else ())
+    for key in names:
+        qualified = REGISTERED[key].__qualname__ if key in REGISTERED else key[1].rpartition(":")[2]
+        found.add(qualified.partition(".")[0])
+    return sorted(found) if definitions((plugin.source or b"").decode(), found) else []
+
+
+def _digest(plugin: Plugin, names: Sequence[str]) -> str:
+    """Returns the SHA-256 of the definitions of ``names`` in a plug-in's file; of the whole file without names."""
+    text = definitions((plugin.source or b"").decode(), names) if names else ""
+    return hashlib.sha256(text.encode()).hexdigest() if text else plugin.sha256
 
 
 def read_records(folder: Path) -> dict[str, Any]:
@@ -128,7 +157,7 @@ def read_records(folder: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{folder / RECORDS} is damaged ({error}); restore it, or run again into a new --out"
+            f"{folder / RECORDS} is damaged ({error}); restore it, or run again in another folder"
         ) from None
 
 
@@ -149,7 +178,7 @@ def load_recorded_plugins(folder: Path, records: Mapping[str, Any] | None = None
                     kind, _, registered = key.partition(" ")
                     UNAVAILABLE_NAMES[kind, registered] = reason, _from_record(registered, described)
         note = UNAVAILABLE.get(name, "")
-        if name in LOADED and LOADED[name].sha256 != record["sha256"]:
+        if name in LOADED and _digest(LOADED[name], record.get("definitions", ())) != record["sha256"]:
             note = f"plug-in {name} has changed since {folder} was run with it"
         if note and not quiet:
             warnings.warn(note, PluginWarning, 3)
