@@ -89,7 +89,7 @@ def test_worker_processes_send_the_progress_of_evaluations_at_most_five_times_a_
 
 
 def test_the_bar_of_a_cell_includes_the_finished_part_of_an_evaluation(experiment, tmp_path, monkeypatch):
-    monkeypatch.setattr(console, "errors", Terminal(file=io.StringIO(), force_terminal=True, width=100))
+    monkeypatch.setattr(console, "stderr", Terminal(file=io.StringIO(), force_terminal=True, width=100))
     cell = vitpos.Experiment.load(experiment).cells[0]
     with console.Console() as shown:
         shown.on_event(events.EvalStart(cell, "gradient_matching", 1, 3))

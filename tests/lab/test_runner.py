@@ -103,7 +103,7 @@ def test_a_model_and_data_of_different_classes_do_not_train_or_evaluate():
     with pytest.raises(InputError, match=expected):
         next(vitpos.fit(model, data, vitpos.Recipe(epochs=1)))
     with pytest.raises(InputError, match=expected):
-        cell_models.evaluate_spec("accuracy", vitpos.EvalContext(model, data))
+        vitpos.EvalContext(model, data).evaluate("accuracy")
 
 
 def test_a_script_that_runs_at_its_top_level_gets_the_remedy(small, tmp_path):

@@ -9,7 +9,8 @@ from vitpos.errors import InputError
 from vitpos.evaluations.result import Result
 from vitpos.lab import runner
 from vitpos.lab.experiment import Experiment
-from vitpos.lab.summary import format_estimate, summarize
+from vitpos.lab.summary import summarize
+from vitpos.lab.table_text import format_estimate
 from vitpos.report import write_report
 from vitpos.report.comparison import compare_encodings
 

@@ -11,7 +11,8 @@ from tests.report.runs import SERIES, SWEPT, TEXT, of_two_sets, page_of, shown, 
 from vitpos.cli.tables import output, show_table
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
-from vitpos.lab.summary import Estimate, format_estimate, measured
+from vitpos.lab.summary import Estimate, remaining_table
+from vitpos.lab.table_text import format_estimate
 from vitpos.report import write_report
 from vitpos.report.page import prose
 
@@ -120,7 +121,7 @@ def test_points_of_curves_and_entries_of_arrays_are_columns_and_all_else_is_in_a
         "6.25 ± 0.00",
         "–",
     ]
-    others = {(column.evaluation, column.name) for column in measured(folder).columns}
+    others = {(column.evaluation, column.name) for column in remaining_table(folder).columns}
     assert others == {("resolution_curve", "auc"), ("resolution_curve", "accuracy at 1")}
     rows = [(row["metric"], row["x"], row["value"]) for row in folder.rows if row["evaluation"] == "resolution_curve"]
     assert rows[:3] == [("auc", "", 0.3), ("accuracy", 0.5, 0.25), ("accuracy", 1, 0.75)]

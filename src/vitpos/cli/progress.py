@@ -15,7 +15,7 @@ from vitpos.lab.summary import complete
 
 
 class RunProgress(Console):
-    """Shows the progress of a run, and prints each result table as soon as all trainings it depends on are finished."""
+    """Shows the progress of a run, and prints each result table as soon as all cells it depends on are finished."""
 
     def __init__(self) -> None:
         super().__init__()

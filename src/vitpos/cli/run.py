@@ -30,7 +30,7 @@ def run(
     dry_run: DryRunOption = False,
     plugins: Plugins = None,
 ) -> None:
-    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
+    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per cell."""
     from vitpos.lab.experiment import Experiment
     from vitpos.lab.experiment_folder import load_run_plugins
 
@@ -83,7 +83,7 @@ def evaluate(
     wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab.console import Console
-    from vitpos.lab.runner import evaluate_run
+    from vitpos.lab.evaluate import evaluate_run
     from vitpos.report import write_report
 
     with Console() as console:

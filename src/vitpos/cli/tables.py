@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table as Grid
@@ -13,18 +12,8 @@ from rich.text import Text
 from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell
 from vitpos.lab.results import Results
-from vitpos.lab.summary import (
-    Estimate,
-    Row,
-    compared,
-    format_estimate,
-    format_number,
-    labels,
-    measured,
-    seeds_of,
-    shared,
-    summarize,
-)
+from vitpos.lab.summary import Estimate, Row, evaluation_table, labels, seeds_of, summarize
+from vitpos.lab.table_text import format_estimate, format_number, shared, significance_legend
 from vitpos.lab.tables import Table
 from vitpos.metrics.image_similarity import unavailable_metrics
 
@@ -51,7 +40,7 @@ def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
     """Prints a table for each attack with a row per model, and the reasons where an attack does not apply.
 
     Args:
-        results: (cell, attack, result) of each attacked model; a cell holds the model's settings, and the attack is a text
+        results: (cell, attack, result) of each attacked model; the attack is a text
             such as ``closed_form(images=8)``.
     """
     rows = [Row(cell, ()) for cell, _, _ in results]
@@ -85,10 +74,10 @@ def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
 
 
 def show_cells(parameters: Mapping[Cell, int]) -> None:
-    """Prints the trainings of an experiment, one row for those that differ only in their seed.
+    """Prints the cells of an experiment, one row for those that differ only in their seed.
 
     Args:
-        parameters: number of parameters of the model of each training.
+        parameters: number of parameters of the model of each cell.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in parameters:
@@ -99,13 +88,15 @@ def show_cells(parameters: Mapping[Cell, int]) -> None:
         for row, cells in zip(rows, groups.values(), strict=True)
     ]
     output.print(_grid("", labels(rows), ["seeds", "parameters"], shown))
-    output.print(f"{len(parameters)} cells (trainings). {shared(rows)}".strip(), style="dim")
+    output.print(f"{len(parameters)} cells. {shared(rows)}".strip(), style="dim")
 
 
 def show_table(results: Results, table: Table) -> None:
     """Prints a result table of an experiment; published numbers are in brackets below the measured ones."""
     rows = summarize(results, table)
-    shown: list[list[str | Text]] = [[*map(row.label, labels(rows)), *map(_cell, row.estimates)] for row in rows]
+    shown: list[list[str | Text]] = [
+        [*map(row.label, labels(rows)), *map(_estimate_text, row.estimates)] for row in rows
+    ]
     output.print()
     output.print(_grid(table.title, labels(rows), [column.label for column in table.columns], shown))
     about = [shared(rows), table.note]
@@ -113,7 +104,7 @@ def show_table(results: Results, table: Table) -> None:
         seeds = seeds_of(rows)
         whole = "In percent" if len(which) == len(table.columns) else f"In percent: {', '.join(which)}"
         about.append(whole + (f"; mean ± standard deviation over {seeds} seeds." if seeds > 1 else "; one seed."))
-    about.append(compared(table, rows).strip())
+    about.append(significance_legend(table, rows).strip())
     if any(estimate.published is not None for row in rows for estimate in row.estimates):
         about.append(f"In brackets: {results.experiment.published_source or 'published numbers'}.")
     output.print(" ".join(filter(None, about)), style="dim")
@@ -135,10 +126,10 @@ def show_evaluation(results: Results, spec: str) -> None:
             silent.setdefault(result.reason or other, []).append(cell.encoding)
     for reason, encodings in silent.items():
         output.print(f"{spec}: no numbers for {', '.join(dict.fromkeys(encodings))}: {reason}.", style="dim")
-    table = measured(results, [spec])
-    rows = [row for row in summarize(results, table) if row.measured]
+    table = evaluation_table(results, spec)
+    rows = [row for row in summarize(results, table) if row.has_values]
     if not rows or len(rows) > 8:
-        return show_table(results, replace(table, title=spec)) if rows else None
+        return show_table(results, table) if rows else None
     estimates = zip(*(row.estimates for row in rows), strict=True)
     shown = [[c.name, *map(format_estimate, some)] for c, some in zip(table.columns, estimates, strict=True)]
     headings = [" · ".join(filter(None, map(row.label, labels(rows)))) for row in rows]
@@ -146,7 +137,7 @@ def show_evaluation(results: Results, spec: str) -> None:
     grid.columns[0].no_wrap = True
     output.print()
     output.print(grid)
-    output.print(f"{shared(rows)} As in results.csv: fractions are from 0 to 1.".strip(), style="dim")
+    output.print(f"{shared(rows)} {table.note}".strip(), style="dim")
 
 
 def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Grid:
@@ -161,7 +152,7 @@ def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterab
     return grid
 
 
-def _cell(estimate: Estimate) -> Text:
+def _estimate_text(estimate: Estimate) -> Text:
     text = Text(format_estimate(estimate, mark=True))
     if estimate.published is None:
         return text

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.predict import Key, Transform, features_and_logits, predict_classes
-from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.evaluations.result import Result
+from vitpos.models.base import Classifier, PatchClassifier, require_classes
 from vitpos.patches import patch_grid
 from vitpos.training.recipe import Recipe
 
@@ -39,6 +41,12 @@ class EvalContext:
     _samples: dict[tuple[int | None, int], EvalContext] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def evaluate(self, evaluation: str | Callable[..., Result]) -> Result:
+        """Runs an evaluation or attack: a spec such as ``jigsaw(per='image')``, or a function ``ctx -> Result``."""
+        require_classes(self.model, self.data.classes, self.data.spec)
+        result: Result = EVALUATIONS.build(evaluation, self)
+        return result
 
     def predict_logits(self, transform: Transform | None = None) -> Tensor:
         """Returns the logits (n, classes) of the test images, each batch of which ``transform`` may change first."""

@@ -1,4 +1,4 @@
-"""The folder of one cell (one training of an experiment): its description, weights, logs and results.
+"""The folder of one cell: its description, weights, logs and results.
 
 ``cell.json``; during training ``checkpoint.safetensors``; after training ``log.csv``, ``machine.json``,
 ``test_samples.safetensors``, ``position_table.safetensors`` and, written last, ``weights.safetensors``; after evaluation
@@ -36,20 +36,20 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class CellFolder:
-    """Reads and writes the folder of one cell, i.e. of one training of an experiment: weights, log and results."""
+    """Reads and writes the folder of one cell: its settings, weights, log and results."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, cell: Cell) -> Self:
-        """Creates the folder of a cell (one training) with its ``cell.json``, if it does not exist, and returns it."""
+        """Creates the folder of a cell with its ``cell.json``, if it does not exist, and returns it."""
         if not (path / "cell.json").exists():
             write_json(path / "cell.json", {"format_version": FORMAT_VERSION, **asdict(cell)})
         return cls(path)
 
     @cached_property
     def cell(self) -> Cell:
-        """The settings of the training in this folder (data, model, encoding, seed …), read from ``cell.json``."""
+        """The cell of this folder (data, model, encoding, seed …), read from ``cell.json``."""
         return _read_cell(read_json(self.path / "cell.json"), self.path)
 
     @property

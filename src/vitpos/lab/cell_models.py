@@ -1,4 +1,4 @@
-"""Builds, loads and evaluates the model of a cell (one training of an experiment)."""
+"""Builds and loads the model of a cell."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import InputError, RunError
-from vitpos.evaluations import EVALUATIONS
-from vitpos.evaluations.context import EvalContext
-from vitpos.evaluations.result import Result
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment_folder import ExperimentFolder
 from vitpos.models import MODELS
-from vitpos.models.base import Classifier, require_classes
+from vitpos.models.base import Classifier
 from vitpos.registry.plugin_records import load_recorded_plugins
 
 
@@ -27,18 +24,6 @@ def build_model(cell: Cell, data: Dataset) -> Classifier:
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def evaluate_spec(spec: str | Callable[..., Result], ctx: EvalContext) -> Result:
-    """Runs an evaluation or attack and returns its result.
-
-    Args:
-        spec: a text such as ``jigsaw(per='image')``, or a function ``ctx -> Result``.
-        ctx: the trained model, its data set and training settings.
-    """
-    require_classes(ctx.model, ctx.data.classes, ctx.data.spec)
-    result: Result = EVALUATIONS.build(spec, ctx)
-    return result
 
 
 def load_model(folder: CellFolder) -> Classifier:

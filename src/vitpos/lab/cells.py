@@ -1,4 +1,4 @@
-"""A cell, i.e. one training of an experiment: data, model, encoding, recipe and seed, with its evaluations."""
+"""The cells of an experiment; a cell is one training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitpos.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of an experiment: a model with an encoding on one data set with one seed, and its evaluations.
+    """One training of an experiment, given by data, model, encoding, recipe and seed, and the evaluations of its model.
 
     ``data``, ``model``, ``encoding`` and ``evaluations`` are specs: texts such as ``vit(depth=6)``.
     """

@@ -12,13 +12,13 @@ from vitpos.registry.specs import Term
 
 
 def missing_data(cells: Iterable[Cell]) -> list[str]:
-    """Returns the names of data sets that trainings or their evaluations use and whose files are missing or damaged."""
+    """Returns the names of data sets that cells or their evaluations use and whose files are missing or damaged."""
     files = {term.name: DOWNLOADS.load(term.name) for term in data_terms(cells) if term.name in DOWNLOADS}
     return [name for name, kept in files.items() if kept.sources and kept.problems()]
 
 
 def data_terms(cells: Iterable[Cell]) -> list[Term]:
-    """Returns the terms of all data specs of trainings and of their evaluations: data sets and views."""
+    """Returns the terms of all data specs of cells and of their evaluations: data sets and views."""
     specs = dict.fromkeys(
         spec for cell in cells for spec in (cell.data, *filter(None, map(dataset_option, cell.evaluations)))
     )

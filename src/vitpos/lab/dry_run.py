@@ -10,7 +10,7 @@ from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
-from vitpos.lab.cell_models import build_model, evaluate_spec
+from vitpos.lab.cell_models import build_model
 from vitpos.lab.cells import Cell
 from vitpos.lab.downloads import dataset_option
 from vitpos.lab.events import DryRun, Observer
@@ -33,10 +33,10 @@ def dry_run(
     """Executes data, model and evaluations of every configuration on two images, and checks the columns of tables.
 
     Raises the errors that a run would otherwise raise after hours of training. Returns the number of parameters of the
-    model of each training.
+    model of each cell.
 
     Args:
-        cells: the trainings to check; those that differ only in their seed are checked once.
+        cells: what to check; cells that differ only in their seed are checked once.
         stand_ins: data sets that are replaced, spec → spec.
     """
     observer, stand_ins = observer or Observer(), stand_ins or {}
@@ -57,13 +57,13 @@ def dry_run(
 
 
 def _configuration(cell: Cell) -> tuple[object, ...]:
-    """Returns the settings of a cell (one training) that its dry run depends on; seed and epochs are not among them."""
+    """Returns the settings of a cell that its dry run depends on; seed and epochs are not among them."""
     train = cell.train
     return cell.data, cell.model, cell.encoding, cell.evaluations, train.batch_size, train.augment, train.defense
 
 
 def _dry_run_cell(cell: Cell, tables: Sequence[Table], stand_ins: Mapping[str, str]) -> int:
-    """Builds the model of a cell (one training), runs its evaluations on two images and checks its table columns.
+    """Builds the model of a cell, runs its evaluations on two images and checks its table columns.
 
     Returns the number of parameters of the model.
     """
@@ -77,7 +77,7 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table], stand_ins: Mapping[str, s
         if len(few.train):
             build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)
         ctx = EvalContext(model, few, cell.train)
-        returned = {spec: evaluate_spec(_trial_spec(spec, stand_ins), ctx) for spec in cell.evaluations}
+        returned = {spec: ctx.evaluate(_trial_spec(spec, stand_ins)) for spec in cell.evaluations}
     except InputError as error:
         raise InputError(f"{cell.model} with encoding {cell.encoding} on {cell.data}: {error}") from None
     for table in tables:

@@ -1,8 +1,12 @@
-"""Evaluates models: any classifier from Python (``vitpos.evaluate``), and the models of a run with progress events."""
+"""Evaluates trained models: any classifier from Python (``vitpos.evaluate``), or those of a run, in whose folder it stores.
+
+One evaluation of one model is `EvalContext.evaluate`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vitpos.data.dataset import Dataset, load
@@ -10,10 +14,16 @@ from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
+from vitpos.files import exclusive
 from vitpos.lab import events
-from vitpos.lab.cell_models import evaluate_spec, load_models
+from vitpos.lab.cell_folder import CellFolder
+from vitpos.lab.cell_models import load_model, load_models
 from vitpos.lab.cells import Cell
+from vitpos.lab.downloads import download, missing_data
+from vitpos.lab.dry_run import dry_run
 from vitpos.lab.events import Observer
+from vitpos.lab.experiment_folder import ExperimentFolder
+from vitpos.lab.results import Results
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe
 
@@ -48,7 +58,7 @@ def evaluate(
     ctx = EvalContext(model, load(data) if isinstance(data, str) else data, recipe or Recipe())
     training = model.training
     try:
-        return {name: evaluate_spec(one, ctx) for name, one in named.items()}
+        return {name: ctx.evaluate(one) for name, one in named.items()}
     finally:
         model.train(training)
 
@@ -69,7 +79,58 @@ def evaluate_with_events(
     )
     for done, spec in enumerate(specs):
         observer.on_event(events.EvalStart(cell, spec, done, len(specs)))
-        yield spec, evaluate_spec(spec, ctx)
+        yield spec, ctx.evaluate(spec)
+
+
+def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) -> None:
+    """Evaluates a trained model and stores the results in its folder.
+
+    Args:
+        folder: folder of a trained cell.
+        specs: evaluations, as texts such as ``jigsaw(per='image')``.
+        observer: receives the EvalStart and EvalProgress events.
+    """
+    if specs:
+        cell = folder.cell
+        for spec, result in evaluate_with_events(cell, load_model(folder), load(cell.data), specs, observer):
+            folder.save_result(spec, result)
+
+
+def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
+    """Evaluates all trained models of an experiment folder, or that of one cell folder, and stores the results there.
+
+    Returns the results of the experiment, and the evaluations as they are stored: one that differs from a stored one only
+    by written-out default options is stored under the existing spelling.
+
+    Args:
+        specs: evaluations, as texts such as ``jigsaw(per='image')``.
+    """
+    path = path.resolve()
+    if (path / "experiment.json").exists():
+        folder = ExperimentFolder.open(path)
+        cells = folder.trained
+    elif (path / "cell.json").exists():
+        folder = ExperimentFolder.open(path.parent.parent)
+        cells = [CellFolder(path)] if CellFolder(path).trained else []
+    else:
+        raise InputError(
+            f"{path} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'"
+        )
+    if not cells:
+        raise InputError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
+    known = list(dict.fromkeys(spec for one in cells for spec in one.results))
+    wanted = list(dict.fromkeys(EVALUATIONS.stored_spelling(EVALUATIONS.canonical(spec), known) for spec in specs))
+    planned = [replace(one.cell, evaluations=tuple(wanted)) for one in cells]
+    download(missing_data(planned), observer)
+    dry_run(planned, observer=observer)
+    results = Results(folder)
+    with exclusive(folder.path):
+        for one in cells:
+            evaluate_cell(one, wanted, observer)
+            results.refresh(one.cell)
+            observer.on_event(events.CellDone(one.cell))
+        results.write_csv()
+    return results, wanted
 
 
 def _load_one(path: Path) -> tuple[Classifier, Cell]:

@@ -30,7 +30,7 @@ class DryRun:
 
 @dataclass(frozen=True)
 class RunStart:
-    """Sent before the first cell (training) starts.
+    """Sent before the first cell starts.
 
     ``results`` are the results of the experiment; they are updated before each CellDone event is sent.
     """
@@ -83,7 +83,7 @@ class CellDone:
 
 @dataclass(frozen=True)
 class CellFailed:
-    """Sent when a cell (one training) stops with an error, given in one line; the other cells continue."""
+    """Sent when a cell stops with an error, given in one line; the other cells continue."""
 
     cell: Cell
     error: str

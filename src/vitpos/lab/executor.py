@@ -31,21 +31,21 @@ Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker
 
 
 class Executor(Protocol):
-    """Interface of objects that run a job on every cell (training) of an experiment, for example on a cluster."""
+    """Interface of objects that run a job on every cell of an experiment, for example on a cluster."""
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
         """Runs the job on all cells and sends CellDone or CellFailed for each; a failure does not stop other cells.
 
         Args:
             job: called as ``job(cell, cell_folder, observer)``; trains and evaluates one cell.
-            cells: the trainings of an experiment.
+            cells: all cells of the experiment.
             folder: folder of the experiment.
             observer: receives the events of all cells.
         """
 
 
 class LocalExecutor:
-    """Runs cells (trainings) on this machine, in this process or in several.
+    """Runs cells on this machine, in this process or in several.
 
     Args:
         workers: Number of processes; by default one per core, or a single one if there is a GPU.
@@ -55,7 +55,7 @@ class LocalExecutor:
         self.workers = workers or (1 if torch.cuda.is_available() else num_cores())
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
-        """Runs the job on every cell (training) and forwards the events of all processes to the observer."""
+        """Runs the job on every cell and forwards the events of all processes to the observer."""
         workers = max(1, min(self.workers, len(cells)))
         if workers > 1:
             with _noticing_ctrl_c() as pressed:
@@ -91,7 +91,7 @@ def single_threaded() -> Iterator[None]:
 
 
 def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
-    """Runs the job on one cell (training) and sends CellDone or CellFailed; stores the traceback of an unexpected error."""
+    """Runs the job on one cell and sends CellDone or CellFailed; stores the traceback of an unexpected error."""
     cell_folder = CellFolder(folder / "cells" / cell.folder_name)
     try:
         cell_folder.clear_traceback()
@@ -139,7 +139,7 @@ def _noticing_ctrl_c() -> Iterator[list[int]]:
 def _run_in_pool(
     job: Job, cells: Sequence[Cell], folder: Path, workers: int, observer: Observer, pressed: list[int]
 ) -> None:
-    """Runs the job on every cell (training) in several processes and forwards their events to the observer.
+    """Runs the job on every cell in several processes and forwards their events to the observer.
 
     Args:
         pressed: list that is not empty after Ctrl-C.
@@ -188,7 +188,7 @@ def _work(
     folder: Path,
     threads: int,
 ) -> None:
-    """Main function of a worker process: runs cells (trainings) from the queue ``tasks`` until it receives None."""
+    """Main function of a worker process: runs cells from the queue ``tasks`` until it receives None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process receives it and stops its workers
     torch.set_num_threads(threads)
     observer = _Forwarder(events)

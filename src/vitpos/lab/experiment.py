@@ -1,4 +1,4 @@
-"""Reads an experiment from a TOML file: cells (trainings) to run and tables to print.
+"""Reads an experiment from a TOML file: cells to run and tables to print.
 
 Top-level keys apply to every cell, and each ``[[cells]]`` block overrides some of them. A list in ``data``, ``model``,
 ``encoding`` or a ``train`` value gives one cell for each of its items. This module does not import torch.
@@ -22,9 +22,9 @@ from vitpos.lab.settings import (
     SPECS,
     TRAIN,
     as_list,
-    choices,
     flatten,
     parse_setting,
+    parse_values,
     read_record,
     read_table,
     require_seed,
@@ -54,7 +54,7 @@ class About:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: its question, its cells (each is one training with evaluations) and the tables of its results."""
+    """An experiment: its question, its cells and the tables of its results."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -190,7 +190,7 @@ def _is_pair(block: Mapping[str, Any]) -> bool:
 
 
 def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Cell]:
-    """Yields a cell (one training) for each combination of the lists in a ``[[cells]]`` block.
+    """Yields a cell for each combination of the lists in a ``[[cells]]`` block.
 
     Args:
         written: values of the block.
@@ -200,7 +200,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
     for key in SPECS:
         if key not in values:
             raise InputError(f"no {key} is given; write {key} = {next(iter(SPECS[key]))!r} in the experiment")
-    options = {key: choices(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
+    options = {key: parse_values(key, values[key]) for key in (*SPECS, *TRAIN) if key in values}
     specs = as_list(values.get("evaluations", "accuracy"))
     evaluations = tuple(EVALUATIONS.canonical(require_text("evaluations", spec)) for spec in specs)
     if not isinstance(values.get("seeds", []), list):
@@ -209,7 +209,7 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         if "encoding" in settings and "model" not in settings and not _takes_positions(chosen["model"]):
-            chosen["encoding"] = choices("encoding", written.get("encoding", "none"))[0]
+            chosen["encoding"] = parse_values("encoding", written.get("encoding", "none"))[0]
         recipe = Recipe(**{key.removeprefix("train."): value for key, value in chosen.items() if key in TRAIN})
         for seed in seeds:
             yield Cell(chosen["data"], chosen["model"], chosen["encoding"], seed, recipe, evaluations)
@@ -232,7 +232,7 @@ def _merge(cells: Iterable[Cell]) -> list[Cell]:
 def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """Sets ``varied`` of each cell: the training options that differ between cells with its data, model and encoding.
 
-    Without it, two trainings with different options would be averaged as if they were two seeds.
+    Without it, two cells with different options would be averaged as if they were two seeds.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:

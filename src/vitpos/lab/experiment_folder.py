@@ -21,7 +21,7 @@ from vitpos.registry.plugin_records import load_recorded_plugins, plugins_in, sa
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """The output folder of an experiment, and the experiment (trainings and tables) as it was last run."""
+    """The output folder of an experiment, and the experiment (cells and tables) as it was last run."""
 
     path: Path
     experiment: Experiment
@@ -60,7 +60,7 @@ class ExperimentFolder:
             yield folder
 
     def cell_folder(self, cell: Cell) -> CellFolder:
-        """Returns the folder of a cell (one training), which may not exist yet."""
+        """Returns the folder of a cell, which may not exist yet."""
         return CellFolder(self.path / "cells" / cell.folder_name)
 
     @property

@@ -1,4 +1,4 @@
-"""The results of an experiment: read once from its folder, then updated after each cell (training)."""
+"""The results of an experiment: read once from its folder, then updated after each cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation
 
 
 class Results:
-    """The numbers of all finished trainings of an experiment; ``print(results)`` shows its tables.
+    """The numbers of all trained cells of an experiment; ``print(results)`` shows its tables.
 
     ``rows`` has one dictionary per number, as ``results.csv`` has one line: ``pandas.DataFrame(results.rows)``.
     """
@@ -35,7 +35,7 @@ class Results:
         return cls(ExperimentFolder.open(path))
 
     def refresh(self, cell: Cell) -> None:
-        """Reads the results of one cell (training) again from its folder."""
+        """Reads the results of one cell again from its folder."""
         folder = self.folder.cell_folder(cell)
         if folder.trained:
             self._results[cell.folder_name] = folder.results
@@ -56,20 +56,20 @@ class Results:
         return [(cell, self.folder.cell_folder(cell)) for cell in self.experiment.cells if self.is_trained(cell)]
 
     def of(self, cell: Cell) -> dict[str, Result]:
-        """Returns the results of a cell (one training) by evaluation, without arrays and images; may be empty."""
+        """Returns the results of a cell by evaluation, without arrays and images; may be empty."""
         return self._results.get(cell.folder_name, {})
 
     def is_trained(self, cell: Cell) -> bool:
-        """Whether the training of a cell (one model, data set and seed) is finished, i.e. its weights are stored."""
+        """Whether the training of a cell is finished, i.e. its weights are stored."""
         return cell.folder_name in self._results
 
     def is_done(self, cell: Cell) -> bool:
-        """Whether the training of a cell (one model, data set and seed) and all its evaluations are finished."""
+        """Whether the training of a cell and all its evaluations are finished."""
         return self.is_trained(cell) and set(cell.evaluations) <= set(self.of(cell))
 
     @property
     def pending(self) -> list[Cell]:
-        """The cells (trainings) that are not trained yet or lack one of their evaluations."""
+        """The cells that are not trained yet or lack one of their evaluations."""
         return [cell for cell in self.experiment.cells if not self.is_done(cell)]
 
     @property
@@ -88,7 +88,7 @@ class Results:
         return write_rows(self.path / "results.csv", self.rows, self.experiment.columns)
 
     def __repr__(self) -> str:
-        from vitpos.lab.summary import as_text
+        from vitpos.lab.table_text import as_text
 
         return as_text(self)
 
@@ -100,7 +100,7 @@ def result_rows(
 
     Args:
         experiment: name of the experiment.
-        results: triples (cell, evaluation, result); a cell holds the settings of one training.
+        results: triples (cell, evaluation, result); see `Cell`.
         varied: training options that are further columns, such as ``train.lr``.
     """
     rows = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,15 @@ import torch
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset, load
-from vitpos.errors import InputError, RunError
-from vitpos.evaluations import EVALUATIONS
-from vitpos.files import exclusive
+from vitpos.errors import RunError
 from vitpos.inspection.table_stats import position_vectors
 from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
-from vitpos.lab.cell_models import build_model, load_model
+from vitpos.lab.cell_models import build_model
 from vitpos.lab.cells import Cell
 from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
-from vitpos.lab.evaluate import evaluate_with_events
+from vitpos.lab.evaluate import evaluate_cell
 from vitpos.lab.events import Event, Observer
 from vitpos.lab.executor import Executor, LocalExecutor, refuse_to_nest
 from vitpos.lab.experiment import Experiment
@@ -45,7 +42,7 @@ def run(
     plugins: Sequence[str] = (),
     **settings: Any,
 ) -> Results:
-    """Trains and evaluates the unfinished cells (trainings) of an experiment, stores them and returns all results.
+    """Trains and evaluates the unfinished cells of an experiment, stores them and returns all results.
 
     A cell that fails does not stop the others; at the end a RunError gives the reason. The weights of a cell depend on
     the number of threads (cores divided by workers) through floating-point rounding.
@@ -104,7 +101,7 @@ class _Recorder(Observer):
 
 
 def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
-    """Trains and evaluates one cell (one training of an experiment); skips what is stored already."""
+    """Trains and evaluates one cell; skips what is stored already."""
     load_recorded_plugins(folder.path.parent.parent, quiet=True)
     CellFolder.create(folder.path, cell)
     if not folder.trained:
@@ -154,54 +151,3 @@ def _samples(data: Dataset) -> Tensor:
     """Returns the first test image of each class, of at most ten classes: (n, C, height, width)."""
     first = [(data.test.labels == label).nonzero()[:1, 0] for label in range(len(data.classes))]
     return data.test.images[torch.cat(first)[:SAMPLES]]
-
-
-def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) -> None:
-    """Evaluates a trained model and stores the results in its folder.
-
-    Args:
-        folder: folder of one training.
-        specs: evaluations, as texts such as ``jigsaw(per='image')``.
-        observer: receives the EvalStart and EvalProgress events.
-    """
-    if specs:
-        cell = folder.cell
-        for spec, result in evaluate_with_events(cell, load_model(folder), load(cell.data), specs, observer):
-            folder.save_result(spec, result)
-
-
-def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
-    """Evaluates all trained models of an experiment folder, or that of one cell folder, and stores the results there.
-
-    Returns the results of the experiment, and the evaluations as they are stored: one that differs from a stored one only
-    by written-out default options is stored under the existing spelling.
-
-    Args:
-        specs: evaluations, as texts such as ``jigsaw(per='image')``.
-    """
-    path = path.resolve()
-    if (path / "experiment.json").exists():
-        folder = ExperimentFolder.open(path)
-        cells = folder.trained
-    elif (path / "cell.json").exists():
-        folder = ExperimentFolder.open(path.parent.parent)
-        cells = [CellFolder(path)] if CellFolder(path).trained else []
-    else:
-        raise InputError(
-            f"{path} is neither the folder of an experiment nor of a cell; give the --out of a 'vitpos run'"
-        )
-    if not cells:
-        raise InputError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
-    known = list(dict.fromkeys(spec for one in cells for spec in one.results))
-    wanted = list(dict.fromkeys(EVALUATIONS.stored_spelling(EVALUATIONS.canonical(spec), known) for spec in specs))
-    planned = [replace(one.cell, evaluations=tuple(wanted)) for one in cells]
-    download(missing_data(planned), observer)
-    dry_run(planned, observer=observer)
-    results = Results(folder)
-    with exclusive(folder.path):
-        for one in cells:
-            evaluate_cell(one, wanted, observer)
-            results.refresh(one.cell)
-            observer.on_event(events.CellDone(one.cell))
-        results.write_csv()
-    return results, wanted

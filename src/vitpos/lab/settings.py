@@ -87,8 +87,8 @@ def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     return flat
 
 
-def choices(key: str, value: Any) -> list[Any]:
-    """Returns the values of setting ``key`` as a list, checked and in canonical form; a single value gives a list of one.
+def parse_values(key: str, value: Any) -> list[Any]:
+    """Checks the value of setting ``key``, or a list of them, and returns a list of values in canonical form.
 
     For example ``["rope(base=10.0)"]`` for the encoding ``"rope( base=10 )"``.
     """
@@ -129,7 +129,7 @@ def read_table(document: Mapping[str, Any], where: str) -> Table:
         raise InputError(
             f"{where}: columns is not a list of tables such as {{ label = 'normal', evaluation = 'accuracy' }}"
         )
-    rows: dict[str, Any] = {key: tuple(choices(key, document[key])) for key in SPECS if key in document}
+    rows: dict[str, Any] = {key: tuple(parse_values(key, document[key])) for key in SPECS if key in document}
     made = tuple(read_record(Column, column, where) for column in columns)
     if "baseline" in document:
         rows["baseline"] = ENCODINGS.canonical(require_text("encoding", document["baseline"]))

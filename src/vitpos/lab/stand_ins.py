@@ -20,7 +20,7 @@ FOLDER_CLASSES = 1000  # of an image folder that does not exist; as many as Imag
 
 
 def stand_ins(cells: Iterable[Cell]) -> dict[str, str]:
-    """Returns the data sets of some trainings whose files are missing: spec → spec of ``noise`` with the same shape."""
+    """Returns the data sets of some cells whose files are missing: spec → spec of ``noise`` with the same shape."""
     cells, found = list(cells), {}
     downloads = missing_data(cells)
     for term in data_terms(cells):

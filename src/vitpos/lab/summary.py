@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vitpos.evaluations.result import Result
@@ -15,6 +15,7 @@ from vitpos.lab.tables import Column, Table
 from vitpos.metrics.statistics import Difference, ci_half_width, paired_difference
 
 MANY = 40  # evaluations with more numbers than this are not shown in a table
+AS_STORED = "As in results.csv: fractions are from 0 to 1."
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """One table row: an estimate per column over the trainings that differ only in their seed; ``cell`` has the first."""
+    """One table row: an estimate per column over the cells that differ only in their seed; ``cell`` has the first."""
 
     cell: Cell
     estimates: tuple[Estimate, ...]
 
     @property
-    def measured(self) -> bool:
+    def has_values(self) -> bool:
         """Whether any column of the row has a measured value."""
         return any(estimate.values for estimate in self.estimates)
 
@@ -108,26 +109,8 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def shared(rows: Sequence[Row]) -> str:
-    """Returns a sentence with the model and data that all rows have in common; empty if they share neither."""
-    models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}
-    same = [*models] if len(models) == 1 else []
-    same += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
-    return f"All rows: {', '.join(same)}." if same else ""
-
-
-def compared(table: Table, rows: Sequence[Row]) -> str:
-    """Returns the explanation of the significance marks ▲ and ▼ of a table; empty if it has no baseline or one seed."""
-    if not table.baseline or seeds_of(rows) < 2:
-        return ""
-    return (
-        f" ▲ ▼: significantly higher or lower than with {table.baseline}: the 95 % interval of the paired difference over "
-        "seeds excludes 0. About one in twenty comparisons without a true difference is marked by chance."
-    )
-
-
 def summarize(results: Results, table: Table) -> list[Row]:
-    """Returns the rows of a table, one per group of trainings that differ only in seed; missing numbers have no values."""
+    """Returns the rows of a table, one per group of cells that differ only in seed; missing numbers have no values."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in results.experiment.cells:
         if table.shows(cell):
@@ -136,10 +119,10 @@ def summarize(results: Results, table: Table) -> list[Row]:
     for cells in groups.values():
         estimates = (_estimate(results, cells, column) for column in table.columns)
         rows.append(Row(cells[0], tuple(estimates)))
-    return [_compared(row, rows, table) for row in rows] if table.baseline else rows
+    return [_with_differences(row, rows, table) for row in rows] if table.baseline else rows
 
 
-def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
+def _with_differences(row: Row, rows: Sequence[Row], table: Table) -> Row:
     """Returns a row with its differences from the baseline row, which differs from it only in the encoding."""
 
     def rest(cell: Cell) -> tuple[object, ...]:
@@ -155,34 +138,39 @@ def _compared(row: Row, rows: Sequence[Row], table: Table) -> Row:
     return replace(row, estimates=tuple(estimates))
 
 
-def measured(results: Results, evaluations: Iterable[str] | None = None) -> Table:
-    """Returns a table of all numbers that some evaluations have stored.
-
-    Args:
-        evaluations: texts such as ``jigsaw(per='image')``; by default the numbers that no other table shows.
-    """
+def remaining_table(results: Results) -> Table:
+    """Returns a table of the stored numbers that no table of the experiment shows."""
     tables = results.experiment.tables
     shown = {(column.evaluation, column.metric, column.x) for table in tables for column in table.columns}
-    found: dict[tuple[str, str, float | None], None] = {}
+    columns = (column for spec in results.evaluations for column in _stored_columns(results, spec))
+    left = tuple(column for column in columns if (column.evaluation, column.metric, column.x) not in shown)
+    return Table("Also measured", left, note=AS_STORED)
+
+
+def evaluation_table(results: Results, spec: str) -> Table:
+    """Returns a table of all numbers that an evaluation, such as ``jigsaw(per='image')``, has stored."""
+    return Table(spec, tuple(_stored_columns(results, spec)), note=AS_STORED)
+
+
+def _stored_columns(results: Results, spec: str) -> list[Column]:
+    """Returns a column for each number and curve point that an evaluation has stored for any cell, if there are few."""
+    points: dict[tuple[str, float | None], None] = {}
     for cell, _ in results.trained:
-        for evaluation, result in results.of(cell).items():
-            points: list[tuple[str, float | None]] = [(metric, None) for metric in result.numbers]
-            points += [(metric, x) for metric, curve in result.curves.items() for x in curve]
-            if len(points) <= MANY and (evaluations is None or evaluation in evaluations):
-                found |= {(evaluation, *point): None for point in points}
-    wanted = [key for key in found if evaluations is not None or key not in shown]
-    columns = [Column("", evaluation, metric, percent=False, x=x) for evaluation, metric, x in wanted]
-    labeled = tuple(replace(column, label=f"{column.evaluation}: {column.name}") for column in columns)
-    return Table("Also measured", labeled, note="As in results.csv: fractions are from 0 to 1.")
+        result = results.of(cell).get(spec, Result())
+        found: list[tuple[str, float | None]] = [(metric, None) for metric in result.numbers]
+        found += [(metric, x) for metric, curve in result.curves.items() for x in curve]
+        points |= dict.fromkeys(found) if len(found) <= MANY else {}
+    columns = (Column("", spec, metric, percent=False, x=x) for metric, x in points)
+    return [replace(column, label=f"{spec}: {column.name}") for column in columns]
 
 
 def complete(results: Results, table: Table) -> bool:
-    """Whether all trainings and evaluations that a table shows are finished."""
+    """Whether all cells and evaluations that a table shows are finished."""
     return all(results.is_done(cell) for cell in results.experiment.cells if table.shows(cell))
 
 
 def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estimate:
-    """Returns the estimate of a column from ``cells``, trainings that differ only in their seed; skips NaN and infinity."""
+    """Returns the estimate of a column from cells that differ only in their seed; skips NaN and infinity."""
     first = cells[0]
     found = {
         cell.seed: _value(results.folder.cell_folder(cell), results.of(cell), column)
@@ -196,7 +184,7 @@ def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estima
 
 
 def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) -> float:
-    """Returns the number that a column shows for one training, from its results; NaN if it is missing."""
+    """Returns the number that a column shows for one cell, from its results; NaN if it is missing."""
     result = results.get(column.evaluation, Result())
     if column.at is not None:
         array = folder.load_result(column.evaluation).arrays.get(column.metric)
@@ -207,47 +195,3 @@ def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) ->
     if column.x is not None:
         return result.curves.get(column.metric, {}).get(column.x, math.nan)
     return result.numbers.get(column.metric, math.nan)
-
-
-def format_number(value: float, *, percent: bool, short: bool = False) -> str:
-    """Formats a number: .9402 in ``percent`` as ``94.02``, others as ``1,234`` or ``0.4821``; ``short``: 3 digits."""
-    if percent:
-        return f"{100 * value:.1f}" if short else f"{100 * value:.2f}"
-    if short:
-        return f"{value:.3g}"
-    return f"{value:,.0f}" if float(value).is_integer() and math.isfinite(value) else f"{value:,.4g}"
-
-
-def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
-    """Formats an estimate: ``94.02 ± 0.11``, the mean for one seed, ``48.1 (1.25×)`` with a ratio, ``–`` if missing.
-
-    ``mark``: adds ▲ or ▼ if it is significantly higher or lower than in the baseline row.
-    """
-    if not estimate.values:
-        return "–"
-    percent, std = estimate.percent, estimate.std
-    text = format_number(estimate.mean, percent=percent)
-    digits = len(text.partition(".")[2]) if "e" not in text else 0  # the std has as many decimals as the mean
-    if digits and not percent and 0 < std < 0.5 / 10**digits:
-        text = f"{estimate.mean:#,.4g}"  # 0.48 as 0.4800: otherwise the std would seem to be 0
-        digits = len(text.partition(".")[2])
-    if len(estimate.values) > 1 and not estimate.constant:
-        text += f" ± {std:,.{digits}f}" if digits and not percent else f" ± {format_number(std, percent=percent)}"
-    if estimate.ratio is not None:
-        text += f" ({estimate.ratio:.2f}×)"
-    return text + (" ▲" if mark and estimate.direction > 0 else " ▼" if mark and estimate.direction < 0 else "")
-
-
-def as_text(results: Results) -> str:
-    """Returns all tables of an experiment as plain text, below a line with the number of finished cells (trainings)."""
-    cells = results.experiment.cells
-    lines = [
-        f"{results.experiment.name}: {len(cells) - len(results.pending)} of {len(cells)} cells done, {results.path}"
-    ]
-    for table in results.experiment.tables:
-        rows = summarize(results, table)
-        headings = [*labels(rows), *(f"{c.label}, %" if c.percent else c.label for c in table.columns)]
-        grid = [headings, *([*map(row.label, labels(rows)), *map(format_estimate, row.estimates)] for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-        lines += ["", table.title, *("  ".join(map(str.ljust, line, widths)).rstrip() for line in grid)]
-    return "\n".join(lines)

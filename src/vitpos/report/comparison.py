@@ -152,7 +152,7 @@ def figure_groups(rows: Sequence[Row], *, shared: int = 0) -> dict[str, dict[str
         for row in rows:
             groups.setdefault(f"trained on {row.cell.data}" if len(data) > 1 else "", []).append(row)
     named = {
-        name: {" · ".join(map(row.label, names)): row for row in group if not row.estimates or row.measured}
+        name: {" · ".join(map(row.label, names)): row for row in group if not row.estimates or row.has_values}
         for name, group in groups.items()
     }
     return {name: group for name, group in named.items() if group}

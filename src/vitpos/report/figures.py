@@ -11,7 +11,8 @@ from vitpos import plotting as draw
 from vitpos.errors import InputError, RunError
 from vitpos.inspection.table_stats import cosine_similarity
 from vitpos.lab.results import Results
-from vitpos.lab.summary import Row, format_number, labels, summarize
+from vitpos.lab.summary import Row, labels, summarize
+from vitpos.lab.table_text import format_number
 from vitpos.lab.tables import Column
 from vitpos.report.attack_figures import attacks, trajectories
 from vitpos.report.comparison import all_rows, as_rows, compare_column, figure_groups, first_seed_folders
@@ -51,7 +52,7 @@ def _bar_chart(results: Results) -> Iterator[Section]:
 def _heatmaps(results: Results) -> Iterator[Section]:
     """Yields a heat map of each table with ``heatmap = true``, per group of comparable rows, with a scale per column."""
     for table in results.experiment.tables if results.trained else ():
-        rows = [row for row in summarize(results, table) if row.measured]
+        rows = [row for row in summarize(results, table) if row.has_values]
         for group, named in figure_groups(rows).items() if table.heatmap else ():
             values = [[e.mean if e.values else np.nan for e in row.estimates] for row in named.values()]
             texts = [

@@ -20,7 +20,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.files import write_text
-from vitpos.lab import summary
+from vitpos.lab import summary, table_text
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.results import Results
 from vitpos.lab.tables import Column, Table
@@ -57,7 +57,7 @@ def template(name: str) -> jinja2.Template:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.globals |= {"format_number": summary.format_number, "format_estimate": summary.format_estimate}
+    environment.globals |= {"format_number": table_text.format_number, "format_estimate": table_text.format_estimate}
     return environment.get_template(name)
 
 
@@ -87,9 +87,9 @@ def _table(results: Results, table: Table) -> dict[str, Any]:
         "columns": [_column(column) for column in table.columns],
         "rows": rows,
         "labels": summary.labels(rows),
-        "shared": summary.shared(rows),
+        "shared": table_text.shared(rows),
         "seeds": summary.seeds_of(rows),
-        "compared": summary.compared(table, rows),
+        "legend": table_text.significance_legend(table, rows),
         "comparisons": list(compare_encodings(table, rows)),
     }
 
@@ -101,10 +101,10 @@ def _others(results: Results) -> list[dict[str, Any]]:
     metrics than models, otherwise models.
     """
     found = []
-    table = summary.measured(results)
+    table = summary.remaining_table(results)
     for evaluation in dict.fromkeys(column.evaluation for column in table.columns):
         columns = tuple(column for column in table.columns if column.evaluation == evaluation)
-        rows = [row for row in summary.summarize(results, replace(table, columns=columns)) if row.measured]
+        rows = [row for row in summary.summarize(results, replace(table, columns=columns)) if row.has_values]
         if rows:
             metrics = [column.name for column in columns]
             names = [" · ".join(map(row.label, summary.labels(rows))) for row in rows]
@@ -119,7 +119,7 @@ def _others(results: Results) -> list[dict[str, Any]]:
                     "metrics": metrics,
                     "headings": names if down else metrics,
                     "rows": list(grid),
-                    "shared": summary.shared(rows),
+                    "shared": table_text.shared(rows),
                 }
             )
     return found

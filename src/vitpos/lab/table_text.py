@@ -1,0 +1,72 @@
+"""The texts of result tables: formatted numbers, the sentences below a table, and all tables as plain text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vitpos.lab.results import Results
+from vitpos.lab.summary import Estimate, Row, labels, seeds_of, summarize
+from vitpos.lab.tables import Table
+
+
+def format_number(value: float, *, percent: bool, short: bool = False) -> str:
+    """Formats a number: .9402 in ``percent`` as ``94.02``, others as ``1,234`` or ``0.4821``; ``short``: 3 digits."""
+    if percent:
+        return f"{100 * value:.1f}" if short else f"{100 * value:.2f}"
+    if short:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if float(value).is_integer() and math.isfinite(value) else f"{value:,.4g}"
+
+
+def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
+    """Formats an estimate: ``94.02 ± 0.11``, the mean for one seed, ``48.1 (1.25×)`` with a ratio, ``–`` if missing.
+
+    ``mark``: adds ▲ or ▼ if it is significantly higher or lower than in the baseline row.
+    """
+    if not estimate.values:
+        return "–"
+    percent, std = estimate.percent, estimate.std
+    text = format_number(estimate.mean, percent=percent)
+    digits = len(text.partition(".")[2]) if "e" not in text else 0  # the std has as many decimals as the mean
+    if digits and not percent and 0 < std < 0.5 / 10**digits:
+        text = f"{estimate.mean:#,.4g}"  # 0.48 as 0.4800: otherwise the std would seem to be 0
+        digits = len(text.partition(".")[2])
+    if len(estimate.values) > 1 and not estimate.constant:
+        text += f" ± {std:,.{digits}f}" if digits and not percent else f" ± {format_number(std, percent=percent)}"
+    if estimate.ratio is not None:
+        text += f" ({estimate.ratio:.2f}×)"
+    return text + (" ▲" if mark and estimate.direction > 0 else " ▼" if mark and estimate.direction < 0 else "")
+
+
+def as_text(results: Results) -> str:
+    """Returns all tables of an experiment as plain text, below a line with the number of finished cells."""
+    cells = results.experiment.cells
+    lines = [
+        f"{results.experiment.name}: {len(cells) - len(results.pending)} of {len(cells)} cells done, {results.path}"
+    ]
+    for table in results.experiment.tables:
+        rows = summarize(results, table)
+        headings = [*labels(rows), *(f"{c.label}, %" if c.percent else c.label for c in table.columns)]
+        grid = [headings, *([*map(row.label, labels(rows)), *map(format_estimate, row.estimates)] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        lines += ["", table.title, *("  ".join(map(str.ljust, line, widths)).rstrip() for line in grid)]
+    return "\n".join(lines)
+
+
+def shared(rows: Sequence[Row]) -> str:
+    """Returns a sentence with the model and data that all rows have in common; empty if they share neither."""
+    models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}
+    same = [*models] if len(models) == 1 else []
+    same += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
+    return f"All rows: {', '.join(same)}." if same else ""
+
+
+def significance_legend(table: Table, rows: Sequence[Row]) -> str:
+    """Returns the explanation of the significance marks ▲ and ▼ of a table; empty if it has no baseline or one seed."""
+    if not table.baseline or seeds_of(rows) < 2:
+        return ""
+    return (
+        f" ▲ ▼: significantly higher or lower than with {table.baseline}: the 95 % interval of the paired difference over "
+        "seeds excludes 0. About one in twenty comparisons without a true difference is marked by chance."
+    )
