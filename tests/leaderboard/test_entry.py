@@ -71,6 +71,12 @@ def test_a_seed_without_all_its_numbers_is_refused(tmp_path):
         load_entry(made("rope", seeds=(1, 2)).save(tmp_path))
 
 
+def test_an_entry_of_a_package_that_trains_differently_is_refused(tmp_path):
+    losses = {name: loss + 0.01 for name, loss in PROTOCOL.training_losses.items()}
+    with pytest.raises(InputError, match="trains in another way"):
+        load_entry(replace(made("rope"), training_losses=losses).save(tmp_path))
+
+
 @pytest.mark.parametrize(
     "change",
     [

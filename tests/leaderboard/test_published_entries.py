@@ -1,5 +1,6 @@
-"""Every entry in ``results/leaderboard`` is valid."""
+"""Every entry in ``results/leaderboard`` is valid, and the learning rates of the protocol are those of its pilot."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from vitpos.leaderboard.board import Board
 from vitpos.leaderboard.protocol import Protocol, protocols
 
-FOLDER = Path(__file__).parents[2] / "results" / "leaderboard"
+RESULTS = Path(__file__).parents[2] / "results"
+FOLDER = RESULTS / "leaderboard"
 
 
 @pytest.mark.parametrize("name", protocols())
@@ -15,3 +17,13 @@ def test_every_published_entry_is_valid(name):
     entries = sorted((FOLDER / name).glob("*.json"))
     board = Board.load(entries, Protocol.load(name))
     assert len(board.entries) == len(entries) and not any(entry.quick for entry in board.entries)
+
+
+@pytest.mark.parametrize(
+    ("family", "encoding"), [("added", "learned"), ("bias", "relative"), ("rotary", "rope"), ("context", "sape2")]
+)
+def test_the_learning_rate_of_a_family_is_the_best_of_the_pilot(family, encoding):
+    with (RESULTS / "vitpos-1-pilot.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["encoding"] == encoding]
+    best = max(rows, key=lambda row: float(row["value"]))
+    assert len(rows) == 3 and float(best["train.lr"]) == Protocol.load("vitpos-1").learning_rates[family]

@@ -10,8 +10,10 @@ from tests.cli.command import vitpos
 from tests.leaderboard.entries import PROTOCOL
 from vitpos import PositionEncoding
 from vitpos.errors import InputError
+from vitpos.leaderboard.entry import TOLERANCE
 from vitpos.leaderboard.protocol import Measure, Protocol, family_of, protocols
 from vitpos.leaderboard.score import score
+from vitpos.leaderboard.training_check import training_losses
 
 TINY = replace(
     PROTOCOL,
@@ -134,3 +136,18 @@ def test_an_entry_of_a_plug_in_goes_through_all_commands(tmp_path):
     entry.write_text(entry.read_text().replace('"quick": true', '"quick": false'))
     done = vitpos("leaderboard", entry, *options, cwd=tmp_path)
     assert done.returncode == 2 and "digest" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [name for name in protocols() if Protocol.load(name).training_losses])
+def test_the_package_trains_as_it_did_when_the_protocol_was_made(name):
+    protocol = Protocol.load(name)
+    assert training_losses(protocol) == pytest.approx(protocol.training_losses, abs=TOLERANCE / 10)
+
+
+@pytest.mark.parametrize("change", [{"augment": "flip"}, {"label_smoothing": 0.01}])
+def test_the_short_training_notices_another_recipe(change):
+    def loss(**train):
+        experiment = TINY.experiment | {"train": {"epochs": 1, **train}}
+        return training_losses(replace(TINY, baselines=("learned",), experiment=experiment))["learned"]
+
+    assert abs(loss() - loss(**change)) > 3 * TOLERANCE

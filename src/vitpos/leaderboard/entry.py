@@ -17,6 +17,7 @@ from vitpos.leaderboard.protocol import Measure, Protocol, protocols
 from vitpos.registry import suggest
 
 FORMAT = 1
+TOLERANCE = 1e-4  # of training losses: rounding on other processors changes them by 1e-6, another recipe by 1e-3
 MAX_BYTES = 1_000_000  # larger files are refused
 
 
@@ -31,6 +32,8 @@ class Entry:
         paper: Its source.
         code: sha256 of the file that defines it, or of each file for a sum, by name.
         numbers: Column → seed → value.
+        training_losses: Losses of a short training of the baselines, which show that the package trains as it did when the
+            protocol was made.
         reasons: Column → why the encoding has no such number.
         machine: Processor, cores, system and versions.
         commit: Commit of the package that the entry was made with; empty if unknown.
@@ -46,6 +49,7 @@ class Entry:
     paper: str
     code: Mapping[str, str]
     numbers: Mapping[str, Mapping[int, float]]
+    training_losses: Mapping[str, float] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)
     commit: str = ""
@@ -91,6 +95,7 @@ def load_entry(path: Path) -> Entry:
     known = {f.name for f in fields(Entry)}
     entry = Entry(**{k: v for k, v in content.items() if k in known} | {"numbers": numbers})
     _check_numbers(entry, protocol, refuse)
+    _check_training(entry, protocol, refuse)
     if not all(_is_stack(grids) for grids in entry.maps.values()):
         raise refuse("'maps' has a value that is not a list of grids of numbers; make it again with 'vitpos score'")
     return entry
@@ -106,7 +111,7 @@ def _read(path: Path, refuse: Any) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise refuse(f"its 'format' is not {FORMAT}; make it again with 'vitpos score'")
     kinds: dict[str, type] = {f.name: str for f in fields(Entry)}
-    kinds |= dict.fromkeys(("code", "numbers", "reasons", "machine", "maps"), dict)
+    kinds |= dict.fromkeys(("code", "numbers", "training_losses", "reasons", "machine", "maps"), dict)
     kinds |= {"quick": bool, "digest": str}
     for name, kind in kinds.items():
         if not isinstance(content.get(name), kind):
@@ -151,6 +156,16 @@ def _check_numbers(entry: Entry, protocol: Protocol, refuse: Any) -> None:
         for seed, value in by_seed.items():
             if problem := _out_of_range(column, value):
                 raise refuse(f"{key!r} of seed {seed} is {value}, which {problem}")
+
+
+def _check_training(entry: Entry, protocol: Protocol, refuse: Any) -> None:
+    for encoding, loss in protocol.training_losses.items():
+        found = entry.training_losses.get(encoding)
+        if not isinstance(found, float) or not abs(found - loss) < TOLERANCE:
+            raise refuse(
+                f"the short training of {encoding!r} has the loss {found} instead of {loss}, so that its version of the "
+                "package trains in another way; make it again with another version"
+            )
 
 
 def _out_of_range(column: Measure, value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,6 +55,7 @@ class Protocol:
     experiment: Mapping[str, Any]
     columns: Mapping[str, Measure]
     sha256: str
+    training_losses: Mapping[str, float] = field(default_factory=dict)  # of a short training, by baseline
     needs_data: bool = False  # whether users give the data set, as for ImageNet, which cannot be downloaded
 
     @classmethod

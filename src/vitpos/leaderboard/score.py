@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from vitpos.lab.results import Results
 from vitpos.lab.runner import run
 from vitpos.leaderboard.entry import Entry
 from vitpos.leaderboard.protocol import Protocol, family_of
+from vitpos.leaderboard.training_check import training_losses
 from vitpos.models.base import PatchClassifier
 from vitpos.registry.plugins import identity, load_plugin
 
@@ -62,7 +63,7 @@ def score(
     chosen = Protocol.load(protocol) if isinstance(protocol, str) else protocol
     experiment = plan(encoding, chosen, seeds=seeds, quick=quick, data=data, plugins=plugins)
     results = run(experiment, out, workers=workers, observer=observer)
-    entry = make_entry(results, chosen, quick=quick)
+    entry = make_entry(results, chosen, training_losses(chosen, data), quick=quick)
     entry.save(Path(out) / ENTRY_FOLDER)
     return entry
 
@@ -74,8 +75,8 @@ def plan(encoding: Any, protocol: Protocol, *, plugins: Sequence[str] = (), **op
     return protocol.experiment_for(encoding, _family(encoding), plugins=plugins, **options)
 
 
-def make_entry(results: Results, protocol: Protocol, *, quick: bool = False) -> Entry:
-    """Makes the entry of an encoding from the results of its run under a protocol."""
+def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float], *, quick: bool = False) -> Entry:
+    """Makes the entry of an encoding from the results of its run under a protocol, and the losses of a short training."""
     spec = results.experiment.cells[0].encoding
     described = ENCODINGS.describe_all(spec)
     numbers: dict[str, dict[int, float]] = {}
@@ -98,6 +99,7 @@ def make_entry(results: Results, protocol: Protocol, *, quick: bool = False) -> 
         paper="; ".join(entry.attributes.get("paper", "") for entry in described if entry.attributes.get("paper")),
         code=_code(spec),
         numbers=numbers,
+        training_losses=losses,
         reasons=reasons,
         machine=machine(),
         commit=_commit(),
