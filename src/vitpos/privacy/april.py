@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier
 from vitpos.models.vit import AprilBlock, ViT
 from vitpos.patches import patchify, unpatchify
-from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient
+from vitpos.privacy.client import Client, SharedGradient
 from vitpos.privacy.closed_form import (
     Attacker,
     attacker_view,
@@ -28,14 +28,8 @@ from vitpos.privacy.reconstruction import NotApplicable, Progress, Reconstructio
 def april(
     ctx: EvalContext,
     *,
-    images: int = 8,
-    scenario: Scenario = "plain",
-    mask_ratio: float = 0.27,
-    hide_masked: bool = True,
     attacker: Literal["naive", "detects_hidden", "knows_mask"] = "naive",
-    precision: Precision = "float64",
-    defense: str | None = None,
-    seed: int = 0,
+    **client: Annotated[Any, Client],
 ) -> Result:
     """Reconstructs images in closed form from the gradient of the first attention (APRIL; Lu et al., CVPR 2022).
 
@@ -49,25 +43,14 @@ def april(
     true tokens.
 
     Args:
-        images: Number of test images, each of which is attacked separately.
-        scenario: Image that the client uses, and the target, as in MJP's Table 5. ``"plain"``: the original image.
-            ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
-            ``"find_original"``: the client shuffles them, and the target is the original image.
-        mask_ratio: Maximum fraction of patches that are shuffled.
-        hide_masked: Hides the positions of shuffled patches from the client's model: these patches get the encoding's
-            vector for unknown positions (MJP) instead. Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
             ``"detects_hidden"`` detects them as positions without gradient; ``"knows_mask"`` is given the mask.
-        precision: Floating-point type of the client's computation.
-        defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
-        seed: Seed of masks, permutations and noise.
     """
-    client = Client(ctx, images, scenario, mask_ratio, hide_masked, precision, defense, seed)
 
     def attack(model: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
         return with_token_metrics(model, shared, invert_gradient(model, shared, attacker))
 
-    return run_attack(client, attack)
+    return run_attack(Client(ctx, **client), attack)
 
 
 def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:

@@ -53,19 +53,20 @@ class SharedGradient:
 class Client:
     """A client that shares one gradient for each of the first test images.
 
-    The loss is cross-entropy with the true label plus the encoding's penalty; the model is in evaluation mode.
+    The loss is cross-entropy with the true label plus the encoding's penalty; the model is in evaluation mode. Attacks have
+    these options, except ``ctx``, beside their own.
 
     Args:
         ctx: Model, data and training recipe, which gives the default defense.
-        images: Number of test images.
-        scenario: ``"plain"`` shares the gradient of the original image. ``"find_shuffled"`` permutes the patches under a
-            mask, and the attack should reconstruct the permuted image; ``"find_original"`` permutes them too, and the
-            attack should reconstruct the original.
+        images: Number of test images, each of which is attacked separately.
+        scenario: Image that the client uses, and the target, as in MJP's Table 5. ``"plain"``: the original image.
+            ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
+            ``"find_original"``: the client shuffles them, and the target is the original image.
         mask_ratio: Maximum fraction of patches that are shuffled.
-        hide_masked: Hides the positions of shuffled patches from the model: these patches get the encoding's vector for
-            unknown positions (MJP) instead. Has no effect on encodings without one.
-        precision: Floating-point type of the computation.
-        defense: Defense applied to each gradient; by default that of the recipe.
+        hide_masked: Hides the positions of shuffled patches from the client's model: these patches get the encoding's
+            vector for unknown positions (MJP) instead. Has no effect on encodings without one.
+        precision: Floating-point type of the client's computation.
+        defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
         seed: Seed of masks, permutations and noise.
     """
 

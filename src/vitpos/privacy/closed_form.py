@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import patchify, unpatchify
 from vitpos.positions import Positions
-from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient
+from vitpos.privacy.client import Client, SharedGradient
 from vitpos.privacy.linear_system import LinearSystem, subtract_penalty, token_gradient_system
 from vitpos.privacy.reconstruction import NotApplicable, Reconstruction, run_attack
 from vitpos.training.defenses import Gradients
@@ -38,14 +38,8 @@ MAX_CG_STEPS = 200  # of conjugate gradients
 def closed_form(
     ctx: EvalContext,
     *,
-    images: int = 8,
-    scenario: Scenario = "plain",
-    mask_ratio: float = 0.27,
-    hide_masked: bool = True,
     attacker: Attacker = "naive",
-    precision: Precision = "float64",
-    defense: str | None = None,
-    seed: int = 0,
+    **client: Annotated[Any, Client],
 ) -> Result:
     """Reconstructs images in closed form from the gradients of the patch projection and of the encoding's vectors.
 
@@ -68,24 +62,13 @@ def closed_form(
     All attackers are assumed to know the std of the client's noise, and that pruned numbers are smaller than shared ones.
 
     Args:
-        images: Number of test images, each of which is attacked separately.
-        scenario: Image that the client uses, and the target, as in MJP's Table 5. ``"plain"``: the original image.
-            ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
-            ``"find_original"``: the client shuffles them, and the target is the original image.
-        mask_ratio: Maximum fraction of patches that are shuffled.
-        hide_masked: Hides the positions of shuffled patches from the client's model: these patches get the encoding's
-            vector for unknown positions (MJP) instead. Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions. ``"naive"`` assumes that there are none.
             ``"detects_hidden"`` detects them as positions without gradient, and uses the gradient of the unknown vector as
             one more equation. ``"knows_mask"`` is given the mask. ``"null_space"`` works as ``"detects_hidden"`` and also
             finds, from the part of G that the equations do not explain, the directions in which patches cannot be
             distinguished: outside them the reconstruction is exact up to noise, inside them it is the smoothest image.
-        precision: Floating-point type of the client's computation.
-        defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
-        seed: Seed of masks, permutations and noise.
     """
-    client = Client(ctx, images, scenario, mask_ratio, hide_masked, precision, defense, seed)
-    return run_attack(client, lambda model, shared, progress: invert_gradient(model, shared, attacker))
+    return run_attack(Client(ctx, **client), lambda model, shared, progress: invert_gradient(model, shared, attacker))
 
 
 def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:

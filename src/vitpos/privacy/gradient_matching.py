@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import make_generator
 from vitpos.positions import Positions
 from vitpos.privacy import closed_form
-from vitpos.privacy.client import Client, Precision, Scenario, SharedGradient, client_gradient, to_precision
+from vitpos.privacy.client import Client, Precision, SharedGradient, client_gradient, to_precision
 from vitpos.privacy.closed_form import Attacker
 from vitpos.privacy.reconstruction import NotApplicable, Progress, Reconstruction, run_attack
 from vitpos.training.defenses import Gradients
@@ -30,14 +30,8 @@ LR_DROPS = (3 / 8, 5 / 8, 7 / 8)  # fractions of the steps after which lr is div
 def gradient_matching(
     ctx: EvalContext,
     *,
-    images: int = 8,
-    scenario: Scenario = "plain",
-    mask_ratio: float = 0.27,
-    hide_masked: bool = True,
     attacker: Attacker = "naive",
     precision: Precision = "float32",
-    defense: str | None = None,
-    seed: int = 0,
     steps: int = 1000,
     lr: float = 0.1,
     loss: Literal["cosine", "l2"] = "cosine",
@@ -48,6 +42,7 @@ def gradient_matching(
     init: Literal["noise", "closed_form"] = "noise",
     restarts: int = 1,
     patience: int = 300,
+    **client: Annotated[Any, Client],
 ) -> Result:
     """Reconstructs images by gradient matching: Adam changes an image until its gradient is close to the shared one.
 
@@ -59,19 +54,10 @@ def gradient_matching(
     optimization started from the result of ``closed_form``.
 
     Args:
-        images: Number of test images, each of which is attacked separately.
-        scenario: Image that the client uses, and the target, as in MJP's Table 5. ``"plain"``: the original image.
-            ``"find_shuffled"``: the client shuffles the patches under a mask, and the target is the shuffled image.
-            ``"find_original"``: the client shuffles them, and the target is the original image.
-        mask_ratio: Maximum fraction of patches that are shuffled.
-        hide_masked: Hides the positions of shuffled patches from the client's model: these patches get the encoding's
-            vector for unknown positions (MJP) instead. Has no effect on encodings without one.
         attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
             ``"detects_hidden"`` and ``"null_space"`` detect them as positions without gradient; ``"knows_mask"`` is given
             the mask.
         precision: Floating-point type of the client's computation and of the optimization.
-        defense: Defense applied to the gradient, such as ``clip + noise``; by default that of training.
-        seed: Seed of masks, permutations and noise.
         steps: Maximum number of steps.
         lr: Initial learning rate of Adam.
         loss: ``"cosine"``: one minus the cosine similarity, with the signs of its gradient (Inverting Gradients; Geiping et
@@ -100,7 +86,7 @@ def gradient_matching(
         if weight is not None and weight < 0:
             raise InputError(f"attack 'gradient_matching' got {name}={weight}; take 0 or more")
     data = ctx.data
-    client = Client(ctx, images, scenario, mask_ratio, hide_masked, precision, defense, seed)
+    attacked = Client(ctx, precision=precision, **client)
     model = to_precision(ctx.model, precision)
     like = next(model.parameters())
     black_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(-1, data.shape[0], 1, 1)
@@ -125,7 +111,7 @@ def gradient_matching(
             patch_border_weight,
             shared.prune_threshold,
         )
-        generator = make_generator(seed)
+        generator = make_generator(attacked.seed)
         solved = _closed_form_images(model_float64, shared, attacker) if init == "closed_form" else []
         starts = solved or [torch.randn(shared.image.shape, generator=generator) for _ in range(restarts)]
         runs = [
@@ -137,7 +123,7 @@ def gradient_matching(
         return Reconstruction(best.image, {**best.diagnostics, **more}, best.trajectory)
 
     with double_backward_attention():
-        return run_attack(client, attack)
+        return run_attack(attacked, attack)
 
 
 def _part(progress: Progress, number: int, count: int) -> Progress:

@@ -10,9 +10,9 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 from vitpos.registry.option_types import choices, type_text
 
@@ -85,6 +85,8 @@ class Description:
 def describe_object(name: str, thing: Any, positional: int) -> Description:
     """Describes a class or function by its signature, with options inherited through ``**kwargs`` of its bases.
 
+    A function with ``**kwargs: Annotated[Any, Class]`` also has the options of that class.
+
     Args:
         name: name of the returned description.
         thing: the class, function or other callable.
@@ -112,7 +114,28 @@ def describe_object(name: str, thing: Any, positional: int) -> Description:
     attributes = {key: value for c in classes for key, value in vars(c).items() if _is_literal_attribute(key, value)}
     own = [c for c in classes if not c.__module__.startswith("torch.") and c.__module__ != ENCODING_BASE]
     methods = tuple(dict.fromkeys(key for c in own for key, value in vars(c).items() if inspect.isfunction(value)))
-    return Description(name, inspect.getdoc(thing) or "", options, attributes, methods, is_open)
+    described = Description(name, inspect.getdoc(thing) or "", options, attributes, methods, is_open)
+    passed_on: Any = _hints(thing, extras=True).get(_var_keyword(thing)) if is_open else None
+    if get_origin(passed_on) is not Annotated:
+        return described
+    return with_options_of(described, describe_object(name, passed_on.__metadata__[0], positional))
+
+
+def with_options_of(own: Description, other: Description) -> Description:
+    """Returns the description of a function that passes options on to a class, described by ``other``.
+
+    Options of the class come first, with their texts; the function may redefine some of them.
+    """
+    texts, known = other.arguments, own.arguments
+    more = "".join(f"\n    {key}: {texts[key]}" for key in other.options if key in texts and key not in known)
+    definition = own.definition.rstrip() + ("" if known or not more else "\n\nArgs:") + more
+    return replace(own, definition=definition, options=other.options | own.options, open=False)
+
+
+def _var_keyword(call: Any) -> str:
+    """Returns the name of the ``**kwargs`` of a function."""
+    parameters = inspect.signature(call).parameters.values()
+    return next(parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD)
 
 
 def _calls(thing: Any) -> Iterator[Any]:
@@ -125,11 +148,11 @@ def _calls(thing: Any) -> Iterator[Any]:
             yield vars(base)["__init__"]
 
 
-def _hints(call: Any) -> dict[str, Any]:
+def _hints(call: Any, *, extras: bool = False) -> dict[str, Any]:
     """Returns the argument types of a callable by name; the annotations as text if they cannot be evaluated."""
     call = call.func if isinstance(call, partial) else call
     try:
-        return get_type_hints(call)
+        return get_type_hints(call, include_extras=extras)
     except Exception:  # a name imported for type checkers alone, or anything else an annotation may evaluate
         return dict(getattr(call, "__annotations__", {}))
 

@@ -9,7 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vitpos.registry.descriptions import ENCODING_BASE, PACKAGE, REQUIRED, Description, Option
+from vitpos.registry.descriptions import (
+    ENCODING_BASE,
+    PACKAGE,
+    REQUIRED,
+    Description,
+    Option,
+    with_options_of,
+)
 from vitpos.registry.option_types import UnknownType, read_type
 
 
@@ -25,7 +32,8 @@ def describe_source(name: str, target: str) -> Description:
     module, _, attribute = target.partition(":")
     home, node = _find(module, attribute)
     if isinstance(node, ast.FunctionDef):
-        return Description(name, ast.get_docstring(node) or "", dict(_options(home, node)), {}, ())
+        described = Description(name, ast.get_docstring(node) or "", dict(_options(home, node)), {}, ())
+        return with_options_of(described, passed_on) if (passed_on := _passed_on(home, node)) else described
     if not isinstance(node, ast.ClassDef):
         raise UnknownType(target)
     options: dict[str, Option] = {}
@@ -109,6 +117,24 @@ def _options(module: str, call: ast.FunctionDef) -> Iterator[tuple[str, Option]]
         except ValueError:
             raise UnknownType(argument.arg) from None
         yield argument.arg, Option(value, read_type(argument.annotation, _type(module)))
+
+
+def _passed_on(module: str, call: ast.FunctionDef) -> Description | None:
+    """Describes the dataclass that a function with ``**kwargs: Annotated[Any, Class]`` passes options on to."""
+    match call.args.kwarg and call.args.kwarg.annotation:
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[_, ast.Name(id=name)])):
+            home, node = _find(module, name)
+        case None:
+            return None
+        case _:
+            raise UnknownType(call.name)
+    assert isinstance(node, ast.ClassDef)
+    options = {
+        field.target.id: Option(ast.literal_eval(field.value), read_type(field.annotation, _type(home)))
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value
+    }
+    return Description(name, ast.get_docstring(node) or "", options, {}, ())
 
 
 def _literal_attributes(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
