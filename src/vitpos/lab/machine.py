@@ -10,12 +10,16 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """Returns processor, cores, threads, memory, operating system and library versions by name, as text."""
+    """Returns processor, vector instructions, cores, threads, memory, system and library versions by name, as text.
+
+    Other vector instructions give slightly different numbers, because sums are rounded in another order.
+    """
     import torch
 
     kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")
     return {
         "processor": _search("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor() or platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
         "memory": f"{int(kibibytes) / 2**20:.0f} GiB" if kibibytes else "unknown",
