@@ -24,7 +24,7 @@ from PIL import Image
 
 from vitpos.data import cifar, fashion_mnist
 from vitpos.data.download import CachedFiles, SourceUnavailable
-from vitpos.data.download_sources import HttpSource, PackageSource, debian, gz, tar
+from vitpos.data.download_clients import HttpSource, PackageSource, debian, gz, tar
 from vitpos.errors import RunError
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 600_000, np.uint8).tobytes()
@@ -140,7 +140,7 @@ def test_a_killed_process_leaves_only_a_partial_file_which_the_next_process_resu
     server = Server({"a.bin": CONTENT}, pause=0.05)
     program = f"""
 from vitpos.data.download import CachedFiles
-from vitpos.data.download_sources import HttpSource
+from vitpos.data.download_clients import HttpSource
 raw = lambda file, archive: iter([(file, archive)])
 CachedFiles("tiny", {{"a.bin": {md5(CONTENT)!r}}}, (HttpSource(({server.address("a.bin")!r},), raw),)).read()
 """

@@ -11,8 +11,8 @@ import vitpos
 from vitpos.data.dataset import load
 from vitpos.errors import InputError, RunError
 from vitpos.lab import cell_folder, cell_models, runner
-from vitpos.lab.cell_folder import FORMAT_VERSION
 from vitpos.lab.cell_models import load_models
+from vitpos.lab.format_version import FORMAT_VERSION
 from vitpos.lab.results import Results
 
 TEXT = """

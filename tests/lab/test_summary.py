@@ -12,7 +12,7 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.summary import summarize
 from vitpos.lab.table_text import format_estimate
 from vitpos.report import write_report
-from vitpos.report.comparison import compare_encodings
+from vitpos.report.best_encodings import compare_encodings
 
 TEXT = runs.TEXT.replace(
     '[{ label = "right", evaluation = "accuracy", better = "higher" }]',

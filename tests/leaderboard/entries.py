@@ -24,7 +24,7 @@ def made(encoding, seeds=(0, 1, 2), accuracy=0.7, noise=0.002, quick=False, time
         paper="Su et al., 2021",
         code={"rope": "0" * 64},
         numbers=numbers,
-        training_losses=PROTOCOL.training_losses,
+        training_losses={**PROTOCOL.training_losses, encoding: PROTOCOL.training_losses.get(encoding, 2.18)},
         machine={"processor": "made up"},
         maps={"mean logit of a central patch": [[[0.0, 1.0], [0.5, -1.0]]]},
         quick=quick,

@@ -65,7 +65,9 @@ def test_a_board_is_read_from_files_and_folders(tmp_path):
     for name, value in SPREAD.items():
         made(name, accuracy=value).save(tmp_path)
     assert len(Board.load([tmp_path], PROTOCOL).rows()) == 4
-    with pytest.raises(InputError, match="both entries of 'none'"):
+    made("rope", seeds=(3, 4)).save(tmp_path)
+    assert max(len(entry.seeds) for entry in Board.load([tmp_path], PROTOCOL).entries) == 5
+    with pytest.raises(InputError, match="two entries of 'none' have seed 0"):
         Board.load([tmp_path, tmp_path / "none.json"], PROTOCOL)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has no entry"):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.leaderboard.entries import PROTOCOL, made
 from vitpos.errors import InputError
-from vitpos.leaderboard.entry import load_entry
+from vitpos.leaderboard.entry import join_seeds, load_entry
 
 
 def rewritten(path, change):
@@ -67,8 +67,31 @@ def test_a_seed_without_all_its_numbers_is_refused(tmp_path):
     numbers = {**entry.numbers, "corruption": {0: 0.4, 1: 0.4}}
     with pytest.raises(InputError, match="'corruption' of seed 2 is missing"):
         load_entry(replace(entry, numbers=numbers).save(tmp_path))
-    with pytest.raises(InputError, match="starts with seed 0"):
-        load_entry(made("rope", seeds=(1, 2)).save(tmp_path))
+    with pytest.raises(InputError, match="no numbers"):
+        load_entry(replace(entry, numbers={}).save(tmp_path))
+
+
+def test_the_file_of_further_seeds_has_another_name():
+    assert made("rope", seeds=(0,)).file_name == "rope.json"
+    assert made("rope", seeds=(1, 2)).file_name == "rope-seeds-1-2.json"
+
+
+def test_seeds_of_two_machines_are_joined():
+    one, other = made("alibi", seeds=(0,)), made("alibi", seeds=(1, 2))
+    other = replace(other, machine={"processor": "another"}, commit="b" * 40)
+    joined = join_seeds(replace(one, commit="a" * 40), other)
+    assert joined.seeds == [0, 1, 2]
+    assert joined.numbers["accuracy"] == {**one.numbers["accuracy"], **other.numbers["accuracy"]}
+    assert joined.machine == {"processor": "made up, another"} and joined.commit == f"{'a' * 40}, {'b' * 40}"
+
+
+def test_a_seed_in_two_entries_and_seeds_of_different_code_are_refused():
+    one = made("alibi", seeds=(0, 1))
+    with pytest.raises(InputError, match="have seed 1; keep one"):
+        join_seeds(one, made("alibi", seeds=(1, 2)))
+    changed = replace(made("alibi", seeds=(2,)), training_losses={**one.training_losses, "alibi": 2.2})
+    with pytest.raises(InputError, match="different code"):
+        join_seeds(one, changed)
 
 
 def test_an_entry_of_a_package_that_trains_differently_is_refused(tmp_path):

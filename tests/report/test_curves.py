@@ -5,8 +5,8 @@ import pytest
 
 from tests.report.runs import SERIES, SWEPT, TEXT, TWO, of_two_sets, page_of, stored
 from vitpos.evaluations.result import Result
-from vitpos.report.comparison import row_colors
 from vitpos.report.curves import curves
+from vitpos.report.figure_groups import row_colors
 from vitpos.report.figures import figures
 
 

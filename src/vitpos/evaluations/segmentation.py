@@ -18,7 +18,7 @@ from vitpos.metrics.classification import confusion_matrix
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import make_generator, patchify
 from vitpos.training.loop import optimizer_steps
-from vitpos.training.recipe import warmup_cosine
+from vitpos.training.schedule import warmup_cosine
 
 BATCH = 50  # scenes per step
 HEAD_LR, FINETUNE_LR, WARMUP = 0.1, 0.001, 0.1  # peak learning rates, and the fraction of training before the peak

@@ -21,6 +21,7 @@ from vitpos.errors import InputError, RunError
 from vitpos.evaluations.result import Result
 from vitpos.files import read_json, read_metadata, read_tensors, write_csv, write_json, write_tensors, write_text
 from vitpos.lab.cells import Cell
+from vitpos.lab.format_version import FORMAT_VERSION, check_version
 from vitpos.lab.machine import machine
 from vitpos.registry.plugin_records import load_recorded_plugins, read_records
 from vitpos.training.recipe import Recipe
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from vitpos.models.base import Classifier
 
-FORMAT_VERSION = 3  # of the folder layout; incremented when a file changes its name or its meaning
 Key = TypeVar("Key")
 
 
@@ -202,19 +202,6 @@ class CellFolder:
     def clear_traceback(self) -> None:
         """Removes ``error.log``, the traceback of an earlier attempt."""
         (self.path / "error.log").unlink(missing_ok=True)
-
-
-def check_version(stored: Mapping[str, Any], path: Path) -> None:
-    """Raises an InputError if a folder or file was written with another version of the file format.
-
-    Args:
-        stored: content of its JSON, with the key ``format_version``.
-        path: the folder or file, for the message.
-    """
-    found = stored.get("format_version", 1)
-    if found != FORMAT_VERSION:
-        remedy = "upgrade vitpos" if found > FORMAT_VERSION else "run the experiment again into a new folder"
-        raise InputError(f"{path} has format version {found}, and this vitpos reads version {FORMAT_VERSION}; {remedy}")
 
 
 def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:

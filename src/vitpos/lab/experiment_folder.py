@@ -13,9 +13,10 @@ from typing import Self
 
 from vitpos.errors import InputError
 from vitpos.files import exclusive, os_reason, read_json, require_folder, write_json
-from vitpos.lab.cell_folder import FORMAT_VERSION, CellFolder, check_version
+from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
+from vitpos.lab.format_version import FORMAT_VERSION, check_version
 from vitpos.registry.plugin_records import load_recorded_plugins, plugins_in, save_plugins
 
 

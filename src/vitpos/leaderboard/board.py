@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitpos.errors import InputError
-from vitpos.leaderboard.entry import Entry, load_entry
+from vitpos.leaderboard.entry import Entry, join_seeds, load_entry
 from vitpos.leaderboard.protocol import Measure, Protocol
 from vitpos.leaderboard.ranking import Ranking, rank
 from vitpos.metrics.statistics import ci_half_width
@@ -60,17 +60,21 @@ class Board:
 
     @classmethod
     def load(cls, sources: Iterable[Path], protocol: Protocol) -> Board:
-        """Reads and checks entries, given as files or folders of files; raises for the first that is not valid."""
-        files = [file for source in sources for file in _files(source)]
-        entries = [load_entry(file) for file in files]
-        known: dict[tuple[str, bool], Path] = {}
-        for file, entry in zip(files, entries, strict=True):
+        """Reads and checks entries, given as files or folders of files; raises for the first that is not valid.
+
+        Files of one encoding with different seeds become one entry.
+        """
+        joined: dict[tuple[str, bool], Entry] = {}
+        for file in (file for source in sources for file in _files(source)):
+            entry = load_entry(file)
             if entry.protocol != protocol.name:
                 raise InputError(f"{file} is an entry of protocol {entry.protocol!r}; give --protocol {entry.protocol}")
-            first = known.setdefault((entry.encoding, entry.quick), file)
-            if first is not file:
-                raise InputError(f"{first} and {file} are both entries of {entry.encoding!r}; keep one")
-        return cls(protocol, entries)
+            key = (entry.encoding, entry.quick)
+            try:
+                joined[key] = join_seeds(joined[key], entry) if key in joined else entry
+            except InputError as error:
+                raise InputError(f"{file}: {error}") from None
+        return cls(protocol, list(joined.values()))
 
     def rank(self, entry: Entry) -> int | None:
         """Rank of an entry by the first column, from 1; None for entries with one seed and quick ones."""

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Entry:
         code: sha256 of the file that defines it, or of each file for a sum, by name.
         numbers: Column → seed → value.
         training_losses: Losses of a short training of the baselines, which show that the package trains as it did when the
-            protocol was made.
+            protocol was made, and of the encoding, which show that two entries of it are of the same code.
         reasons: Column → why the encoding has no such number.
         machine: Processor, cores, system and versions.
         commit: Commit of the package that the entry was made with; empty if unknown.
@@ -63,11 +63,18 @@ class Entry:
 
     @property
     def file_name(self) -> str:
-        """Name of its file: the spec, or its words and a hash where it has other characters than letters and digits."""
+        """Name of its file: the spec, or its words and a hash where it has other characters than letters and digits.
+
+        Seeds that do not begin with 0 are appended: they complete another entry of the encoding.
+        """
         name = "-".join(re.findall(r"[\w.]+", self.encoding, re.ASCII))[:60]
         if name != self.encoding:
             name += f"-{hashlib.sha256(self.encoding.encode()).hexdigest()[:8]}"
-        return f"{name}{'-quick' if self.quick else ''}.json"
+        if self.quick:
+            name += "-quick"
+        elif self.seeds and self.seeds[0] != 0:
+            name += "-seeds-" + "-".join(map(str, self.seeds))
+        return f"{name}.json"
 
     def save(self, folder: Path) -> Path:
         """Writes the entry to a folder and returns the path of its file."""
@@ -99,6 +106,32 @@ def load_entry(path: Path) -> Entry:
     if not all(_is_stack(grids) for grids in entry.maps.values()):
         raise refuse("'maps' has a value that is not a list of grids of numbers; make it again with 'vitpos score'")
     return entry
+
+
+def join_seeds(one: Entry, other: Entry) -> Entry:
+    """Joins two entries of one encoding with different seeds, which may come from different machines.
+
+    Raises:
+        InputError: If a seed is in both, or if the two trained the encoding in different ways.
+    """
+    both = sorted(set(one.seeds) & set(other.seeds))
+    if both:
+        raise InputError(f"two entries of {one.encoding!r} have seed {both[0]}; keep one of them")
+    losses = [entry.training_losses.get(one.encoding, math.nan) for entry in (one, other)]
+    if not abs(losses[0] - losses[1]) < TOLERANCE:
+        raise InputError(
+            f"two entries of {one.encoding!r} come from different code: their short trainings have the losses "
+            f"{losses[0]} and {losses[1]}; make both with the same version"
+        )
+    numbers = {
+        key: {**one.numbers.get(key, {}), **other.numbers.get(key, {})} for key in (*one.numbers, *other.numbers)
+    }
+    machine = {
+        key: ", ".join(dict.fromkeys(filter(None, (one.machine.get(key), other.machine.get(key)))))
+        for key in (*one.machine, *other.machine)
+    }
+    commits = dict.fromkeys(filter(None, (*one.commit.split(", "), other.commit)))
+    return replace(one, numbers=numbers, machine=machine, commit=", ".join(commits))
 
 
 def _read(path: Path, refuse: Any) -> dict[str, Any]:
@@ -141,8 +174,8 @@ def _protocol(content: Mapping[str, Any], refuse: Any) -> Protocol:
 
 def _check_numbers(entry: Entry, protocol: Protocol, refuse: Any) -> None:
     seeds = entry.seeds
-    if not seeds or (seeds[0] != protocol.seeds[0] and not entry.quick):
-        raise refuse(f"it has the seeds {seeds}; an entry starts with seed {protocol.seeds[0]}")
+    if not seeds:
+        raise refuse("it has no numbers; make it again with 'vitpos score'")
     for key in (*entry.numbers, *entry.reasons):
         if key not in protocol.columns:
             raise refuse(f"the protocol has no column {key!r}; {suggest(key, protocol.columns)}")

@@ -63,7 +63,8 @@ def score(
     chosen = Protocol.load(protocol) if isinstance(protocol, str) else protocol
     experiment = plan(encoding, chosen, seeds=seeds, quick=quick, data=data, plugins=plugins)
     results = run(experiment, out, workers=workers, observer=observer)
-    entry = make_entry(results, chosen, training_losses(chosen, data), quick=quick)
+    losses = training_losses(chosen, data, experiment.cells[0])
+    entry = make_entry(results, chosen, losses, quick=quick)
     entry.save(Path(out) / ENTRY_FOLDER)
     return entry
 

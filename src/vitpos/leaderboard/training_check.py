@@ -8,6 +8,7 @@ import torch
 
 from vitpos.data.dataset import Dataset, Split, load
 from vitpos.lab.cell_models import build_model
+from vitpos.lab.cells import Cell
 from vitpos.lab.executor import single_threaded
 from vitpos.leaderboard.protocol import Protocol
 from vitpos.training.loop import fit
@@ -15,7 +16,7 @@ from vitpos.training.loop import fit
 IMAGES, BATCH, EPOCHS = 32, 8, 3
 
 
-def training_losses(protocol: Protocol, data: str | None = None) -> dict[str, float]:
+def training_losses(protocol: Protocol, data: str | None = None, cell: Cell | None = None) -> dict[str, float]:
     """Trains each baseline of a protocol for 12 steps of 8 random images; returns the mean loss of the last 4 steps.
 
     Model, optimizer, schedule and augmentation are those of the protocol. Their losses under a protocol are
@@ -23,15 +24,18 @@ def training_losses(protocol: Protocol, data: str | None = None) -> dict[str, fl
 
     Args:
         data: Spec of the data set, for protocols that need one; image size and classes are taken from it.
+        cell: A cell of the entry, whose encoding is trained too.
     """
+    cells = [protocol.experiment_for(name, "added", seeds=[0], data=data).cells[0] for name in protocol.baselines]
+    if cell and cell.encoding not in protocol.baselines:
+        cells.append(cell)
     losses = {}
     with single_threaded():  # faster for 8 images
-        for encoding in protocol.baselines:
-            cell = protocol.experiment_for(encoding, "added", seeds=[0], data=data).cells[0]
+        for cell in cells:
             random_data = _random_images(load(cell.data))
             recipe = replace(cell.train, epochs=EPOCHS, batch_size=BATCH, grad_accum=1)
             *_, last = fit(build_model(cell, random_data), random_data, recipe, seed=0)
-            losses[encoding] = last.metrics["loss"]
+            losses[cell.encoding] = last.metrics["loss"]
     return losses
 
 

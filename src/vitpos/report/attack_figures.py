@@ -17,7 +17,7 @@ from vitpos.evaluations.result import Result
 from vitpos.files import write_bytes
 from vitpos.lab.cells import Cell
 from vitpos.lab.results import Results, result_rows, write_rows
-from vitpos.report.comparison import first_seed_folders
+from vitpos.report.figure_groups import first_seed_folders
 
 Attacked = tuple[Cell, str, Result]  # cell, spec of the attack, result
 SHOWN = 8  # images in a strip

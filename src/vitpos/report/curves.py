@@ -13,7 +13,14 @@ from vitpos.lab.results import Results
 from vitpos.lab.summary import Row, summarize
 from vitpos.lab.tables import Column, Table
 from vitpos.registry import Term
-from vitpos.report.comparison import as_rows, baseline_encoding, color_note, first_seed_folders, line_groups, row_colors
+from vitpos.report.figure_groups import (
+    as_rows,
+    baseline_encoding,
+    color_note,
+    first_seed_folders,
+    line_groups,
+    row_colors,
+)
 
 SHARES = ("accuracy", "error", "consistency")  # metrics shown in percent
 SWEPT = ("accuracy", "consistency")  # metrics drawn against an option

@@ -15,8 +15,9 @@ from vitpos.lab.summary import Row, labels, summarize
 from vitpos.lab.table_text import format_number
 from vitpos.lab.tables import Column
 from vitpos.report.attack_figures import attacks, trajectories
-from vitpos.report.comparison import all_rows, as_rows, compare_column, figure_groups, first_seed_folders
+from vitpos.report.best_encodings import compare_column
 from vitpos.report.curves import curves, training_curves
+from vitpos.report.figure_groups import all_rows, as_rows, figure_groups, first_seed_folders
 
 Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, caption, figure or rows of figures
 

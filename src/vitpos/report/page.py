@@ -28,7 +28,7 @@ from vitpos.models import MODELS
 from vitpos.plotting import svg
 from vitpos.registry import Registry
 from vitpos.registry.descriptions import Description
-from vitpos.report.comparison import compare_encodings
+from vitpos.report.best_encodings import compare_encodings
 from vitpos.report.figures import figures
 
 CODE = re.compile(r"``(.+?)``")

@@ -18,7 +18,8 @@ from vitpos.models.base import Classifier, require_classes
 from vitpos.training.augment.base import build_augment
 from vitpos.training.defenses import Gradients, build_defense, compute_gradients
 from vitpos.training.loss import loss
-from vitpos.training.recipe import Recipe, warmup_cosine
+from vitpos.training.recipe import Recipe
+from vitpos.training.schedule import warmup_cosine
 
 Batch = TypeVar("Batch")
 NOISE = 1 << 40  # difference between the seeds of the defense's noise and of an epoch's order

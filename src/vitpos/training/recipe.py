@@ -1,8 +1,7 @@
-"""``Recipe``: the hyperparameters of a training, and the learning rate schedule."""
+"""``Recipe``: the hyperparameters of a training."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from vitpos.errors import InputError
@@ -56,10 +55,3 @@ class Recipe:
             object.__setattr__(self, "augment", AUGMENTATIONS.canonical(self.augment))
         if self.defense:
             object.__setattr__(self, "defense", DEFENSES.canonical(self.defense))
-
-
-def warmup_cosine(progress: float, warmup: float, *, peak: float = 1.0, start: float = 0.0, end: float = 0.0) -> float:
-    """Returns the learning rate at ``progress`` (0…1): linear from ``start`` to ``peak`` until ``warmup``, then cosine."""
-    if progress < warmup:
-        return start + (peak - start) * (progress / warmup)
-    return end + (peak - end) * (0.5 + 0.5 * math.cos(math.pi * (progress - warmup) / (1 - warmup)))
