@@ -6,7 +6,7 @@ class InputError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A failure during a run; the message gives the cause and what is kept (exit code 1)."""
+    """A failure during a run; the message gives the cause and which results are kept (exit code 1)."""
 
 
 class Notice(UserWarning):

@@ -81,7 +81,7 @@ def os_reason(error: OSError) -> str:
 
 
 def require_folder(out: Path) -> None:
-    """Raises an InputError if ``out``, the output folder exists and is a file."""
+    """Raises an InputError if ``out``, the path of an output folder, is a file."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give a folder")
 

@@ -62,7 +62,7 @@ class BlockMaskSampler:
             )
 
     def sample_mask(self, grid: tuple[int, int], images: int, progress: float, device: torch.device) -> Tensor | None:
-        """Samples masks (images|1, N) of the grid cells, True where masked; returns None if this batch is not masked.
+        """Returns random masks (images|1, N) of the grid cells, True where masked; None if this batch is not masked.
 
         ``progress`` is the fraction of training that is done, 0 to 1. The first dimension is 1 if all images share a
         mask.
@@ -75,7 +75,10 @@ class BlockMaskSampler:
         return block_mask(grid, self.mask_ratio, batch=batch, device=device, **BLOCK_OPTIONS[self.block_size])
 
     def sample_order(self, mask: Tensor) -> Tensor:
-        """Samples an order (images|1, N) that permutes the cells where ``mask`` is True among themselves; others stay."""
+        """Returns a random permutation ``order`` (images|1, N) of the cells where ``mask`` (images|1, N) is True.
+
+        Cell i gets the content of cell ``order[:, i]``; cells outside the mask keep theirs.
+        """
         return permute_masked(mask, derangement=self.derangement)
 
 
@@ -90,7 +93,7 @@ def block_mask(
     generator: torch.Generator | None = None,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Samples masks (batch, N) of random rectangles that cover at most int(ratio·N) cells; True is masked.
+    """Returns random masks (batch, N) of rectangles that cover at most int(ratio·N) of the N grid cells; True is masked.
 
     BEiT's block-wise masking as MJP uses it, vectorized over the batch. Rectangles are added one by one. The area of
     each is uniform from ``min_area`` to the number of cells that may still be masked, at most ``max_area``; its aspect
@@ -171,11 +174,11 @@ def _rectangle_sums(cells: Tensor, edges: Tensor) -> Tensor:
 
 
 def permute_masked(mask: Tensor, *, derangement: bool = False, generator: torch.Generator | None = None) -> Tensor:
-    """Samples an order (B, N) that permutes the cells where ``mask`` (B, N) is True among themselves; others stay.
+    """Returns a random permutation ``order`` (B, N) of the cells where ``mask`` (B, N) is True.
 
-    Slot i gets the content of cell ``order[b, i]``. All permutations are equally likely, so that on average one cell
-    keeps its position. With ``derangement`` the cells move along one random cycle instead, and none keeps its position
-    unless it is the only one.
+    Cell i of image b gets the content of cell ``order[b, i]``; cells outside the mask keep theirs. All permutations are
+    equally likely, so that on average one masked cell keeps its content. With ``derangement`` the cells move along one
+    random cycle instead, and none keeps its content unless it is the only one.
     """
     index = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
     last = mask.shape[1] + index.double()  # unmasked cells are sorted behind the masked ones, in their own order

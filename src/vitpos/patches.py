@@ -1,7 +1,7 @@
 """Cutting images into patches, and permuting patches and pixels: pure functions on tensors.
 
 A grid is (rows, columns) of patches, a patch is (height, width) in pixels. An ``order`` (…, N) is a permutation of the
-cells of a grid: slot i of the result holds the content of cell ``order[..., i]``.
+cells of a grid: cell i of the result holds the content of cell ``order[..., i]``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def patch_grid(size: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]
 
 
 def patchify(images: Tensor, patch: tuple[int, int]) -> Tensor:
-    """Cuts images (B, C, height, width) into N patches of p×q pixels: (B, N, C·p·q).
+    """Cuts images (B, C, height, width) into N patches of ``patch`` = (p, q) pixels: (B, N, C·p·q).
 
     Patches are in row-major order; within a patch, all pixels of a channel come before those of the next.
     """
@@ -37,13 +37,13 @@ def patchify(images: Tensor, patch: tuple[int, int]) -> Tensor:
 
 
 def unpatchify(patches: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
-    """Inverse of :func:`patchify`: (B, N, C·p·q) → (B, C, height, width)."""
+    """Returns images (B, C, height, width) from patches (B, N, C·p·q) of p×q pixels, the inverse of :func:`patchify`."""
     cells = patches.unflatten(2, (-1, *patch)).unflatten(1, grid)  # (B, R, C, channels, p, q)
     return cells.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
 def seeded_permutation(count: int, *, seed: int) -> Tensor:
-    """Returns the random permutation (count,) of a seed; data views and evaluations with the same seed use the same one."""
+    """Returns a permutation (count,) determined by ``seed``, so that data views and evaluations can use the same one."""
     return torch.randperm(max(count, 0), generator=make_generator(seed))
 
 
@@ -53,7 +53,7 @@ def seeded_permutations(images: int, count: int, *, seed: int) -> Tensor:
 
 
 def make_generator(seed: int) -> torch.Generator:
-    """Returns a random generator with a seed."""
+    """Returns a torch random generator with the given seed; raises InputError if it is not from 0 to 2⁶³ − 1."""
     if not 0 <= seed < 2**63:
         raise InputError(f"got a seed of {seed}; choose a whole number from 0 to below 2^63")
     return torch.Generator().manual_seed(seed)
@@ -62,7 +62,7 @@ def make_generator(seed: int) -> torch.Generator:
 def permute_patches(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
     """Returns images (B, C, height, width) whose patches on a ``grid`` (rows, columns) are permuted.
 
-    ``order`` is (N,) or (1, N) for all images, or (B, N): slot i gets patch ``order[..., i]``.
+    ``order`` is (N,) or (1, N) for all images, or (B, N): grid cell i gets patch ``order[..., i]``.
     """
     height, width = images.shape[2:]
     if min(grid) < 1 or height % grid[0] or width % grid[1]:
@@ -83,7 +83,7 @@ def permute_patches(images: Tensor, grid: tuple[int, int], order: Tensor) -> Ten
 def _move_few(images: Tensor, grid: tuple[int, int], patch: tuple[int, int], order: Tensor, moves: Tensor) -> Tensor:
     """Permutes patches as `permute_patches`, but overwrites only the patches that move: faster if they are few.
 
-    ``order`` is (B|1, N); ``moves`` (B|1, N) is True where a slot gets another patch.
+    ``order`` is (B|1, N): grid cell i gets patch ``order[:, i]``. ``moves`` (B|1, N) is True where this is another patch.
     """
     changed = images.clone()
     old, new = (x.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0])) for x in (images, changed))
@@ -95,14 +95,20 @@ def _move_few(images: Tensor, grid: tuple[int, int], patch: tuple[int, int], ord
 
 
 def permute_pixels(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
-    """Permutes the p·q pixels within each patch of images (B, C, height, width), all by the same ``order`` (p·q,)."""
+    """Returns images (B, C, height, width) in which the pixels within each patch are permuted.
+
+    ``grid`` is (rows, columns) of patches. All patches, of p×q pixels, are permuted by the same ``order`` (p·q,).
+    """
     patch = images.shape[2] // grid[0], images.shape[3] // grid[1]
     patches = patchify(images, patch).unflatten(2, (images.shape[1], -1))  # (B, N, C, p·q)
     return unpatchify(patches[..., order].flatten(2), grid, patch)
 
 
 def upsample_order(order: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
-    """Converts an order (…, N) of ``grid`` to an order (…, N') of a ``finer`` grid that moves the same pixels."""
+    """Returns the permutation (…, N') of a ``finer`` grid's cells that moves pixels as ``order`` (…, N) of ``grid`` does.
+
+    Images that are permuted by either of them with `permute_patches` are the same.
+    """
     check_finer(grid, finer)
     index = torch.arange(finer[0] * finer[1], device=order.device).view(1, 1, *finer)
     batch = index.expand(len(order), -1, -1, -1) if order.ndim == 2 else index

@@ -133,7 +133,7 @@ class Positions:
         return replace(self, coords=coords, index=cells, known=known, is_full_grid=False)
 
     def to(self, device: torch.device | str) -> Positions:
-        """Returns a copy whose tensors are on a device."""
+        """Returns the positions with all tensors on a device; the same object if they are there already."""
         if self.index.device == torch.device(device):
             return self
         tensors = {name: getattr(self, name).to(device) for name in ("coords", "index", "known")}
@@ -154,7 +154,8 @@ class Positions:
     def known_pairs(self, prefix: int = 0, *, prefix_known: bool = True) -> Tensor:
         """Returns a mask (B|1, 1, T, T) for attention: True where the positions of query and key are both known.
 
-        T is N, plus ``prefix`` tokens in front (CLS and registers), which count as known or unknown.
+        T is N, plus ``prefix`` tokens in front (CLS and registers), which count as known if ``prefix_known`` is True. A
+        position is not known if it is hidden, as for masked patches in MJP training.
         """
         known = F.pad(self.known, (prefix, 0), value=prefix_known)
         return (known[:, :, None] & known[:, None])[:, None]

@@ -44,7 +44,7 @@ def data(
 
 
 def _get(wanted: Mapping[str, CachedFiles]) -> None:
-    """Downloads data sets and prints their folders."""
+    """Downloads data sets, given as name → files, and prints their folders."""
     from vitpos.lab.console import Console
     from vitpos.lab.downloads import download
 

@@ -53,7 +53,7 @@ def descriptions(kind: str, geometry: str | None = None, only: str | None = None
 
     Args:
         kind: one of KINDS, such as ``encodings``.
-        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds ``parameters``, the number of each encoding.
+        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of ``parameters`` of each encoding.
         only: name of a single entry.
     """
     names = [only] if only is not None else shipped() if kind == "experiments" else list(REGISTRIES[kind])
@@ -75,7 +75,10 @@ def descriptions(kind: str, geometry: str | None = None, only: str | None = None
 
 
 def _option(option: Option) -> dict[str, Any]:
-    """Returns type, default and choices of an option; a default that cannot be written in a spec is given by its repr."""
+    """Returns a dictionary with ``type``, ``default`` and ``choices`` of an option.
+
+    A default that cannot be written in a spec such as ``rope(base=10)`` is given by its repr.
+    """
     shown = option.default if option.literal else repr(option.default)
     required = option.default is REQUIRED
     return {"type": str(option), "default": "required" if required else shown, "choices": option.choices}
@@ -142,7 +145,11 @@ def show(kind: str, geometry: str | None = None) -> None:
 
 
 def explain(kind: str, name: str) -> str:
-    """Returns the docstring of an entry with its options, source and traits, or the header of an experiment file."""
+    """Returns the text that ``vitpos list KIND NAME`` prints.
+
+    It is the docstring of a registered class or function with its options, source and traits, or the header of an
+    experiment file.
+    """
     if kind not in KINDS:
         raise InputError(f"the kind of {name!r} is missing; write it first, as in 'vitpos list evaluations {name}'")
     if kind == "experiments":
@@ -167,7 +174,7 @@ def explain(kind: str, name: str) -> str:
 
 
 def _line(key: str, described: Description) -> str:
-    """Returns one line on option ``key``: its type, its default and its text from the ``Args:`` list of the docstring."""
+    """Returns a line on option ``key``: its type, its default and its text in the ``Args:`` list of the docstring."""
     option = _option(described.options[key])
     default = option["default"] if option["default"] == "required" else f"= {described.options[key].default!r}"
     return f"{option['type']} {default}" + (f"  {described.arguments[key]}" if key in described.arguments else "")

@@ -29,7 +29,10 @@ def require_out(out: Path | None) -> Path:
 
 
 def dry_run(experiment: Experiment) -> None:
-    """Tries every configuration on two images and prints them; data sets that are missing are replaced by noise."""
+    """Tries every configuration of an experiment on two images and prints a table of its trainings.
+
+    Data sets that are missing are replaced by noise.
+    """
     from vitpos.cli.tables import show_cells
     from vitpos.data import DOWNLOADS
     from vitpos.lab.console import Console

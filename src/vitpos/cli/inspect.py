@@ -66,7 +66,7 @@ def compare(
 
 
 def _read_grid(text: str) -> Grid:
-    """Parses rows and columns from text such as 14x14."""
+    """Returns (rows, columns) of a text such as ``14x14``; raises an InputError if the text has another form."""
     rows, _, columns = text.lower().replace("×", "x").partition("x")
     if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
         raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 14x14")
@@ -136,9 +136,14 @@ def _inspect_all(
 def _inspect_one(
     name: str, load_target: LoadTarget, images: int, files: Sequence[Path], extra: bool, *, may_fail: bool
 ) -> Inspection:
-    """Loads and inspects one model or checkpoint.
+    """Loads one model or checkpoint, inspects it and returns the Inspection.
 
     Args:
+        name: name of the model in an inspection that failed.
+        load_target: function that loads the model or checkpoint.
+        images: number of test images on which a model is inspected.
+        files: image files for attention maps.
+        extra: whether to run UMAP, SVM and MLP too.
         may_fail: whether an error is returned as the ``reason`` of an empty inspection instead of raised.
     """
     from vitpos.data.image_files import read_images

@@ -1,4 +1,4 @@
-"""``vitpos score`` and ``vitpos leaderboard``."""
+"""The commands ``vitpos score``, which measures one encoding, and ``vitpos leaderboard``, which ranks all entries."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from vitpos.leaderboard.protocol import Measure
 
 
 def show_board(board: Board) -> None:
-    """Prints all entries in order of rank, and what the numbers recommend."""
+    """Prints a table of all entries in order of rank; below it the best encodings of each column, and missing seeds."""
     columns = board.protocol.columns
     grid = Grid(
         title=Text(f"{board.protocol.name}: {board.protocol.question}", "bold"), title_justify="left", pad_edge=False
@@ -44,7 +44,7 @@ def show_board(board: Board) -> None:
 
 
 def show_entry(board: Board, entry: Entry) -> None:
-    """Prints the numbers of one entry, its rank, and its differences from the baselines and the best."""
+    """Prints the numbers of one entry, its rank, and its differences from the baselines and from the best entry."""
     columns = board.protocol.columns
     grid = Grid(
         title=Text(f"{entry.encoding} under {board.protocol.name}", "bold"), title_justify="left", pad_edge=False

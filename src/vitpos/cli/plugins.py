@@ -8,7 +8,10 @@ from typer import Option
 
 
 def _load(names: list[str] | None) -> list[str] | None:
-    """Imports the files or modules given by ``--plugin`` while options are parsed, before the command runs."""
+    """Imports the files or modules given by ``--plugin`` while options are parsed, before the command runs.
+
+    Returns ``names`` unchanged, as the callback of an option must.
+    """
     from vitpos.registry.plugins import load_plugin
 
     for name in names or ():

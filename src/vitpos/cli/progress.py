@@ -15,7 +15,7 @@ from vitpos.lab.summary import complete
 
 
 class RunProgress(Console):
-    """Shows the progress of a run, and prints each result table as soon as all cells it depends on are finished."""
+    """Shows the progress of a run, and prints each result table as soon as all trainings in it are finished."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,10 @@ class RunProgress(Console):
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[tuple[progress.Progress, progress.TaskID]]:
-    """Yields (progress bar, task id) for a loop over ``total`` items; the bar is hidden if there is no terminal."""
+    """Context manager that yields (progress bar, task id) for a loop over ``total`` items.
+
+    The bar is hidden if standard error is not a terminal.
+    """
     columns = (
         progress.SpinnerColumn(),
         progress.TextColumn("{task.description}", markup=False),

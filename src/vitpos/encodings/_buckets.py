@@ -1,7 +1,7 @@
 """Tables with one vector per bucket of offsets, such as those of iRPE and Shaw: reading them for all pairs of patches.
 
-The functions avoid a tensor with a vector per pair (B, H, N, N, d): they use one number per query and bucket (B, H, N,
-K).
+The functions avoid a tensor with a vector per pair (B, H, N, N, d): they use one number per query and bucket,
+(B, H, N, K) for K buckets.
 """
 
 from __future__ import annotations

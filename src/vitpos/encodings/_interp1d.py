@@ -15,9 +15,9 @@ def interp1d(values: Tensor, at: Tensor) -> Tensor:
 
 
 def floor_and_weight(at: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns what linear interpolation in ``count`` values at positions ``at`` needs: lower index and weight.
+    """Returns (index, weight) for linear interpolation in ``count`` values at positions ``at``, both in its shape.
 
-    The index is ``at`` rounded down and clamped to 0 … count − 2; the weight, 0 to 1, is that of the next value.
+    The index is ``at`` rounded down and clamped to 0 … count − 2; the weight, 0 to 1, is that of the value at index + 1.
     """
     at = at.clamp(0, count - 1)
     low = at.detach().floor().clamp_(max=max(count - 2, 0))

@@ -1,4 +1,4 @@
-"""Projection onto the two principal directions, with exact gradients."""
+"""Projection of vectors onto their first two principal directions (PCA), with exact gradients."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from torch import Tensor
 
 
 def project_on_principal_directions(vectors: Tensor, known: Tensor) -> Tensor:
-    """Projects vectors (B|1, N, D) onto the first two principal directions of those with ``known`` True: (B|1, N, 2).
+    """Returns the projections (B|1, N, 2) of vectors (B|1, N, D) onto their first two principal directions.
 
+    The directions are computed from the vectors for which ``known`` (B|1, N) is True.
     As in the published code of MJP, directions are those of the centered vectors, the vectors themselves are projected,
     the sign of a direction is arbitrary, and the gradient flows through the directions too. The directions are computed
     exactly, from the smaller of the two Gram matrices. For the gradient, a direction v of the covariance C with

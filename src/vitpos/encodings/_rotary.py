@@ -53,7 +53,7 @@ class Rotary(PositionEncoding):
         raise NotImplementedError
 
     def cached_table(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype) -> T:
-        """Returns ``make()``, computed once per grid if it does not depend on a learned origin; see `cached`."""
+        """Returns ``make()``, computed once per grid, or at every call if the origin of the coordinates is learned."""
         return self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
 
     def centered_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
@@ -64,7 +64,7 @@ class Rotary(PositionEncoding):
         return pos.coords.to(wide) - pos.coords.new_tensor(self.origin, dtype=wide)
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """Rotates the patch queries and keys; prefix tokens are left unchanged."""
+        """Returns the patch queries and keys (B, H, N, d) rotated by their positions; prefix tokens are left unchanged."""
         head_dim = self.geometry.dim // self.geometry.heads
         if q.shape[-1] != head_dim:
             raise InputError(
@@ -101,9 +101,10 @@ def check_head_dim(name: str, geometry: Geometry) -> int:
 
 
 def pair_factors(angles: Tensor, dtype: torch.dtype) -> PairFactors:
-    """Returns three factors (…, N, d) from angles (…, N, d/2): of each channel, of the next one and of the previous one.
+    """Returns (cos, after, before), each (…, N, d), with which `rotate_pairs` rotates channels (2t, 2t + 1) by angle t.
 
-    `rotate_pairs` multiplies and adds them to rotate channels (2t, 2t + 1) by angle t: cosines, and ± sines or zeros.
+    ``angles`` is (…, N, d/2). Channel c of the result is cos_c·x_c + after_c·x_(c+1) + before_c·x_(c−1); ``after`` and
+    ``before`` are −sines or sines, and zero where the neighbor belongs to another pair.
     """
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     zero = torch.zeros_like(sin)
@@ -112,7 +113,7 @@ def pair_factors(angles: Tensor, dtype: torch.dtype) -> PairFactors:
 
 
 def rotate_pairs(factors: PairFactors, x: Tensor) -> Tensor:
-    """Rotates pairs of channels (2t, 2t + 1) of x (…, N, d): (a, b) → (a cos − b sin, b cos + a sin)."""
+    """Returns x (…, N, d) with each pair of channels (2t, 2t + 1) rotated: (a, b) → (a cos − b sin, b cos + a sin)."""
     rotated: Tensor = RotatePairs.apply(x, *factors)
     return rotated
 
@@ -133,5 +134,5 @@ def skew_matrices(values: Tensor, size: int) -> Tensor:
 
 
 def rotate_blocks(matrices: Tensor, x: Tensor) -> Tensor:
-    """Multiplies each block of b channels of x (B, H, N, d) by its matrix (B|1, H, N, d/b, b, b)."""
+    """Returns x (B, H, N, d) with each block of b channels multiplied by its matrix (B|1, H, N, d/b, b, b)."""
     return (matrices @ x.unflatten(-1, (-1, matrices.shape[-1]))[..., None]).flatten(-3)

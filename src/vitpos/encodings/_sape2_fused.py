@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-    """Returns the logits (B, H, T, T), bias included, of q and k (B, H, T, d) in block number ``layer``.
+    """Returns the attention logits (B, H, T, T) of q and k (B, H, T, d) with SaPE2's bias, in block number ``layer``.
 
     The last N tokens must be the patches of a full grid in row-major order.
     """
@@ -42,12 +42,13 @@ def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: i
 class Lines(torch.autograd.Function):
     """Extracts from scores q·k (G, T, T) those between patches of one row, (G, R, C, C), and of one column, (G, R, C, R).
 
-    Returns the scores too, unchanged. As one autograd function, the backward pass needs no zero-filled (T, T) tensor.
+    G is batch times heads and R×C the grid. Returns the scores too, unchanged. As one autograd function, the backward
+    pass needs no zero-filled (T, T) tensor.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the scores (G, T, T), the scores within rows (G, R, C, C) and the scores within columns (G, R, C, R)."""
+        """Returns scores (G, T, T) and those within rows (G, R, C, C) and columns (G, R, C, R); G is batch times heads."""
         ctx.grid = grid
         ctx.mark_dirty(scores)
         rows, columns = within_lines(scores, grid)
@@ -55,9 +56,9 @@ class Lines(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Returns the gradient of the scores: adds the gradients of the row and column scores to it.
+        """Returns the gradient (G, T, T) of the scores, to which the gradients of the row and column scores are added.
 
-        This is done in place, which is safe because only `AddDistances` passes this gradient.
+        They are added in place, which is safe because only `AddDistances` passes this gradient.
         """
         total = gradients[0].clone() if torch.is_grad_enabled() else gradients[0]
         for axis, gradient in enumerate(gradients[1:]):
@@ -66,7 +67,7 @@ class Lines(torch.autograd.Function):
 
 
 def within_lines(scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Returns views (G, R, C, C) and (G, R, C, R) of scores (G, T, T): pairs within a row and within a column."""
+    """Returns views (G, R, C, C) and (G, R, C, R) of scores (G, T, T): pairs within a row and a column; G is any batch."""
     count = grid[0] * grid[1]
     pairs = scores[:, -count:, -count:].unflatten(2, grid).unflatten(1, grid)  # (G, R, C, R, C)
     return pairs.diagonal(dim1=1, dim2=3).movedim(-1, 1), pairs.diagonal(dim1=2, dim2=4).movedim(-1, 2)
@@ -75,9 +76,9 @@ def within_lines(scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]
 class AddDistances(torch.autograd.Function):
     """Adds factor · ‖z_i − z_n‖₂ to scores (G, T, T) in place, for all patches i and n and each set of vectors z (G, N, L).
 
-    The patches are the last N of T tokens. The backward pass recomputes the distances from the vectors instead of
-    storing (N, N) tensors. A distance of zero has a gradient of zero. Double backward is supported, by differentiable
-    operations.
+    G is batch times heads. The patches are the last N of T tokens. The backward pass recomputes the distances from the
+    vectors instead of storing (N, N) tensors. A distance of zero has a gradient of zero. Double backward is supported,
+    by differentiable operations.
     """
 
     @staticmethod
@@ -95,7 +96,10 @@ class AddDistances(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Returns the gradient of each set of vectors: factor · Σ_n (g_in + g_ni)(z_i − z_n)/‖z_i − z_n‖."""
+        """Returns the gradients of the scores (unchanged), of the factor (None) and of each set of vectors z (G, N, L).
+
+        For vector z_i it is factor · Σ_n (g_in + g_ni)(z_i − z_n)/‖z_i − z_n‖ with g the gradient of the scores.
+        """
         sets, count = len(ctx.saved_tensors) // 3, ctx.saved_tensors[0].shape[1]
         within = gradients[0][:, -count:, -count:]
         if torch.is_grad_enabled():
@@ -131,13 +135,13 @@ def centered(z: Tensor) -> Tensor:
 
 
 def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
-    """Returns the squared distances left·rightᵀ (G, N, N), with ``zero`` in place of values below the rounding error."""
+    """Returns the squared distances left·rightᵀ (G, N, N) of `_sides`; values below the rounding error become ``zero``."""
     squares = torch.bmm(left, right.mT)
     return F.threshold(squares, rounding(squares), zero, inplace=True)
 
 
 def _towards(z: Tensor, both: Tensor) -> Tensor:
-    """Returns the gradient (G, N, L) of vectors z by differentiable operations; ``both`` (G, N, N) is g_in + g_ni."""
+    """Returns the gradient (G, N, L) of vectors z by differentiable operations; ``both`` is g + gᵀ of the scores."""
     wide = centered(z)
     size = wide.square().sum(-1)
     squares = size[..., :, None] + size[..., None, :] - 2 * (wide @ wide.mT)
@@ -148,5 +152,5 @@ def _towards(z: Tensor, both: Tensor) -> Tensor:
 
 
 def rounding(squares: Tensor) -> float:
-    """Returns the squared distance below which values are rounding error, for vectors of norm at most 1."""
+    """Returns the limit below which a squared distance of vectors of norm at most 1 is rounding error, for its dtype."""
     return 32 * torch.finfo(squares.dtype).eps

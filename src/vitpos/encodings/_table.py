@@ -46,7 +46,7 @@ def gather(table: Tensor, weights: Taps) -> Tensor:
 
 
 def _axis_weights(at: Tensor, size: int, mode: str) -> tuple[Tensor, Tensor]:
-    """Returns the indices (…, k) of the neighbors of coordinates on one axis, clamped to the grid, and their weights."""
+    """Returns the indices (…, k) of the cells next to ``at`` (…) on one axis and their weights (…, k); k is 2 or 4."""
     whole = at.floor()
     t = at - whole
     if mode == "bilinear":
@@ -104,7 +104,7 @@ def resize_flat_table(
 
 
 def parse_mode(mode: str) -> tuple[str, bool, bool]:
-    """Splits a mode such as ``"bicubic-antialias-norm"`` into kernel, whether to antialias, and whether to keep norms."""
+    """Returns (kernel, antialias, keep norms) of a mode: ``("bicubic", True, False)`` for ``"bicubic-antialias"``."""
     kernel, *more = mode.split("-")
     if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
         raise InputError(
@@ -116,6 +116,6 @@ def parse_mode(mode: str) -> tuple[str, bool, bool]:
 
 
 def unit_coords(pos: Positions, grid: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """Returns coordinates (B|1, N, 2) scaled so that the training grid covers −1 to 1 on each axis, edge to edge."""
+    """Returns coordinates (B|1, N, 2) scaled so that the training ``grid`` covers −1 to 1 on each axis, edge to edge."""
     coords = pos.coords.to(dtype)
     return (coords + 0.5) * 2 / coords.new_tensor(grid) - 1

@@ -1,4 +1,4 @@
-"""The base class of position encodings, the sum of several, and what an encoding may know about its model."""
+"""`PositionEncoding`, the base class; `SumEncoding`, a sum of encodings; `Geometry`, the model's properties they use."""
 
 from __future__ import annotations
 
@@ -62,10 +62,11 @@ class PositionEncoding(nn.Module):
     tokens, ``bias`` to add to attention logits, or ``rotate`` for rotary encodings. The others do nothing. Hooks get
     the patch tokens only, except that ``bias`` gets q and k of all T tokens, prefix tokens (CLS and registers) first.
 
-    Positions may be hidden (`Positions.known` is False), as for masked patches in MJP training. The model handles this:
-    it sets vectors of hidden positions and biases of patch pairs with one to zero and gives those pairs the plain q·k.
-    Three hooks must ignore hidden positions themselves: ``update``; a bias of shape (…, T, T), for pairs with a prefix
-    token; and a bias or weights of a pair that depend on other patches, such as the counts of `cope`.
+    Positions may be hidden (`Positions.known` is False): an encoding must not use them, as for masked patches in
+    training with masked jigsaw puzzles (`mjp`). The model handles this: a token with a hidden position gets no vector,
+    and a pair of patches with one gets the plain logit q·k/√d, without bias or rotation. Three hooks must ignore hidden
+    positions themselves: ``update``; a bias of shape (…, T, T), for pairs with a prefix token; and a bias or weights of
+    a pair that depend on other patches, as in `cope`, whose bias depends on counts of patches.
 
     Less common abilities are protocols (`vitpos.encodings.protocols`). ``traits`` lists properties from `TRAITS`, such
     as ``"translation_invariant"``; `vitpos.testing.check_encoding` tests that the listed ones hold and the others do
@@ -88,7 +89,7 @@ class PositionEncoding(nn.Module):
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
         """Returns tokens x (B, N, D) and positions, possibly changed; called first in each forward pass.
 
-        In training `mjp` shuffles tokens and hides positions here.
+        For example, `mjp` shuffles some tokens in training and hides their positions, so that no encoding uses them.
         """
         return x, pos
 
@@ -97,7 +98,7 @@ class PositionEncoding(nn.Module):
         return None
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the vector (D,) that is added to tokens whose position is hidden, or None."""
+        """Returns the vector (D,) that is added to tokens whose position is hidden (masked, as in MJP), or None."""
         return None
 
     # Before block ``layer``
@@ -135,7 +136,7 @@ class PositionEncoding(nn.Module):
     # Training
 
     def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
-        """Returns an extra loss for this batch, which training adds to the cross-entropy.
+        """Returns an extra loss for this batch, a scalar, which training adds to the cross-entropy.
 
         ``others`` are the other encodings, if this one is part of a sum such as ``learned + mjp``.
         """
@@ -145,7 +146,7 @@ class PositionEncoding(nn.Module):
 
     @property
     def parts(self) -> list[PositionEncoding]:
-        """Returns the list of encodings that a sum such as ``learned + mjp`` consists of; otherwise the encoding itself."""
+        """Returns the list of encodings of a sum such as ``learned + mjp``; a list with one entry if it is no sum."""
         return [self]
 
     @property
@@ -156,9 +157,9 @@ class PositionEncoding(nn.Module):
     def cached(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype | None = None) -> T:
         """Returns ``make()``, computed once per grid and shared by all encodings of the same class and options.
 
-        The result must depend only on positions, geometry and options, never on a parameter. Nothing is cached for an
-        encoding on whose state the result may depend in another way: one with buffers, with an attribute that is not a
-        number, text, tuple or geometry (such as a tensor or a list), or with a module of a class outside ``torch.nn``.
+        The result must depend only on positions, geometry and options, never on a parameter. It is not cached, but
+        computed at every call, if it may depend on other state: if the encoding has buffers, an attribute that is not a
+        number, text, tuple or geometry (such as a tensor or a list), or a module of a class outside ``torch.nn``.
 
         Args:
             name: Name of the result, different for each use within a class.
@@ -225,7 +226,7 @@ class SumEncoding(PositionEncoding):
         return total(part.prefix_vectors() for part in self.parts)
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the sum of the encodings' vectors (D,) for tokens with a hidden position; None if there are none."""
+        """Returns the sum of the encodings' vectors (D,) for tokens with a hidden (masked) position, or None."""
         return total(part.unknown_vector() for part in self.parts)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
@@ -239,16 +240,16 @@ class SumEncoding(PositionEncoding):
         return x
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the sum of the encodings' biases; None if there are none.
+        """Returns the sum of the encodings' attention biases, (B|1, H|1, N, N) or (B|1, H|1, T, T); None if there are none.
 
-        If one of them includes prefix tokens, (…, T, T), the others (…, N, N) are padded with zeros to that shape.
+        If one of them is for all T tokens, prefix tokens included, those for the N patches are padded with zeros.
         """
         biases = [bias for part in self.parts if (bias := part.bias(q, k, pos, layer)) is not None]
         widest = max((bias.shape[-1] for bias in biases), default=0)
         return total(pad_prefix(bias, widest) for bias in biases)
 
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """Applies the ``rotate`` of each encoding of the sum in order; returns q and k (B, H, N, e)."""
+        """Applies the ``rotate`` of each encoding in order; returns q and k (B, H, N, e), e the width after rotation."""
         for part in self.parts:
             q, k = part.rotate(q, k, pos, layer)
         return q, k
@@ -271,7 +272,7 @@ def pad_prefix(bias: Tensor, tokens: int) -> Tensor:
 
 
 def check_positive(name: str, **values: float) -> None:
-    """Raises InputError if a value, such as ``hidden_dim=0``, is not above zero; ``name`` is the encoding's."""
+    """Raises InputError if an option, such as ``hidden_dim=0``, of the encoding called ``name`` is not above zero."""
     for option, value in values.items():
         if not value > 0:
             raise InputError(f"encoding {name!r} got {option}={value}; choose a number above 0")

@@ -49,7 +49,10 @@ class CAPE(PositionEncoding):
         self.global_shift, self.local_shift, self.global_scale = global_shift, local_shift, global_scale
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Returns the tokens and, in training, new positions for each image, which share one augmentation per call."""
+        """Returns x (B, N, D) unchanged and its positions; in training a new object with separate rows for each image.
+
+        ``vectors`` caches the random shifts and scales in this object, so that each forward pass samples them once.
+        """
         return x, replace(pos, known=pos.known.expand(len(x), -1)) if self.training else pos
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
@@ -65,7 +68,7 @@ class CAPE(PositionEncoding):
         return (pos.coords - centers) * 2 / spans  # (B|1, N, 2)
 
     def _augmented(self, pos: Positions) -> Tensor:
-        """Returns unit coordinates (B, N, 2) after the random shifts and scale of each image."""
+        """Returns coordinates (B, N, 2), scaled to −1 … 1, after the random shifts and scale of each image."""
         unit = self._unit_coords(pos)
         batch, count = pos.known.shape
         cells = unit.new_tensor([2 / max(side - 1, 1) for side in self.train_grid])
@@ -77,7 +80,7 @@ class CAPE(PositionEncoding):
         return unit * torch.exp(math.log(self.global_scale) * sample(batch, 1, 1))
 
     def _vectors(self, unit: Tensor, dtype: torch.dtype) -> Tensor:
-        """Returns cosines and sines (B|1, N, D) of unit coordinates (B|1, N, 2), with phases in float32 or better."""
+        """Returns cosines and sines (B|1, N, D) of coordinates ``unit`` (B|1, N, 2), with phases in float32 or better."""
         unit = unit.to(torch.promote_types(dtype, torch.float32))
         count = self.dim // 2
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)

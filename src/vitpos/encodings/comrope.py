@@ -69,7 +69,7 @@ class ComRoPE(Rotary):
         self.axis_scales = nn.Parameter(torch.randn(geometry.depth, 2, self.blocks)) if mode == "ld" else None
 
     def frequencies(self) -> Tensor | None:
-        """Returns the learned frequencies (depth, H, d/2, 2), radians per row and column; None for blocks above 2."""
+        """Returns the learned frequencies (depth, H, d/2, 2), radians per row and column; None if ``block_size`` > 2."""
         if self.block_size > 2:
             return None
         with torch.no_grad():

@@ -15,9 +15,10 @@ from vitpos.positions import Positions
 class CoordinateMLP(PositionEncoding):
     """Adds the output of a two-layer MLP of row and column, which run from −1 to 1 over the training grid.
 
-    The activation decides how much a shared gradient reveals. With the default initialization, GELU units are nearly
-    linear functions of the position: the matrix of the vectors of 64 positions has a condition number of 1e13, and of
-    1e3 with ReLU. Attacks that solve a linear system need a small one.
+    The activation affects how well an attack can reconstruct images from a gradient that is shared in federated
+    learning. With the default initialization, GELU units are nearly linear functions of the position: the matrix of the
+    vectors of 64 positions has a condition number of 1e13, and of 1e3 with ReLU. Attacks that solve a linear system
+    need a small one.
 
     Args:
         hidden_dim: Number of hidden units.

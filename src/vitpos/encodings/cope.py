@@ -35,13 +35,17 @@ class CoPE(PositionEncoding):
         self.table = nn.Parameter(torch.zeros(geometry.depth, max_positions, geometry.dim // geometry.heads))
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the bias (B, H, N, N) that is added to the attention logits of patches: q_i·e[p_ij]."""
+        """Returns the bias (B, H, N, N) for the logits of patches: q_i·e[p_ij] with a learned vector e per count p_ij."""
         [(_, counts)] = self.counts(q, k, pos, layer)
         q = q[:, :, -pos.index.shape[1] :]
         return interp1d(q @ self.table[layer].mT, counts)
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns [(gates, counts)], both (B, H, N, N): σ(q_i·k_j/√d) and its sums p_ij along the row-major order."""
+        """Returns [(gates, counts)], both (B, H, N, N).
+
+        Gate σ(q_i·k_j/√d), 0 to 1, is the weight with which patch i counts patch j; count p_ij is the sum of the gates
+        of i over the patches from j to the last in row-major order.
+        """
         count = pos.index.shape[1]
         q, k = q[:, :, -count:], k[:, :, -count:]
         gates = torch.sigmoid((q * q.shape[-1] ** -0.5) @ k.mT)  # (B, H, N, N)

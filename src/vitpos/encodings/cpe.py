@@ -58,5 +58,5 @@ class CPE(PositionEncoding):
 
 
 def _zero_hidden(x: Tensor, pos: Positions) -> Tensor:
-    """Returns tokens (B, N, D) with zeros where the position is hidden."""
+    """Returns tokens x (B, N, D) with zeros where the position is hidden (masked, as in MJP training)."""
     return x.where(pos.known[..., None], 0) if pos.has_hidden else x

@@ -17,7 +17,7 @@ from vitpos.positions import Positions
 class DecomposedBias(PositionEncoding):
     """Adds q·(r_row[Δrow] + r_column[Δcolumn]) to the logits, with learned vectors r per axis, layer and offset.
 
-    Tables are shared by the heads of a layer and start at zero; q is not scaled, as in both published codes. At
+    Tables are shared by the heads of a layer and start at zero; q is not scaled, as in the code of MViTv2 and SAM. At
     fractional offsets, as on a finer grid, the bias is interpolated; for offsets larger than in training the last
     entries are repeated.
     """
@@ -57,7 +57,7 @@ class DecomposedBias(PositionEncoding):
         return floor_and_weight(at, count)
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> DecomposedBias:
-        """Returns a copy with both tables resampled for another grid."""
+        """Returns a copy whose row and column tables are resampled for another grid; ``mode`` is the interpolation."""
         new = deepcopy(self)
         for name, side in zip(("rows", "columns"), grid, strict=True):
             table = getattr(self, name).detach()  # (depth, offsets, d): every layer is resampled separately

@@ -70,9 +70,10 @@ class FIRE(PositionEncoding):
         return self.networks[layer](inputs.to(q.dtype)).permute(0, 3, 1, 2)
 
     def _distances(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Returns the distances of all pairs, and for each query the largest distance to a key with a known position.
+        """Returns the distances (B|1, N, N, A) of all pairs of patches, and the largest distance (B|1, N, 1, A) per query.
 
-        They are (B|1, N, N, c) and (B|1, N, 1, c); c is 1 for Euclidean distances and 2 for rows and columns.
+        A is 1 for Euclidean distances and 2 for signed offsets in rows and columns. The largest distance is over keys
+        with a known position, one that is not masked.
         """
         offsets = pos.offsets().to(dtype)
         distances = offsets.norm(dim=-1, keepdim=True) if self.distance == "euclidean" else offsets

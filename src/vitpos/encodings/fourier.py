@@ -16,9 +16,9 @@ from vitpos.positions import Positions
 class Fourier(PositionEncoding):
     """Adds cosines and sines of random projections of the coordinates, directly or through an MLP.
 
-    Fixed: γ(v) = [cos 2πBv, sin 2πBv] with B drawn from a normal distribution and v from −1 to 1 over the training
-    grid. Learnable: B is a parameter, γ is divided by the square root of its width, and a GELU MLP maps it to the model
-    width.
+    Fixed: γ(v) = [cos 2πBv, sin 2πBv] with v = (row, column) from −1 to 1 over the training grid and a matrix B (D/2, 2)
+    drawn from a normal distribution. Learnable: B is a parameter, γ is divided by the square root of its width, and a
+    GELU MLP maps it to the model width.
 
     Args:
         sigma: Standard deviation of the projections B.

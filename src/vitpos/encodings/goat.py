@@ -79,7 +79,10 @@ class GOAT(PositionEncoding):
         return q @ k.mT + self.prior(pos, layer, q.shape[2] - pos.index.shape[1], q.dtype)
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the difference (B, H, T, T) of GOAT's logits and q·k/√d; 0 for pairs with a hidden position."""
+        """Returns the bias (B, H, T, T) that, added to q·k/√d, gives GOAT's logits.
+
+        It is 0 for pairs with a hidden position, which encodings must not use (masked, as in MJP training).
+        """
         bias = self.fused_logits(q, k, pos, layer) - q @ k.mT * q.shape[-1] ** -0.5
         prefix = q.shape[2] - pos.index.shape[1]
         return bias.where(pos.known_pairs(prefix), 0) if pos.has_hidden else bias
@@ -101,8 +104,8 @@ class GOAT(PositionEncoding):
     def _features(self, pos: Positions, prefix: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the cosines and sines (B|1, 1, T, rank) of the prior, and the inputs (B|1, T, 2·key_rank + 2) of the MLP.
 
-        The MLP biases each key by the cosines and sines of ``key_rank`` frequencies at its position and by its row-major
-        index, scaled to 0 … 1, once linearly and once logarithmically.
+        The MLP computes a bias for each key from the cosines and sines of ``key_rank`` frequencies at its position and
+        from its row-major index, scaled to 0 … 1, once linearly and once logarithmically.
         """
         coords = pos.coords.to(torch.promote_types(dtype, torch.float32))
         cos, sin = (F.pad(x, (0, 0, prefix, 0))[:, None] for x in self._cos_sin(coords, self.rank))
@@ -116,7 +119,7 @@ class GOAT(PositionEncoding):
         return cos.to(dtype), sin.to(dtype), key_features.to(dtype)
 
     def _cos_sin(self, coords: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-        """Returns cosines and sines (B|1, N, rank) of coordinates (B|1, N, 2): first those of rows, then of columns."""
+        """Returns cosines and sines (B|1, N, rank) of coordinates (B|1, N, 2) times frequencies: rows, then columns."""
         counts = rank - rank // 2, rank // 2  # of rows, of columns
         steps = [torch.arange(count, dtype=coords.dtype, device=coords.device) for count in counts]
         if self.split_frequencies:

@@ -16,11 +16,12 @@ from vitpos.positions import Positions
 class GPSA(PositionEncoding):
     """Mixes attention weights with weights that depend on the offset alone, by a learned gate per head.
 
-    weights = (1 − σ(λ))·softmax(q·k/√d) + σ(λ)·softmax_j(w·(Δcolumn, Δrow, ‖Δ‖²)), with Δ = p_j − p_i and a learned w
-    (3,) per layer and head. λ starts at 1. The first ⌊√H⌋² heads start like the cells of a square convolution kernel:
-    each prefers one offset. Other heads start with small random w, as in the published code. Attention to prefix tokens
-    is not changed. Differences from the published model: there CLS is inserted after the last layer with GPSA, the
-    value projection starts as the identity, and w has a bias, which has no effect after the softmax.
+    weights = (1 − σ(λ))·softmax(q·k/√d) + σ(λ)·softmax_j(w·(Δcolumn, Δrow, ‖Δ‖²)), with the offset Δ from query i to key
+    j and a learned w (3,) and λ per layer and head. λ starts at 1. The first ⌊√H⌋² heads start like the cells of a
+    square convolution kernel: each prefers one offset. Other heads start with small random w, as in the published code.
+    Attention to prefix tokens is not changed. Differences from the published model: there CLS is inserted after the
+    last layer with GPSA, the value projection starts as the identity, and w has a bias, which has no effect after the
+    softmax.
 
     Args:
         layers: Number of first layers with GPSA; by default 10 of 12, as published, in proportion.
@@ -51,7 +52,10 @@ class GPSA(PositionEncoding):
         return torch.lerp(weights, self.position_weights(pos, layer, weights.dtype), gate)
 
     def position_weights(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor:
-        """Returns the weights by offset (B|1, H, N, N); rows sum to 1 over the patches whose position is known."""
+        """Returns attention weights (B|1, H, N, N) that depend on the offsets of patches alone.
+
+        Rows sum to 1 over the patches with a known position, one that is not masked.
+        """
         features = self.cached(pos, "features", partial(_features, pos, dtype), dtype)
         logits = (features @ self.offset_weight[layer].to(dtype).mT).permute(0, 3, 1, 2)
         if pos.has_hidden:  # finite, so that a row without known patches has no NaN
@@ -66,9 +70,10 @@ def _features(pos: Positions, dtype: torch.dtype) -> Tensor:
 
 
 def _kernel_cells(heads: int) -> Tensor:
-    """Returns initial w (k², 3) of k² heads, k = ⌊√H⌋, that prefer the offsets of a k×k convolution kernel.
+    """Returns initial weights w (k², 3) of k² heads, k = ⌊√H⌋, that prefer the offsets of a k×k convolution kernel.
 
-    Head h1 + k·h2 prefers the offset of row h1 and column h2 of the kernel.
+    w multiplies (column, row, squared length) of an offset. Head h1 + k·h2 prefers the offset of row h1 and column h2
+    of the kernel.
     """
     side = math.isqrt(heads)
     at = torch.arange(side) - (side - 1) / 2

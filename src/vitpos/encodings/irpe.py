@@ -18,13 +18,15 @@ from vitpos.positions import Positions
 class IRPE(PositionEncoding):
     """Sorts offsets into buckets, fine near zero and coarse far away, and learns a vector or a number per bucket.
 
-    f(x) = x up to α, then sign(x)·min(β, round(α + (β − α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with (α, β, γ)
-    = ``ratio``·(1, 2, 8). At ``ratio`` 1.9 it runs from −3 to 3 on each axis: 49 buckets, and one more for all pairs
-    with a prefix token (CLS or register). Tables start at zero.
+    An offset x on one axis is in bucket f(x) = x if |x| ≤ α, otherwise sign(x)·min(β, round(α + (β −
+    α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with (α, β, γ) = ``ratio``·(1, 2, 8). At ``ratio`` 1.9 it runs from
+    −3 to 3 on each axis: 49 buckets, and one more for all pairs with a prefix token (CLS or register). Tables start at
+    zero.
 
-    With vectors r on keys, q_i·r_ij/√d is added to logit_ij; on queries, k_j·r_ji/√d, with the bucket of the opposite
-    offset; on values, Σ_j weight_ij r_ij is added to output_i. Each has its own table. The published code also adds a
-    vector on values for pairs with CLS; here values have vectors among patches only.
+    Tokens i and j have the vector r_ij of their bucket. With vectors on keys, q_i·r_ij/√d is added to logit_ij; on
+    queries, k_j·r_ji/√d, with the bucket of the opposite offset; on values, Σ_j weight_ij r_ij is added to output_i.
+    Each has its own table. The published code also adds a vector on values for pairs with CLS; here values have vectors
+    among patches only.
 
     Args:
         mode: ``contextual`` uses a vector per bucket, shared by heads; ``bias`` adds a number per bucket and head to
@@ -81,7 +83,7 @@ class IRPE(PositionEncoding):
         return total(terms)
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns what is added to the attention output of patches: Σ_j weight_ij r_ij (B, H, N, d)."""
+        """Returns Σ_j weight_ij r_ij (B, H, N, d), added to the attention output; r_ij is the vector of a pair's bucket."""
         assert self.value_table is not None
         table = self.value_table[layer]
         return sum_buckets(weights, [(self._index(pos, 0), None)], len(table)) @ table

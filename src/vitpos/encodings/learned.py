@@ -74,7 +74,7 @@ class Learned(PositionEncoding):
         return gather(table, weights)
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Learned:
-        """Returns a copy with its table resampled for another grid."""
+        """Returns a copy whose table is resampled for another grid (rows, columns); ``mode`` is the interpolation."""
         new = deepcopy(self)
         new.table = nn.Parameter(torch.stack([resize_table(table, grid, mode=mode) for table in self.table.detach()]))
         return new

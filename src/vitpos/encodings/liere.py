@@ -45,7 +45,7 @@ class LieRE(Rotary):
         self.generators = nn.Parameter(torch.rand(shape) * 2 * math.pi)
 
     def frequencies(self) -> Tensor | None:
-        """Returns the learned frequencies (depth, H, d/2, 2), radians per row and column; None for blocks above 2."""
+        """Returns the learned frequencies (depth, H, d/2, 2), radians per row and column; None if ``block_size`` > 2."""
         if self.block_size > 2:
             return None
         spans = [max(side - 1, 1) for side in self.geometry.grid]

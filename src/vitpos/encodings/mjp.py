@@ -116,11 +116,14 @@ class MJP(PositionEncoding):
         return x, pos if self.unknown is None else pos.hide(mask)
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the learned vector (D,) that is added to tokens with a hidden position; None without ``unknown``."""
+        """Returns the learned vector (D,) added to masked tokens, whose position is hidden; None without ``unknown``."""
         return self.unknown
 
     def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the tokens plus, at the input and with ``slot_index``, the vector of their grid cell, hidden or not."""
+        """Returns the tokens x (B, N, D); with the option ``slot_index``, plus a learned vector per cell before block 0.
+
+        There is one vector per grid cell, added also where the position is hidden (masked) from the other encodings.
+        """
         if self.slots is None or layer:
             return x
         vectors = self.slots.vectors(pos.reveal(), 0, x.dtype)
@@ -128,7 +131,11 @@ class MJP(PositionEncoding):
         return x + vectors
 
     def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
-        """Returns the weighted mean absolute error of predicted row and column over the patches with known positions."""
+        """Returns the localization loss, a scalar: mean absolute error of predicted row and column times its weight.
+
+        Row and column of each patch are predicted from the vectors that ``others``, the other encodings of the sum, add
+        to the tokens. The mean is over patches with a known (not masked) position; 0 if the others add no vectors.
+        """
         zero = sum(0.0 * parameter.sum() for parameter in self.parameters())  # gives every parameter a gradient (DDP)
         if self.localization is None or self._weight() == 0:
             return zero
@@ -153,7 +160,7 @@ class MJP(PositionEncoding):
         return weight * (1 - fade * (1 - math.cos(math.pi * past)) / 2)
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> MJP:
-        """Returns a copy for another grid (rows, columns): the table of ``slot_index``, if any, is resampled."""
+        """Returns a copy for another grid (rows, columns); with ``slot_index``, its vectors per grid cell are resampled."""
         new = deepcopy(self)
         new.slots = self.slots.resized(grid, mode=mode) if self.slots else None
         return new

@@ -71,7 +71,10 @@ class PaPE(PositionEncoding):
         return (of_queries @ of_keys.mT).to(x.dtype)
 
     def _forms(self, layer: int) -> Tensor:
-        """Returns (H, M, 3), the coefficients of δr², δr·δc and δc² in (u_m·δ)², for each head and each of M parabolas."""
+        """Returns (H, M, 3), the coefficients of δr², δr·δc and δc² in (u_m·δ)², for each head and each of M parabolas.
+
+        δ = (δr, δc) is the offset in rows and columns, u_m the direction of parabola m.
+        """
         if self.directions is None:
             square = self.scales[layer, :, None].square()
             return torch.stack([square, torch.zeros_like(square), square], -1)

@@ -65,7 +65,7 @@ class PoPE(PositionEncoding):
         return torch.cat([q[:, :, :prefix] @ k.mT, patch_rows], 2) * q.shape[-1] ** -0.5
 
     def _unit_vectors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Returns cosines and sines (B|1, 1, N, d) of the angles, computed in float32 or better."""
+        """Returns the cosines and sines (B|1, 1, N, d) of the position angles of all channels, from float32 or better."""
         coords = pos.coords.to(torch.promote_types(dtype, torch.float32)).flip(-1)  # column before row
         count = self.head_dim // 2
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)

@@ -45,12 +45,12 @@ class FusedLogits(Protocol):
 
 @runtime_checkable
 class RotatesPrefix(Protocol):
-    """An encoding that also rotates prefix tokens, which then have positions on a separate grid (registers of ViT-5)."""
+    """An encoding that also rotates prefix tokens (CLS, registers) by positions on a separate grid, as in ViT-5."""
 
     def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Returns the rotated q and k (B, H, P, d) of the P prefix tokens, as `PositionEncoding.rotate` does for patches.
 
-        Pairs of a prefix token and a hidden patch get the plain q·k.
+        Pairs of a prefix token and a patch with a hidden (masked) position get the plain q·k, without rotation.
         """
 
 
@@ -61,7 +61,7 @@ class TokenBias(Protocol):
     def token_bias(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
         """Returns a bias (B|1, H|1, N, N) for the logits, from the patch tokens x (B, N, D) that enter attention.
 
-        The model sets it to zero for pairs with a hidden position.
+        The model sets it to zero for pairs with a hidden (masked) position.
         """
 
 
@@ -70,10 +70,10 @@ class MixesWeights(Protocol):
     """An encoding that changes attention weights after the softmax; GPSA mixes in weights that depend on positions."""
 
     def mix_weights(self, weights: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns new weights (B, H, N, N) among patches, whose rows sum to 1, from weights whose rows sum to 1.
+        """Returns new attention weights (B, H, N, N) among patches from those of the softmax; rows of both sum to 1.
 
-        The model keeps the weights on prefix tokens and of pairs with a hidden position, and scales the new weights to
-        the rest.
+        The model does not change weights on prefix tokens or of pairs with a hidden (masked) position. It scales the
+        new weights so that each row over all tokens still sums to 1.
         """
 
 
@@ -82,10 +82,11 @@ class ActsOnValues(Protocol):
     """An encoding that adds to the output of attention: relative vectors on values (Shaw, iRPE) or rotated values (GTA)."""
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns what is added to the attention output ``weights @ v`` of the patches: (B, H, N, d).
+        """Returns the tensor (B, H, N, d) that is added to the attention output ``weights @ v`` of the patches.
 
-        ``weights`` (B, H, N, N) are the attention weights among patches, zero for pairs with a hidden position; v is
-        (B, H, N, d). Shaw et al.: Σ_j weights_ij·r_(i−j). GTA: R_i⁻¹ Σ_j weights_ij R_j v_j − Σ_j weights_ij v_j.
+        ``weights`` (B, H, N, N) are the attention weights among patches, zero for pairs with a hidden (masked)
+        position; v is (B, H, N, d). Shaw et al.: Σ_j weights_ij·r_(i−j) with a learned vector r per offset. GTA:
+        R_i⁻¹ Σ_j weights_ij R_j v_j − Σ_j weights_ij v_j with R_i the rotation of position i.
         """
 
 
@@ -94,7 +95,7 @@ class FollowsTraining(Protocol):
     """An encoding that changes during training, such as MJP with its warm-up."""
 
     def set_progress(self, progress: float) -> None:
-        """Called before each training step with the fraction of training that is done, 0 to 1."""
+        """Sets the fraction of training that is done, 0 to 1; the training loop calls this before each step."""
 
 
 @runtime_checkable
@@ -110,15 +111,17 @@ class HasFrequencies(Protocol):
 
 @runtime_checkable
 class CountsByContent(Protocol):
-    """An encoding whose bias depends on counts of patches, weighted by gates that depend on content (CoPE, SaPE2)."""
+    """An encoding whose bias depends on counts of patches, each weighted by a gate σ(q·k/√d) (CoPE, SaPE2)."""
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the bias (B, H, N, N) that is added to the logits, as `PositionEncoding.bias`."""
+        """Returns the bias (B, H, N, N) that is added to the attention logits of patches, as `PositionEncoding.bias`."""
 
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns a list of (gates, counts), both (B, H, N, N), one per direction of counting (rows, columns).
+        """Returns a list of (gates, counts), both (B, H, N, N), one for each direction: along rows, along columns.
 
-        NaN marks pairs that are not counted.
+        A gate σ(q_i·k_j/√d), 0 to 1, is the weight with which patch i counts patch j; a count is the sum of the gates
+        from j to the end of the row or column. Entries are NaN if i and j are not in the same row or column. An
+        encoding that counts over all patches in row-major order returns one such tuple.
         """
 
 
@@ -128,7 +131,7 @@ def resized(encoding: PositionEncoding, grid: tuple[int, int], *, mode: str = "b
 
 
 def ntk_scaled(encoding: PositionEncoding, factor: float) -> PositionEncoding:
-    """Returns an encoding, or a sum, with rotary frequencies lowered for a grid ``factor`` times as large."""
+    """Returns an encoding, or a sum, with rotary frequencies lowered for a grid ``factor`` times as large (NTK scaling)."""
     return _map(encoding, lambda part: part.ntk_scaled(factor) if isinstance(part, NTKScalable) else part)
 
 

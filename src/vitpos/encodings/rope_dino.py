@@ -57,7 +57,10 @@ class RoPEDINO(Rotary):
         self.shift_coords, self.jitter_coords, self.rescale_coords = shift_coords, jitter_coords, rescale_coords
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Returns the tokens and, in training, positions with a new cache, so that all layers share one augmentation."""
+        """Returns x (B, N, D) unchanged and its positions; in training a copy of them with an empty cache.
+
+        ``angles`` caches the random shift and scales there, so that all layers of a forward pass share them.
+        """
         return x, replace(pos) if self._augments else pos
 
     @property
@@ -74,7 +77,7 @@ class RoPEDINO(Rotary):
         return frequencies_on_grid(values, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def cached_table(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype) -> T:
-        """Returns ``make()``, computed once per grid; augmented tables are kept apart from those of evaluation."""
+        """Returns ``make()``, computed once per grid; tables of augmented coordinates (training) are cached separately."""
         return super().cached_table(pos, f"augmented {name}" if self._augments else name, make, dtype)
 
     def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:

@@ -25,8 +25,8 @@ class RoPESpherical(Rotary):
     Args:
         base: Base of the frequencies.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``. Here the origin changes
-            pairs of patches too.
+            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``. Moving the origin of
+            the coordinates also changes the logits of pairs of patches, because the rotations do not commute.
     """
 
     _name = "rope_spherical"
@@ -55,7 +55,10 @@ class RoPESpherical(Rotary):
         return self._triples(row, 1, dtype), self._triples(column, 0, dtype)
 
     def _triples(self, angles: Tensor, first: int, dtype: torch.dtype) -> PairFactors:
-        """Returns factors (B|1, 1, N, d) with which `rotate_pairs` rotates channels ``first``, ``first + 1`` of triples."""
+        """Returns three factors (B|1, 1, N, d) with which `rotate_pairs` rotates two channels of each triple by ``angles``.
+
+        The two channels are ``first`` and ``first + 1``; the third channel is not changed.
+        """
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         zero, one = torch.zeros_like(sin), torch.ones_like(cos)
 

@@ -17,11 +17,11 @@ from vitpos.positions import Positions
 class SaPE2(PositionEncoding):
     """Adds to the logits the distance of two vectors, computed from counts of patches that are weighted by content.
 
-    For patch i and column m of its row, the count is p_im = Σ σ(q_i·k_j/√d), over the patches j of the row from m to
-    the right edge. Then z_im = k_i·e[p_im] with a learned vector e per integer count, interpolated, and the bias of
-    patches i and n is ‖z_i − z_n‖₂. Columns are treated in the same way, to the bottom edge, with a separate table;
-    both biases are added and, like q·k, divided by √d (eq. 9–16). Pairs with a prefix token get no bias. Where paper,
-    appendix and prototype differ, the choice is an option.
+    For patch i and column m of its row, the count is p_im = Σ σ(q_i·k_j/√d), a sum of gates σ between 0 and 1 over the
+    patches j of the row from m to the right edge. Then z_im = k_i·e[p_im] with a learned vector e per integer count,
+    interpolated, and the bias of patches i and n is ‖z_i − z_n‖₂. Columns are treated in the same way, to the bottom
+    edge, with a separate table; the biases of rows and columns are added and, like q·k, divided by √d (eq. 9–16). Pairs
+    with a prefix token get no bias. Where paper, appendix and prototype differ, the choice is an option.
 
     Properties that tests check: the row part is equivariant to any permutation of rows, and so to vertical translation,
     but not to horizontal translation, because counts start at the right edge; the abstract of the paper claims more.
@@ -93,7 +93,9 @@ class SaPE2(PositionEncoding):
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
         """Returns [(gates, counts) along rows, (gates, counts) along columns], each tensor (B, H, N, N), for inspection.
 
-        Pairs of different rows (or columns) are NaN. Only for full grids in row-major order.
+        A gate σ(q_i·k_j/√d), 0 to 1, is the weight with which patch i counts patch j of its row (or column); a count is
+        the sum of the gates from j to the end of the row (or column). Pairs of different rows (or columns) are NaN.
+        Only for full grids in row-major order.
         """
         count = pos.index.shape[1]
         assert count == pos.grid[0] * pos.grid[1] and not pos.has_hidden
@@ -108,10 +110,12 @@ class SaPE2(PositionEncoding):
         return found
 
     def _counts(self, q: Tensor, k: Tensor, grid: tuple[int, int], present: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Returns a list of (gates, counts), both (B, H, cells, length): along rows and along columns of the given length.
+        """Returns [(gates, counts) along rows, (gates, counts) along columns], each tensor (B, H, cells, length).
 
-        Without ``per_axis`` there is one pair, along the row-major order. ``present`` (B|1, cells) is 1 where a grid
-        cell has a patch with a known position.
+        Entry (i, j) of the last two axes is the gate or count of the patch in grid cell i for patch j of its row (or
+        column), which has ``length`` patches. A gate σ(q_i·k_j/√d) is the weight with which j is counted; a count is
+        the sum of the gates from j to the end. Without ``per_axis`` there is one tuple, along the row-major order.
+        ``present`` (B|1, cells) is 1 where a grid cell has a patch with a known (not masked) position.
         """
         rows, columns = grid if self.per_axis else (1, grid[0] * grid[1])
         found = []
@@ -128,10 +132,10 @@ class SaPE2(PositionEncoding):
         return found
 
     def count(self, products: Tensor, present: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Returns gates and counts (…, length) along a line of patches, from scaled products q·k/√d (…, length).
+        """Returns gates and counts (…, length) along a row or column of patches, from scaled products q·k/√d (…, length).
 
-        Counts are sums of gates from each patch to the end of the line. ``present`` is 1 where there is a patch,
-        ``width`` the head width d.
+        A gate σ(q·k/√d), 0 to 1, is the weight with which a patch is counted; a count is the sum of the gates from that
+        patch to the end of the row or column. ``present`` is 1 where there is a patch, ``width`` the head width d.
         """
         gates = present.expand_as(products)
         if self.gates:

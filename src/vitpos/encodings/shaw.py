@@ -56,14 +56,14 @@ class Shaw(PositionEncoding):
         return super().hooks - {name for name, table in unused.items() if table is None}
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the bias (B, H, N, N) for the logits of patches, q_i·a_ij/√d; None without ``keys``."""
+        """Returns the logit bias (B, H, N, N), q_i·a_ij/√d with a learned vector a_ij per offset; None without ``keys``."""
         if self.key_table is None:
             return None
         q = q[:, :, -pos.index.shape[1] :] * q.shape[-1] ** -0.5
         return read_buckets(q @ self.key_table[layer].mT, self._buckets(pos, q.dtype))
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns what is added to the attention output of patches: Σ_j weight_ij b_ij (B, H, N, d)."""
+        """Returns Σ_j weight_ij b_ij (B, H, N, d), added to the attention output; b_ij is a learned vector per offset."""
         assert self.value_table is not None
         table = self.value_table[layer]
         return sum_buckets(weights, self._buckets(pos, weights.dtype), len(table)) @ table

@@ -37,13 +37,13 @@ class XCiTFourier(PositionEncoding):
         self.projection = nn.Linear(2 * hidden_dim, geometry.dim)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: projected features."""
+        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: a linear map of the features."""
         if layer:
             return None
         return self.projection(self.cached(pos, "features", lambda: self._features(pos, dtype), dtype))
 
     def _features(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns sines and cosines (B|1, N, 2h), with the angles in float32 or better."""
+        """Returns sines and cosines (B|1, N, 2·hidden_dim) of row and column, with the angles in float32 or better."""
         coords = pos.coords.to(torch.promote_types(dtype, torch.float32))
         unit = (coords + 1) * 2 * math.pi / coords.new_tensor(self.train_grid)
         steps = torch.arange(self.hidden_dim // 2, device=unit.device, dtype=unit.dtype)

@@ -43,30 +43,49 @@ class EvalContext:
     )
 
     def evaluate(self, evaluation: str | Callable[..., Result]) -> Result:
-        """Runs an evaluation or attack: a spec such as ``jigsaw(per='image')``, or a function ``ctx -> Result``."""
+        """Runs an evaluation or attack on this context and returns its `Result`.
+
+        Args:
+            evaluation: A spec such as ``"jigsaw(per='image')"``, or a function ``ctx -> Result``.
+        """
         require_classes(self.model, self.data.classes, self.data.spec)
         result: Result = EVALUATIONS.build(evaluation, self)
         return result
 
     def predict_logits(self, transform: Transform | None = None) -> Tensor:
-        """Returns the logits (n, classes) of the test images, each batch of which ``transform`` may change first."""
+        """Returns the logits (n, classes) of the n test images.
+
+        Args:
+            transform: Called with each batch of uint8 images and the index of its first image; returns the images and the
+                positions that the model gets. Without it the images are unchanged, and the logits are computed only once.
+        """
         return self.features_and_logits(transform)[1]
 
     def features_and_logits(self, transform: Transform | None = None) -> tuple[Tensor, Tensor]:
-        """Returns features (n, D), which enter the classification head, and logits (n, classes) of the test images.
+        """Returns features (n, D), which enter the classification head, and logits (n, classes) of the n test images.
 
-        ``transform`` may change each batch first.
+        Args:
+            transform: Called with each batch of uint8 images and the index of its first image; returns the images and the
+                positions that the model gets. Without it the images are unchanged, and the result is computed only once.
         """
         return features_and_logits(self.model, self.data, transform) if transform else self._unchanged
 
     def predict_classes(self, transforms: Mapping[Key, Transform]) -> dict[Key, Tensor]:
-        """Returns for each transform, by its key, the predicted classes (n,) of the test images, which are loaded once."""
+        """Returns the predicted classes (n,) of the n test images under each transform, as key → classes.
+
+        Every image is loaded once.
+
+        Args:
+            transforms: Key → function that is called with each batch of uint8 images and the index of its first image, and
+                returns the images and the positions that the model gets.
+        """
         return predict_classes(self.model, self.data, transforms)
 
     def sample(self, max_images: int | None, *, seed: int = 0) -> EvalContext:
         """Returns a context with ``max_images`` random test images; the same context if that is None or includes all.
 
-        It is created once per number and seed, so that evaluations of the same sample use the same predictions.
+        The context is created once per ``max_images`` and ``seed``, so that evaluations of the same sample use the same
+        predictions.
         """
         if (max_images, seed) not in self._samples:
             data = self.data.sample_test(max_images, seed=seed)
@@ -79,9 +98,9 @@ class EvalContext:
 
 
 def grid_for(ctx: EvalContext, evaluation: str) -> tuple[int, int]:
-    """Returns (rows, columns) of the model's patches in the test images.
+    """Returns (rows, columns) of the patches into which the model divides a test image.
 
-    Raises InputError, naming the ``evaluation``, if the model has no patches.
+    Raises InputError if the model has no patches; ``evaluation`` is the name of the evaluation in the message.
     """
     if not isinstance(ctx.model, PatchClassifier):
         raise InputError(f"evaluation {evaluation!r} needs grid=(rows, columns) for a model without patches")

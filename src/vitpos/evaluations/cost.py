@@ -35,8 +35,8 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
     step_ms: median time of a forward and backward pass in milliseconds; it depends on the machine and its load.
     step_time_ratio: median ratio of this time to that of the same model with ``encoding="none"``, measured alternately.
     On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs.
-    peak_memory_ratio: ratio of the peak memory to that of the same model with ``encoding="none"``. In both ratios the
-    ``window_encoding`` of Swin stays. Models without tokens have no ratios.
+    peak_memory_ratio: ratio of the peak memory to that of the same model with ``encoding="none"``. In the
+    baseline of both ratios the ``window_encoding`` of Swin stays. Models without tokens have no ratios.
 
     Args:
         batch_size: Number of images in a pass.
@@ -84,7 +84,7 @@ def _step_times(model: Classifier, images: Tensor, labels: Tensor) -> tuple[floa
 
 
 def _peak_bytes(model: Classifier, images: Tensor, labels: Tensor) -> int:
-    """Returns the peak memory of all tensors in a forward and backward pass, in bytes."""
+    """Returns the peak memory of all tensors, weights and gradients included, in a forward and backward pass, in bytes."""
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
         loss(model, images, labels)[0].backward()
@@ -97,7 +97,10 @@ def _peak_bytes(model: Classifier, images: Tensor, labels: Tensor) -> int:
 
 
 class _PeakMemory(TorchDispatchMode):
-    """Measures the peak memory of all live tensors, counting each storage once, after every operation."""
+    """Context manager that measures the peak memory of all live tensors in bytes, as its attribute ``peak``.
+
+    It sums the sizes of the live storages after every operation; tensors that share a storage count once.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +108,7 @@ class _PeakMemory(TorchDispatchMode):
         self.peak = 0
 
     def update(self, tensors: Sequence[Any]) -> None:
-        """Adds the storages of new tensors, removes those of freed ones, and updates the peak."""
+        """Adds the storages of ``tensors`` to the live ones, removes those that were freed, and updates ``peak``."""
         for tensor in tensors:
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()

@@ -47,7 +47,7 @@ def ood(
     Args:
         dataset: Data set whose test images are the outliers, or other classes of the same data set. Its images are resized
             to the model's image size, converted to its number of channels, and normalized like the test images.
-        classes: Uses only the logits and the test images of these classes; all by default.
+        classes: Numbers of the classes whose logits and test images are used; all by default.
         max_images: Maximum number of outliers, a random sample; never more than there are test images.
     """
     data = ctx.data
@@ -90,7 +90,7 @@ def ood(
 
 
 def _overlaps(data: Dataset, other: Dataset) -> bool:
-    """Returns whether two data sets come from the same data and have a class in common, so that neither is an outlier."""
+    """Returns whether images of ``other`` are no outliers: both sets have the same source and share a class."""
     if not data.spec or not set(data.classes) & set(other.classes):
         return False
     one, two = (DATASETS.parse(each.spec)[0] for each in (data, other))
@@ -98,6 +98,9 @@ def _overlaps(data: Dataset, other: Dataset) -> bool:
 
 
 def _confidence(logits: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the largest softmax probability (n,) among ``classes``, and the class (n,) that has it."""
+    """Returns the largest softmax probability (n,) of each image, and the class (n,) that has it.
+
+    The softmax is over the columns ``classes`` (k,) of ``logits`` (n, number of all classes); other classes are ignored.
+    """
     best = logits[:, classes].double().softmax(1).max(1)
     return best.values, classes[best.indices]

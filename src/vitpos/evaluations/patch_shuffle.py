@@ -81,12 +81,13 @@ def shuffle(
 
     Args:
         mask_ratio: Maximum fraction of masked grid cells, 0 to 1.
-        grid: Rows and columns of the cells; the grid of the model's patches by default.
+        grid: Rows and columns of the patches that are masked and shuffled; the grid of the model's patches by default.
         positions: ``"stay"`` gives each patch the position of the grid cell that it moves to; ``"follow"`` its original
             position, which needs a model with tokens.
         hide_masked: Replaces the positions of masked patches by the encoding's unknown vector (mask-aware), which only some
             encodings have, such as ``mjp``. Without it the evaluation is mask-blind.
-        shuffle_pixels: Also shuffles the pixels within every cell, by one permutation for all (MJP's SPP with ratio 1).
+        shuffle_pixels: Also shuffles the pixels within every grid cell, by one permutation for all cells and images
+            (MJP's SPP with ratio 1).
         exact_count: Masks exactly the fraction ``mask_ratio``, rounded down to whole cells.
         seed: Seed of masks and permutations.
     """
@@ -124,12 +125,15 @@ def shuffle(
 def _permutation(
     ctx: EvalContext, grid: tuple[int, int], order: Tensor, *, follow: bool, hidden: Tensor | None = None
 ) -> Transform:
-    """Returns a function of a batch of test images that permutes their patches and returns images and positions.
+    """Returns a function ``(images, index of the first image) -> (permuted images, positions)`` for batches of test images.
+
+    The positions are None if the model has no patches, or uses the positions of its grid.
 
     Args:
-        order: (n|1, cells), one order per test image or one for all.
-        follow: Whether the positions of models with patches are permuted like the patches.
-        hidden: (n|1, cells), True where positions are hidden from models with patches.
+        grid: Rows and columns of the cells that are permuted.
+        order: (n|1, rows · columns), one order per test image or one for all; cell i gets the content of cell ``order[i]``.
+        follow: Whether positions are permuted like the patches.
+        hidden: (n|1, rows · columns), True at cells whose position is hidden, that is, not used by the model.
     """
 
     def permute(images: Tensor, start: int) -> tuple[Tensor, Positions | None]:

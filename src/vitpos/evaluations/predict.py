@@ -32,9 +32,13 @@ def features_and_logits(model: Classifier, data: Dataset, transform: Transform |
 
 
 def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, Transform]) -> dict[Key, Tensor]:
-    """Returns for each transform, by its key, the predicted classes (n,) of the test images.
+    """Returns the predicted classes (n,) of the n test images under each transform, as key → classes.
 
-    Every image is loaded once. Transforms are as in `features_and_logits`.
+    Every image is loaded once.
+
+    Args:
+        transforms: Key → function that is called with each batch of uint8 images and the index of its first image, and
+            returns the images and the positions that the model gets (None: the default positions of the patch grid).
     """
     model.eval()
     predicted: dict[Key, list[Tensor]] = {key: [] for key in transforms}
@@ -46,7 +50,7 @@ def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, T
 
 
 def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
-    """Yields (uint8 images, index of the first) of batches of test images, on the model's device."""
+    """Yields the test images in batches: uint8 (B, C, height, width) on the model's device, and the index of the first."""
     for start in range(0, len(data.test), BATCH):
         yield data.test.images[start : start + BATCH].to(model.device), start
 
@@ -54,24 +58,30 @@ def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
 def _forward(
     model: Classifier, data: Dataset, images: Tensor, start: int, transform: Transform | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns features (B, D) and logits (B, classes) of one batch after ``transform``, on the CPU."""
+    """Applies ``transform`` to one batch of uint8 images; returns its features (B, D) and logits (B, classes) on the CPU.
+
+    ``start`` is the index of the first image of the batch in the test split.
+    """
     changed, positions = transform(images, start) if transform else (images, None)
     features = model.forward_features(data.normalize(changed), positions.to(images.device) if positions else None)
     return features.cpu(), model.head(features).cpu()
 
 
 def fraction_true(values: Tensor) -> float:
-    """Returns the fraction of True values, 0 to 1."""
+    """Returns the fraction of True values in a bool tensor, 0 to 1."""
     return values.double().mean().item()
 
 
 def consistency(logits: Tensor, original: Tensor, labels: Tensor) -> dict[str, float]:
-    """Returns the metrics accuracy, consistency and consistent_correct of predictions on changed images.
+    """Compares predictions on changed images with labels and with predictions on the original images.
+
+    Returns three fractions of the n images, 0 to 1: ``accuracy`` (predicted correctly), ``consistency`` (predicted as the
+    same class as the original image) and ``consistent_correct`` (both).
 
     Args:
         logits: (n, classes), of the changed images.
         original: (n, classes), of the original images.
-        labels: (n,).
+        labels: (n,), class numbers.
     """
     predicted = logits.argmax(1)
     correct, same = predicted == labels, predicted == original.argmax(1)

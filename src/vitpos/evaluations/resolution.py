@@ -52,8 +52,8 @@ def resolution(
     Args:
         size: Height and width of the images in pixels, multiples of the patch size.
         resize_mode: ``"resize"`` resizes the images bilinearly, with antialiasing when they shrink. ``"pad"`` keeps the
-            scale: it centers images on a larger black canvas, or crops them to a smaller one, by whole patches; of an odd
-            number the larger part is at the bottom and right. Black patches are ordinary tokens, which attention and
+            scale: it centers images on a larger black canvas, or crops them to a smaller one, by whole patches; if
+            their number is odd, one more is at the bottom or right. Black patches are ordinary tokens, which attention and
             pooling include, so that their effect is part of the result.
         coords: ``"interpolate"`` scales the coordinates of the new grid to the range of the training grid, the default for
             resized images. ``"extrapolate"`` keeps one unit per patch, so that a larger grid extends beyond the training
@@ -154,10 +154,10 @@ def scaled_grid(grid: Size, factor: float) -> Size:
 def _at_grid(
     model: PatchClassifier, data: Dataset, grid: Size, resize_mode: ResizeMode, coords: Coords | None
 ) -> tuple[PatchClassifier, ResizeFn, Positions]:
-    """Returns what is needed to evaluate a model on another ``grid`` (rows, columns of patches).
+    """Returns (model, function, positions) for an evaluation of a model on another ``grid`` (rows, columns of patches).
 
-    These are the model (a copy with lower frequencies for ``coords="ntk"``), a function that resizes or pads uint8
-    images to the size of the grid, and the positions of its patches.
+    The model is a copy with lower rotary frequencies for ``coords="ntk"``, otherwise the same. The function resizes or
+    pads uint8 images (B, C, height, width) to the size of the grid. The positions are those of the patches of the grid.
     """
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coords = coords or ("interpolate" if resize_mode == "resize" else "extrapolate")
@@ -174,7 +174,7 @@ def _at_grid(
 
 
 def pad_or_crop(images: Tensor, size: Size, corner: Size) -> Tensor:
-    """Pads images (B, C, height, width) with black to ``size`` (height, width), or crops them.
+    """Returns images (B, C, height, width) padded with black, or cropped, to the height and width ``size``.
 
     The top left pixel of an image moves to row and column ``corner``, which may be negative; pixels outside are
     dropped.
@@ -186,9 +186,12 @@ def pad_or_crop(images: Tensor, size: Size, corner: Size) -> Tensor:
 def _finetune(
     model: PatchClassifier, data: Dataset, resize_images: ResizeFn, positions: Positions, steps: int, lr: float
 ) -> PatchClassifier:
-    """Returns a copy of the model that is fine-tuned for ``steps`` batches of training images at the new size.
+    """Returns a copy of the model, fine-tuned with AdamW at another image size for ``steps`` batches of 64 training images.
 
-    The learning rate is ``lr``, and a tenth of it for the position encoding.
+    Args:
+        resize_images: Changes uint8 images (B, C, height, width) to the new height and width.
+        positions: Positions of the patches at the new size.
+        lr: Learning rate; the position encoding uses a tenth of it.
     """
     model = deepcopy(model).train()
     device = model.device

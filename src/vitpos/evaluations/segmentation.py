@@ -84,9 +84,9 @@ def segmentation(
 
 
 class Head(nn.Module):
-    """A linear classifier of tokens, initialized to zero.
+    """A linear layer that maps tokens to the logits of ``classes`` classes, with weights initialized to zero.
 
-    Tokens are first standardized by the mean and std of ``tokens`` (n, N, D), those of the training images.
+    Tokens are first standardized by the mean and std of ``tokens`` (n, N, D), the patch tokens of the training images.
     """
 
     def __init__(self, tokens: Tensor, classes: int):
@@ -97,14 +97,18 @@ class Head(nn.Module):
         self.bias = nn.Parameter(flat.new_zeros(classes))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Maps tokens (…, D) to logits (…, classes)."""
+        """Standardizes tokens (…, D) and maps them to logits (…, classes)."""
         return F.linear((tokens - self.mean) / self.scale, self.weight, self.bias)
 
 
 def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor:
-    """Returns the most frequent class of each patch (n, N), from masks (n, height, width).
+    """Returns the most frequent class in each patch, (n, N), of masks (n, height, width) with the class of each pixel.
 
-    Patches whose pixels all have no class (255) get IGNORE_INDEX.
+    A pixel of value 255 has no class; patches of only such pixels get 255 (IGNORE_INDEX).
+
+    Args:
+        patch: Height and width of a patch in pixels.
+        classes: Number of classes.
     """
     cells = patchify(masks[:, None], patch)  # (n, N, p·q)
     counts = torch.stack([(cells == number).sum(2) for number in range(classes)], 2)
@@ -112,9 +116,10 @@ def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor
 
 
 def segmentation_metrics(confusion: Tensor) -> dict[str, float]:
-    """Returns the metrics of `segmentation`, name → value, from a confusion matrix (classes, classes).
+    """Returns the metrics miou, mean_accuracy, accuracy and majority_accuracy, defined in `segmentation`, as name → value.
 
-    It counts patches by their class (row) and predicted class (column).
+    Args:
+        confusion: (classes, classes), number of patches by their class (row) and predicted class (column).
     """
     confusion = confusion.double()
     correct, target, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
@@ -136,9 +141,13 @@ def _train(
     epochs: int,
     seed: int,
 ) -> None:
-    """Trains ``parameters``, of the head or of head and model, to predict the patch classes ``labels`` (n, N).
+    """Trains ``parameters`` in place with Adam, so that the head predicts the patch classes ``labels`` (n, N) from tokens.
 
-    ``tokens_at(index)`` returns the tokens (B, N, D) of the images at ``index`` (B,).
+    Args:
+        tokens_at: Returns the patch tokens (B, N, D) of the training images at an index (B,).
+        parameters: Parameters of the head, or of the head and the model.
+        lr: Peak learning rate of the warm-up and cosine schedule.
+        seed: Seed of the order of the images.
     """
     optimizer = torch.optim.Adam(parameters)
     generator = make_generator(seed)

@@ -41,9 +41,10 @@ def token_diversity(ctx: EvalContext) -> Result:
 
 
 def _distinct(x: Tensor, direction: Tensor) -> Tensor:
-    """Returns the number of distinct token vectors within each image of x (B, N, D), summed over the images.
+    """Counts the distinct vectors among the N tokens of each image in x (B, N, D); returns the sum over images, a scalar.
 
-    Vectors are sorted by their projection on ``direction``, so that equal ones are neighbors, and then compared.
+    The vectors of an image are sorted by their projection on ``direction`` (D,), so that equal ones are neighbors, and
+    neighbors are compared.
     """
     order = (x.double() @ direction.to(x.device).double()).argsort(1)  # (B, N); makes equal rows neighbors
     steps = x.gather(1, order[..., None].expand_as(x)).diff(dim=1).abs().amax(2)

@@ -77,10 +77,16 @@ def _relative_errors(
     pixels: tuple[int, int],
     border: Border,
 ) -> tuple[list[float], float]:
-    """Returns the relative errors of the tokens after each layer, and that of the first attention's logits.
+    """Compares tokens and attention logits of test images before and after a shift.
 
-    They compare patches before and after a shift that are visible in both. The list is empty for models whose tokens do
-    not stay on one grid, such as Swin.
+    Returns a list with the relative error of the patch tokens after each layer, and the relative error of the logits of
+    the first attention, as means over the images. Only patches that are visible before and after the shift are compared.
+    For models whose tokens do not stay on one grid, such as Swin, the list is empty and the other error is NaN.
+
+    Args:
+        by: Shift down and right in patches.
+        pixels: The same shift in pixels.
+        border: How pixels at the border are filled: ``"zeros"``, ``"wrap"`` or ``"crop"``, as in `translation`.
     """
     device = model.device
     errors: list[Tensor] = []

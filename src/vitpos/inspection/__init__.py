@@ -1,1 +1,1 @@
-"""What a model or checkpoint learned about position: numbers and figure descriptions, no drawing, no files."""
+"""Measures what a model or checkpoint learned about position; returns numbers and figures as data, and draws nothing."""

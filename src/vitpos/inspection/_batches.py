@@ -1,4 +1,4 @@
-"""Batches of test images for inspection, unchanged or with their patches shuffled in every image."""
+"""Yields batches of test images for an inspection, unchanged or with the patches of each image permuted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def image_batches(
     shuffled: bool = False,
     indices: Tensor | None = None,
 ) -> Iterator[Tensor]:
-    """Yields normalized test images (B, C, height, width) on the model's device; puts the model into eval mode.
+    """Yields normalized test images (B, channels, height, width) on the model's device; puts the model into eval mode.
 
     The batch size is bounded by the memory of the attention logits.
 

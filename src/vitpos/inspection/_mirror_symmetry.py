@@ -27,7 +27,11 @@ class MirrorSymmetry:
         self.sizes = [size for size in parity.bincount().tolist() if size]
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """Returns the coefficients of x (…, N, q) in the new basis: up to four tensors (…, n, q), one per group."""
+        """Splits x (…, N, q), with one entry per grid position, into parts that are even or odd under flips of the grid.
+
+        Returns the coefficients in an orthogonal basis: up to four tensors (…, n, q), one for each combination of even
+        or odd under flipping the rows and even or odd under flipping the columns.
+        """
         rows, columns = (basis.to(x.dtype) for basis in self.bases)
         y = columns @ (rows @ x.unflatten(-2, self.grid).flatten(-2)).unflatten(-1, (self.grid[1], x.shape[-1]))
         return list(y.flatten(-3, -2)[..., self.order, :].split(self.sizes, -2))
@@ -40,12 +44,15 @@ class MirrorSymmetry:
         return y.unflatten(-1, (self.grid[1], x.shape[-1])).flatten(-3, -2)
 
     def blocks(self, matrix: Tensor) -> list[Tensor]:
-        """Returns up to four diagonal blocks (…, n, n) of symmetric matrices (…, N, N) that both flips leave unchanged."""
+        """Returns up to four diagonal blocks (…, n, n) of symmetric matrices (…, N, N) in the basis of :meth:`split`.
+
+        Flipping the rows or the columns of the grid must leave the matrices unchanged.
+        """
         return [self.split(part.mT)[parity] for parity, part in enumerate(self.split(matrix))]
 
 
 def _parity_basis(side: int) -> Tensor:
-    """Returns an orthogonal matrix (side, side); reversing the order keeps its first rows and negates its last rows."""
+    """Returns an orthogonal matrix (side, side) whose first rows are even and whose last rows are odd under reversal."""
     half, identity = side // 2, torch.eye(side, dtype=torch.float64)
     reversed_ = identity.flip(1)
     even, odd = ((identity + sign * reversed_)[:half] / math.sqrt(2) for sign in (1, -1))

@@ -29,8 +29,11 @@ def for_each_logits(
     """Runs the model on test images and passes the attention logits to functions; returns the number of images.
 
     Each of the ``consumers`` is called as ``consumer(layer, logits)`` for every layer and batch; logits (B, H, N, N) are
-    those between patches, without prefix tokens. ``limit``, ``seed`` and ``shuffled`` select the images as in
-    :func:`image_batches`.
+    those between patches, without prefix tokens (CLS and registers).
+
+    Args:
+        limit: number of test images, sampled with ``seed``; None for all.
+        shuffled: permute the patches of each image.
     """
 
     def pass_on(call: AttentionCall) -> None:
@@ -58,14 +61,15 @@ class AttentionSum:
         self.total = self.total.to(model.project.weight.device)
 
     def add(self, layer: int, logits: Tensor) -> None:
-        """Adds a batch of one layer: the softmax of logits (B, H, N, N) over patches, without prefix tokens."""
+        """Adds to ``total[layer]`` the softmax of logits (B, H, N, N) between patches, summed over the batch."""
         self.total[layer] += logits.softmax(-1).sum(0, dtype=torch.float64)
 
 
 def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> Tensor:
     """Returns the attention between patches (depth, H, N, N), float64, averaged over ``limit`` test images.
 
-    Prefix tokens are left out as queries and keys, and each row is renormalized to sum to 1 in each image.
+    Prefix tokens (CLS and registers) are left out as queries and keys, and each row is renormalized to sum to 1 in each
+    image.
     """
     vit = require_global_attention(model, "mean attention")
     attention = AttentionSum(vit, math.prod(image_grid(vit, data)))
@@ -74,7 +78,7 @@ def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256,
 
 
 def patch_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
-    """Returns the distance between the centers of every two patches, (N, N) float64, in pixels."""
+    """Returns the distance (N, N) between the centers of every two patches in pixels; ``patch`` is height and width."""
     offsets = Positions.from_grid(grid).offsets()[0].double() * torch.tensor(patch, dtype=torch.float64)
     return offsets.norm(dim=-1)
 
@@ -92,7 +96,10 @@ def attention_distance(attention: Tensor, grid: tuple[int, int], patch: tuple[in
 
 
 def uniform_attention_distance(grid: tuple[int, int], patch: tuple[int, int]) -> float:
-    """Returns the attention distance of uniform attention, in pixels: about 0.52 of the side of a square image."""
+    """Returns the attention distance of uniform attention: the mean distance between two patch centers, in pixels.
+
+    It is about 0.52 of the side of a square image. ``patch`` is the height and width of a patch in pixels.
+    """
     return patch_distances(grid, patch).mean().item()
 
 
@@ -127,10 +134,14 @@ def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
 
 
 def attention_rollout(model: Classifier, images: Tensor) -> Tensor:
-    """Returns attention rollout maps (B, R, C) (Abnar & Zuidema, ACL 2020) of normalized images (B, C, height, width).
+    """Returns attention rollout maps (B, R, C) on the grid of patches (Abnar & Zuidema, ACL 2020).
 
     Multiplies ½(A + I) over the layers, with A the attention averaged over heads, and reads the row of the pooled token
-    (CLS, or the mean over patches). Columns of prefix tokens are dropped, so a map may sum to less than 1.
+    (CLS, or the mean over patches). Columns of prefix tokens (CLS and registers) are dropped, so a map may sum to less
+    than 1.
+
+    Args:
+        images: (B, channels, height, width), normalized.
     """
     vit = require_global_attention(model, "attention rollout")
     rollout: list[Tensor] = []
@@ -152,11 +163,11 @@ def attention_maps(
 ) -> Tensor:
     """Returns the attention of CLS, or of the mean over patches, to each patch: (B, layers, heads, R, C).
 
-    As in MJP's Figure 8. Columns of prefix tokens are dropped, so a map may sum to less than 1. Attention weights are
-    computed only for the layers requested.
+    As in MJP's Figure 8. Columns of prefix tokens (CLS and registers) are dropped, so a map may sum to less than 1.
+    Attention weights are computed only for the layers requested.
 
     Args:
-        images: (B, C, height, width), normalized.
+        images: (B, channels, height, width), normalized.
         layers: layer indices, negative from the end.
         heads: head indices; all by default.
     """
@@ -176,7 +187,10 @@ def attention_maps(
 
 
 def _pooled_maps(model: PatchClassifier, images: Tensor, weights: Tensor) -> Tensor:
-    """Returns maps (…, R, C): the row of CLS, or the mean over the rows of patches, of ``weights`` (…, T, T)."""
+    """Returns maps (…, R, C) on the grid of ``images``: attention of CLS, or mean attention of patches, to each patch.
+
+    ``weights`` (…, T, T) is the attention between all tokens.
+    """
     grid = model.positions(images).grid
     return (_pooling_weights(model, weights.shape[-1]) @ weights)[..., -grid[0] * grid[1] :].unflatten(-1, grid).cpu()
 

@@ -25,7 +25,7 @@ EPS = 1e-5  # relative variation in float32 below which values count as constant
 
 @dataclass(frozen=True)
 class BiasContentCorrelation:
-    """Partial correlation between the bias of two patches and the similarity of their content, at equal offsets.
+    """Partial correlation between the bias of the logit of two patches and their similarity, at equal offsets.
 
     mean: (depth, H), mean over images, −1 to 1; negative if similar patches get a smaller bias than dissimilar ones at
     the same offset. std: (depth, H), standard deviation over images. Images in which bias or similarity is constant are
@@ -40,12 +40,12 @@ class BiasContentCorrelation:
 def bias_content_correlation(
     model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0
 ) -> BiasContentCorrelation:
-    """Correlates the bias of CoPE or SaPE2 with the similarity of patches, over ``limit`` test images.
+    """Returns the correlation of the bias of CoPE or SaPE2 with the similarity of patches, by layer and head.
 
     It quantifies the case study of SaPE2's Figure 4. For every two different patches of an image it takes the bias added
     to the logit and the cosine similarity of the two tokens that enter the attention. Both are centered on their mean
-    over the pairs with the same |Δrow| and |Δcolumn|, so proximity cannot contribute; then they are correlated within
-    each image, layer and head.
+    over the pairs with the same |Δrow| and |Δcolumn|, so proximity cannot contribute. The correlation is computed over
+    all pairs of an image; the result is its mean and standard deviation over ``limit`` test images, each (depth, H).
     """
     vit, encoding = _counting_model(model)
     pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.project.weight.device)
@@ -69,9 +69,11 @@ def bias_content_correlation(
 
 @dataclass(frozen=True)
 class GateMaps:
-    """Gates, and positions counted with them, from one query to every key of the grid, each (B, H, R, C).
+    """Gates and counts of CoPE or SaPE2 from one query to every key of the grid, each (B, H, R, C).
 
-    NaN where a key is not counted, such as keys outside the query's row if SaPE2 counts along rows.
+    A gate, 0 to 1, is the weight with which a key is counted. The count of a key, which takes the role of a position,
+    is the sum of the gates from that key to the end of its row or column (SaPE2) or of the row-major order (CoPE). NaN
+    where a key is not counted, such as keys outside the query's row if SaPE2 counts along rows.
     """
 
     gates: Tensor
@@ -81,13 +83,14 @@ class GateMaps:
 def gates_from_position(
     model: Classifier, images: Tensor, position: tuple[int, int], *, layer: int = -1
 ) -> list[GateMaps]:
-    """Returns the gates and counted positions of the query at ``position`` (row, column) in one layer.
+    """Returns the gates and counts (B, H, R, C) of the query at ``position`` (row, column) in one layer.
 
-    The list has one element per direction of counting: SaPE2 counts along the row and along the column, CoPE along all
+    CoPE and SaPE2 weight each key by a gate from 0 to 1; counts, the sums of gates, take the role of positions. The
+    list has one element per direction of counting: SaPE2 counts along the row and along the column, CoPE along all
     patches in row-major order.
 
     Args:
-        images: (B, C, height, width), normalized.
+        images: (B, channels, height, width), normalized.
         layer: layer index, negative from the end.
     """
     vit, encoding = _counting_model(model)
@@ -112,7 +115,7 @@ def gates_from_position(
 
 
 def counting_part(encoding: PositionEncoding) -> CountsByContent | None:
-    """Returns the part of a sum of encodings that counts positions by gates (CoPE, SaPE2); None if there is none."""
+    """Returns the encoding, in a sum of encodings, whose positions are sums of gates (CoPE, SaPE2); None if absent."""
     return next((part for part in encoding.parts if isinstance(part, CountsByContent)), None)
 
 
@@ -125,7 +128,7 @@ def _counting_model(model: Classifier) -> tuple[PatchClassifier, CountsByContent
 
 
 def _pairs_by_offset(grid: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns the flat indices (P,) of all pairs of different patches in an (N, N) matrix, and their groups (P,).
+    """Returns the flat indices (P,) of all P pairs of different patches in an (N, N) matrix, and their groups (P,).
 
     Pairs with the same |Δrow| and |Δcolumn| have the same group number.
     """
@@ -135,9 +138,9 @@ def _pairs_by_offset(grid: tuple[int, int], device: torch.device) -> tuple[Tenso
 
 
 def _partial_correlation(a: Tensor, b: Tensor, groups: Tensor) -> Tensor:
-    """Returns the correlation (…) of a and b (…, P) after subtracting the mean of each group from both.
+    """Returns the correlation (…) over P pairs of a and b (…, P) after subtracting the mean of each group from both.
 
-    NaN where a or b varies only by rounding.
+    ``groups`` (P,) are group numbers. NaN where a or b varies only by rounding.
     """
     x, y = _center_groups(a, groups), _center_groups(b, groups)
     constant = (x.norm(dim=-1) <= EPS * a.norm(dim=-1)) | (y.norm(dim=-1) <= EPS * b.norm(dim=-1))
@@ -146,7 +149,7 @@ def _partial_correlation(a: Tensor, b: Tensor, groups: Tensor) -> Tensor:
 
 
 def _center_groups(values: Tensor, groups: Tensor) -> Tensor:
-    """Subtracts from ``values`` (…, P) the mean of their group; ``groups`` (P,) are group numbers."""
+    """Returns ``values`` (…, P) minus the mean of their group; ``groups`` (P,) are group numbers."""
     sizes = groups.bincount().clamp_min(1)
     sums = values.new_zeros(*values.shape[:-1], len(sizes)).index_add_(-1, groups, values)
     return values - (sums / sizes)[..., groups]

@@ -37,7 +37,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The result of inspecting a target: up to three sections; if there is none, ``reason`` says why."""
+    """The result of inspecting a target: its sections (table, offsets, model); if there is none, ``reason`` says why."""
 
     target: Target
     sections: list[Section]
@@ -61,7 +61,7 @@ class Inspection:
 def inspect(
     target: Target, *, images: int = 256, shown: Dataset | None = None, extra: bool = False, seed: int = 0
 ) -> list[Section]:
-    """Computes the sections, numbers with figures, that apply to a target.
+    """Returns the sections of an inspection, each with numbers and figures, that apply to a target.
 
     ``table``: the vectors added to patch tokens. ``offsets``: attention biases by offset, and rotary frequencies.
     ``model``: tokens, logits and attention of the model on test images of its data set.
@@ -69,7 +69,7 @@ def inspect(
     Args:
         images: number of test images on which a model is run, sampled with ``seed``.
         shown: data set whose test images attention is drawn on; a few test images of the target's data by default.
-        extra: also SVM, MLP and UMAP of the table (minutes; needs the extra ``analysis``).
+        extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
     """
     sections = []
     if target.table is not None:
@@ -88,7 +88,7 @@ def _reason(target: Target) -> str:
 
 
 def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> Target:
-    """Returns the inspection target of one of our models.
+    """Returns the inspection target of a vitpos model: its position tensors and metadata, the model and its data.
 
     Args:
         name: title of the inspection.
@@ -127,7 +127,10 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
 
 
 def _model_biases(model: PatchClassifier) -> dict[str, Tensor]:
-    """Returns ``layer 1``, ``layer 2``, … → bias table (H, 2R − 1, 2C − 1); for Swin the tables of all stages."""
+    """Returns ``layer 1``, ``layer 2``, … → bias of the logits at each offset (H, 2R − 1, 2C − 1).
+
+    For Swin the layers of all stages are included. Empty if the model has no such bias.
+    """
     if isinstance(model, Swin):
         stages = [stage for stage in model.stages if isinstance(stage, Stage)]
         tables = [offset_biases(stage.encoding, stage.geometry) for stage in stages]

@@ -39,7 +39,7 @@ class Probe:
 def probe_positions(
     model: Classifier, data: Dataset, *, shuffled: bool = True, limit: int | None = 500, seed: int = 0
 ) -> list[Probe]:
-    """Fits a linear probe per layer from patch tokens to row and column; returns depth + 1 scores.
+    """Fits a linear probe per layer from patch tokens to row and column; returns depth + 1 scores (R² and error).
 
     The first is for the tokens that enter the first block, the others for those that each block returns. Three fifths
     of the images are fitted, one fifth chooses the ridge penalty, one fifth gives the scores. The probe is
@@ -84,7 +84,12 @@ def probe_positions(
 
 
 def _probe(errors: Tensor, coords: Tensor) -> Probe:
-    """Computes the scores from errors per image (images, 2, axes), squared and absolute, and coordinates (N, axes)."""
+    """Returns R² with its standard error, absolute error and chance of one layer.
+
+    Args:
+        errors: (images, 2, axes), mean squared and mean absolute error of each image.
+        coords: (N, axes), true coordinates of the positions.
+    """
     squared, absolute = errors.unbind(1)
     centered = coords - coords.mean(0)
     axes = centered.square().mean(0) > 0
@@ -98,7 +103,10 @@ Ridge = tuple[Tensor, Tensor]  # weight (D, 2) and bias (2,)
 
 
 class _Moments:
-    """Accumulates the sums over tokens that a regression of their coordinates (N, 2) on them needs, in float64."""
+    """Accumulates the sums over tokens that a linear regression from tokens to their coordinates needs, in float64.
+
+    They are the sums of tokens (D,), of products of their channels (D, D) and of products with coordinates (D, 2).
+    """
 
     def __init__(self, coords: Tensor, dim: int):
         self.coords = coords
@@ -122,7 +130,10 @@ class _Moments:
 
 
 def _best_ridge(train: _Moments, validation: _Moments) -> Ridge:
-    """Fits ridge regressions with all ``PENALTIES``; returns weight and bias of the one with the least validation error."""
+    """Fits a ridge regression from tokens to row and column for each penalty.
+
+    Returns weight (D, 2) and bias (2,) of the fit with the least validation error.
+    """
     mean, covariance, cross = train.centered()
     values, directions = torch.linalg.eigh(covariance)
     rotated = directions.mT @ cross
@@ -136,7 +147,10 @@ def _best_ridge(train: _Moments, validation: _Moments) -> Ridge:
 
 
 def _squared_error(weight: Tensor, bias: Tensor, moments: _Moments) -> Tensor:
-    """Returns the mean squared error of a fit, summed over axes, up to a constant that is equal for all fits."""
+    """Returns the mean squared error () of tokens @ weight + bias as prediction of the coordinates, summed over axes.
+
+    A constant that is equal for all fits is left out.
+    """
     mean, covariance, cross = moments.centered()
     offset = mean @ weight + bias - moments.coords.mean(0)
     return (weight * (covariance @ weight)).sum() - 2 * (weight * cross).sum() + offset.square().sum()

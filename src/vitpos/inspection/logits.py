@@ -34,9 +34,9 @@ class LogitVariance:
 
     @property
     def position_share(self) -> Tensor:
-        """Returns position / (position + content), (depth, H).
+        """Returns the fraction (depth, H) of the variance of the logits that is due to position.
 
-        It is 1 if the logits do not depend on the image, and NaN if they are constant.
+        It is position / (position + content): 1 if the logits do not depend on the image, and NaN if they are constant.
         """
         return self.position / (self.position + self.content)
 
@@ -44,13 +44,14 @@ class LogitVariance:
 def logit_variance(
     model: Classifier, data: Dataset, *, shuffled: bool = False, limit: int | None = 256, seed: int = 0
 ) -> LogitVariance:
-    """Splits the variance of the attention logits between patches into position and content, on test images.
+    """Returns the variance of the attention logits between patches on test images, split into position and content.
 
     This is a two-way analysis of variance over pairs of positions and images.
 
     Rows are centered first, since softmax ignores constants added to a row. Left out are a patch with itself, which
-    would count as position, masked pairs (−∞) and pairs with prefix tokens. Both components are unbiased: a mean over B
-    images contains 1/B of the content variance, which is subtracted, so a position component of zero scatters around 0.
+    would count as position, masked pairs (−∞) and pairs with prefix tokens (CLS and registers). Both components are
+    unbiased: a mean over B images contains 1/B of the content variance, which is subtracted, so a position component of
+    zero scatters around 0.
 
     Args:
         shuffled: permute the patches of each image. Otherwise the average content at a position counts as position, and
@@ -79,7 +80,7 @@ class LogitMoments:
         self.squares[layer] += centered.square_().sum(0)
 
     def variance(self, images: int) -> LogitVariance:
-        """Returns the variance components; ``images`` is the number of images that were added."""
+        """Returns the variance due to position and due to content; ``images`` is the number of images that were added."""
         if images < 2:
             raise InputError(f"a variance over {images} image is undefined; use a limit of 2 or more")
         pairs = self.finite & self.off_diagonal
@@ -130,9 +131,9 @@ def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[flo
 
 
 def _merge_heads(layer: Tensor) -> Tensor:
-    """Returns the mean over heads (1, N, N) if no head masks a pair (−∞), otherwise the layer (H, N, N) as it is.
+    """Returns the mean over heads (1, N, N) of the logits (H, N, N) of a layer; unchanged if a head masks a pair (−∞).
 
-    Contrasts are linear, so that of the mean equals the mean of those of the heads, and costs less.
+    Differences of mean logits are linear: that of the mean over heads is the mean of those of the heads, and costs less.
     """
     return layer.mean(0, keepdim=True) if layer.isfinite().all() else layer
 
@@ -156,5 +157,5 @@ def _weighted_difference(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def _mean_over_heads(heads: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Returns contrast → mean over the heads whose value is not NaN."""
+    """Returns contrast name → mean of its values over heads, without NaN; ``heads`` are contrast name → value ()."""
     return {name: torch.stack([head[name] for head in heads]).nanmean().item() for name in heads[0]}

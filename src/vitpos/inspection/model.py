@@ -1,4 +1,4 @@
-"""Inspects a model on test images: where position is present in its tokens, logits and attention, layer by layer."""
+"""Inspects a model on test images: how much its tokens, attention logits and attention depend on position, by layer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPARED_IMAGES = 64  # images for per-image head diversity, whose cost grows wi
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """Measures of the position information in the tokens, attention logits and attention of each layer."""
+    """Measures by layer: linear probes of the position in the tokens, variance of the attention logits, mean attention."""
 
     probes: list[Probe]  # depth + 1: the input of the first block, then the output of each block
     shuffled: LogitVariance  # on images whose patches are permuted
@@ -47,16 +47,16 @@ class LayerSummary:
         """Returns name → one value per layer (mean over heads), or a single number.
 
         probe_r2: R² of a linear regression of row and column on the tokens that enter the first block and that each
-        block returns, with the patches of each image permuted; 0 is chance. probe_standard_error: its standard error
-        over the test images, a fifth of all. probe_error: its mean absolute error, in patches; probe_chance: the error
-        of a constant predictor. position_share: fraction of the variance of the attention logits explained by the pair
-        of positions, with the patches of each image permuted; unbiased, so it can be slightly negative.
-        position_share_unshuffled: the same on the original images, where the average content at a position counts too.
-        attention_distance: mean distance between query and key, weighted by attention, in pixels;
-        attention_distance_uniform: that of uniform attention. head_diversity: Jensen–Shannon divergence, 0 to 1 bit,
-        between the mean attention of two heads, averaged over queries and pairs of heads; absent for a single head.
-        head_diversity_per_image: the same divergence computed in each image, mean over the first 64 images; it exceeds
-        head_diversity if heads differ depending on the content of the image.
+        block returns, with the patches of each image permuted; 0 is chance. probe_standard_error: standard error of
+        probe_r2 over the images on which the regression is tested, a fifth of all. probe_error: mean absolute error of
+        the regression, in patches; probe_chance: the error of a constant predictor. position_share: fraction of the
+        variance of the attention logits explained by the pair of positions, with the patches of each image permuted;
+        unbiased, so it can be slightly negative. position_share_unshuffled: the same on the original images, where the
+        average content at a position counts too. attention_distance: mean distance between query and key, weighted by
+        attention, in pixels; attention_distance_uniform: that of uniform attention. head_diversity: Jensen–Shannon
+        divergence, 0 to 1 bit, between the mean attention of two heads, averaged over queries and pairs of heads;
+        absent for a single head. head_diversity_per_image: the same divergence computed in each image, mean over the
+        first 64 images; it exceeds head_diversity if heads differ depending on the content of the image.
         """
         numbers: dict[str, float | list[float]] = {
             "probe_r2": [probe.r2 for probe in self.probes],
@@ -75,7 +75,7 @@ class LayerSummary:
 
 
 def summarize_layers(model: Classifier, data: Dataset, *, limit: int | None = 500, seed: int = 0) -> LayerSummary:
-    """Computes a :class:`LayerSummary` over ``limit`` test images sampled with ``seed``; leaves the model unchanged."""
+    """Returns linear probes, logit variances and mean attention of each layer, over ``limit`` test images."""
     vit = require_global_attention(model, "a summary of layers")
     grid, patch = image_grid(vit, data), vit.patch
     patches = math.prod(grid)
@@ -104,10 +104,11 @@ def inspect_model(
 ) -> Section:
     """Runs a model with global attention on test images; returns numbers and figures as the section ``model``.
 
-    The numbers are those of :class:`LayerSummary`; position_share and attention_distance are also given by head.
-    logit_contrasts: differences of mean logits on images with permuted patches, such as adjacent pairs minus all other
-    pairs, by layer. bias_content_correlation: for CoPE and SaPE2, whose positions are sums of content-dependent gates,
-    the partial correlation of bias and content similarity at equal offsets, by layer and head.
+    The numbers are those of :meth:`LayerSummary.numbers`, such as probe_r2, position_share and attention_distance; the
+    last two are also given by head. logit_contrasts: differences of mean logits on images with permuted patches, such
+    as adjacent pairs minus all other pairs, by layer. bias_content_correlation: for CoPE and SaPE2, whose positions are
+    sums of content-dependent gates, the partial correlation of bias and content similarity at equal offsets, by layer
+    and head.
 
     Args:
         images: number of test images, sampled with ``seed``.
@@ -172,7 +173,7 @@ def _distance_figure(distance: Tensor, uniform: float) -> Figure:
 
 
 def _mean_figures(layers: LayerSummary, grid: tuple[int, int]) -> list[Figure]:
-    """Returns two figures, mean logits and mean attention, of the layer with the largest ``position_share``."""
+    """Returns figures of the mean logits and mean attention of the layer whose logits depend most on position."""
     layer = int(layers.shuffled.position_share.nanmean(1).nan_to_num(-1).argmax())
     logits = layers.shuffled.mean[layer].mean(0)
     maps = {
@@ -192,7 +193,10 @@ def _mean_figures(layers: LayerSummary, grid: tuple[int, int]) -> list[Figure]:
 
 
 def _image_figures(model: PatchClassifier, data: Dataset, grid: tuple[int, int]) -> list[Figure]:
-    """Returns figures on the test images of ``data``: attention maps and, for CoPE and SaPE2, gates and their sums."""
+    """Returns figures on the test images of ``data``: attention maps and, for CoPE and SaPE2, gates and counts.
+
+    A gate is the weight, 0 to 1, with which these encodings count a key; the counts are sums of gates.
+    """
     images = data.test.images[: len(data.test)]
     pixels = images.permute(0, 2, 3, 1).numpy()
     inputs = data.normalize(images.to(model.project.weight.device))

@@ -21,7 +21,7 @@ MAX_NUMBERS = 2**22  # numbers per batch of tables, or of their inner products
 
 
 class NullModel:
-    """Base class: the similarity of two positions is the mean over all pairs of the same class, and nothing else.
+    """Base class of null models, in which the similarity of a pair of positions depends on its class alone.
 
     A class is all pairs at equal distance, or at equal offset. ``residual_weights`` removes the class means from a
     contrast, a weighted sum over pairs such as "same row minus other pairs"; ``sample_tables`` samples random tables
@@ -37,14 +37,18 @@ class NullModel:
         self.smoother = torch.eye(len(counts), dtype=torch.float64)  # (K, K), applied to the K class means
 
     def residual_weights(self, weight: Tensor) -> Tensor:
-        """Returns weights (N, N) that apply the contrast ``weight`` (N, N) to values minus their class means."""
+        """Returns weights w (N, N) with Σ w · v = Σ weight · (v − class mean of v) for any values v (N, N) of pairs.
+
+        A class is all pairs at equal distance, or at equal offset.
+        """
         sums = weight.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), weight.flatten())
         return weight - (self.smoother.mT @ sums / self.counts)[self.class_of]
 
     def expected_products(self, products: Tensor) -> Tensor:
         """Returns the inner products (N, N) that the null model predicts for vectors with inner products ``products``.
 
-        The squared distances between the vectors, which are centered, are replaced by their class means.
+        The squared distances between the vectors, which are centered, are replaced by their means over all pairs of
+        positions at equal distance, or at equal offset.
         """
         squares = products.diagonal()
         distances = self.class_means(squares[:, None] + squares - 2 * products)
@@ -52,18 +56,23 @@ class NullModel:
         return -(centered - centered.mean(1, keepdim=True)) / 2
 
     def class_means(self, values: Tensor) -> Tensor:
-        """Replaces each pair's value in ``values`` (N, N) by the mean, possibly smoothed, over all pairs of its class."""
+        """Returns (N, N): for each pair of positions the mean of ``values`` (N, N) over all pairs of its class.
+
+        A class is all pairs at equal distance, or at equal offset; means over distance are smoothed.
+        """
         sums = values.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), values.flatten())
         return (self.smoother @ (sums / self.counts))[self.class_of]
 
     def sample_tables(self, x: Tensor, *, samples: int, seed: int, centered: bool = True) -> Iterator[Tensor]:
-        """Yields batches (B, N, q) of random tables, float32, that match the class means of vectors x (N, D).
+        """Yields batches (B, N, q) of random tables, float32, whose similarity depends on distance or offset alone.
 
-        The q columns of a table are independent Gaussian fields whose covariance is the expected inner product. q is
-        chosen so that inner products scatter about their expectation as much as those of x do: the more irregular x is,
-        the stronger a claim must be to pass.
+        Their expected similarity at each distance or offset is the mean similarity of the vectors x (N, D) there. The q
+        columns of a table are independent Gaussian fields whose covariance is the expected inner product. q is chosen
+        so that inner products scatter about their expectation as much as those of x do: the more irregular x is, the
+        stronger a claim must be to pass.
 
         Args:
+            samples: number of tables in total.
             centered: x is centered and its squared distances are matched; otherwise its inner products are.
         """
         own = x @ x.mT

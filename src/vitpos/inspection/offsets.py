@@ -33,9 +33,9 @@ def offset_biases(
 ) -> Tensor | None:
     """Returns the bias (depth, H, 2R − 1, 2C − 1) that the encoding adds to the logits at each offset, query minus key.
 
-    Offsets start at −(R − 1), −(C − 1). In a sum of encodings, all biases that depend on the offset alone (a table, a
-    network, a slope) are added; −∞ where a head masks the pair. None if there is no such bias or all are 0, as in a
-    table that is initialized with zeros.
+    Entry [0, 0] is for −(R − 1) rows and −(C − 1) columns. In a sum of encodings, all biases that depend on the
+    offset alone (a table, a network, a slope) are added; −∞ where a head masks the pair. None if there is no such bias
+    or all are 0, as in a table that is initialized with zeros.
 
     Args:
         train_grid: grid on which the encoding was trained, if it differs from the grid of ``geometry``.
@@ -70,7 +70,8 @@ def inspect_offsets(
 ) -> Section:
     """Returns the section ``offsets``: numbers and figures of bias tables, rotary frequencies and decomposed tables.
 
-    biases: for each layer the numbers of :func:`bias_numbers`. frequencies: the array given, as nested lists.
+    biases: for each layer the fraction of the variance of its bias table that distance, row and column explain
+    (:func:`bias_numbers`). frequencies: the tensor given, as nested lists. Decomposed tables give figures only.
 
     Args:
         biases: (H, 2R − 1, 2C − 1) by layer.
@@ -101,11 +102,11 @@ def inspect_offsets(
 def bias_numbers(table: Tensor) -> dict[str, Any]:
     """Returns which fraction of the variance of a bias table (H, 2R − 1, 2C − 1) distance, row and column explain.
 
-    Each entry is a list with one number per head; every pair of positions counts once. std: standard deviation of the
-    biases, in logits. by_distance, by_row, by_column: fraction of the variance, 0 to 1, explained by the distance, by
-    |Δrow| alone and by |Δcolumn| alone. antisymmetric: fraction that changes sign when query and key are exchanged.
-    noise: the expected value of each fraction for a table of white noise, mean over heads. diversity: 1 − mean
-    correlation between two heads; None for one head. Masked offsets (−∞) are left out.
+    Entries are lists with one number per head, except noise and diversity; every pair of positions counts once. std:
+    standard deviation of the biases, in logits. by_distance, by_row, by_column: fraction of the variance, 0 to 1,
+    explained by the distance, by |Δrow| alone and by |Δcolumn| alone. antisymmetric: fraction that changes sign when
+    query and key are exchanged. noise: fraction → its expected value for a table of white noise, mean over heads.
+    diversity: 1 − mean correlation between two heads, one number; None for one head. Masked offsets (−∞) are left out.
     """
     table = table.double()
     rows, columns = ((side + 1) // 2 for side in table.shape[1:])
@@ -138,15 +139,16 @@ def bias_numbers(table: Tensor) -> dict[str, Any]:
 
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Returns the weighted mean (H, 1, 1) of ``values`` (H, rows, columns)."""
+    """Returns the weighted mean (H, 1, 1) of ``values`` (H, rows, columns), with ``weights`` of the same shape."""
     return (values * weights).sum((1, 2), keepdim=True) / weights.sum((1, 2), keepdim=True).clamp_min(1)
 
 
 def _explained_variance(weighted: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    """Returns the variance (H,) of the group means.
+    """Returns the variance (H,) explained by groups of offsets: the weighted variance of the means over groups.
 
     Args:
         weighted: centered values times their weights, (H, rows, columns).
+        weights: (H, rows, columns), number of pairs of positions at each offset; 0 where masked.
         groups: (rows · columns,), group number of each offset.
     """
     sums, sizes = _group_sums(weighted, groups), _group_sums(weights, groups)
@@ -154,13 +156,18 @@ def _explained_variance(weighted: Tensor, weights: Tensor, groups: Tensor) -> Te
 
 
 def _noise_variance(weights: Tensor, groups: Tensor) -> Tensor:
-    """Returns the expected mean square (H,) of the group means if values are white noise of variance 1."""
+    """Returns the expected weighted mean square (H,) of means over groups of offsets, for white noise of variance 1.
+
+    Args:
+        weights: (H, rows, columns), number of pairs of positions at each offset; 0 where masked.
+        groups: (rows · columns,), group number of each offset.
+    """
     squares, sizes = _group_sums(weights.square(), groups), _group_sums(weights, groups)
     return (squares / sizes.clamp_min(1)).sum(1) / sizes.sum(1).clamp_min(1)
 
 
 def _group_sums(values: Tensor, groups: Tensor) -> Tensor:
-    """Returns the sum over each group, (H, groups), of ``values`` (H, rows, columns)."""
+    """Returns the sum of ``values`` (H, rows, columns) over each of G groups, (H, G); ``groups`` are group numbers."""
     return values.new_zeros(len(values), int(groups.max()) + 1).index_add_(1, groups, values.flatten(1))
 
 

@@ -1,4 +1,4 @@
-"""Inspects a position table: norms, spectrum, regression, structure and projections, beside two baseline tables."""
+"""Inspects a position table: norms, spectrum, regression, structure and projections, beside white noise and sin-cos."""
 
 from __future__ import annotations
 
@@ -86,13 +86,16 @@ def baseline_tables(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
 
 
 def _spectrum_numbers(one: Spectrum) -> dict[str, Any]:
-    """Returns a spectrum as written to ``inspect.json``: explained_1, …, effective_rank, reason and cumulative curves."""
+    """Returns a spectrum as a dictionary: explained_1, …, effective_rank, reason and two cumulative curves."""
     curves = {"cumulative_variance": one.variance, "cumulative_singular_values": one.cumulative}
     return one.explained() | {"effective_rank": one.effective_rank, "reason": one.reason} | curves
 
 
 def _spectrum_figures(spectra: Mapping[str, Mapping[str, Spectrum]]) -> list[Figure]:
-    """Returns figures of cumulative curves of the table and both baselines: of squared and of plain singular values."""
+    """Returns figures of the cumulative variance and the cumulative singular values by number of components.
+
+    ``spectra`` is table (``table``, ``noise``, ``sin_cos``) → ``centered`` or ``raw`` → spectrum; each table is a curve.
+    """
     figures = []
     for name, quantity in (("variance", "variance"), ("cumulative", "sum of singular values")):
         curves = {

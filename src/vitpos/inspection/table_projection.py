@@ -32,16 +32,17 @@ class Projection:
 
 
 def pca(table: Tensor) -> Projection:
-    """Projects a table (R, C, D) to its first two principal components, and to three as ``points_3d``."""
+    """Returns the projection of a table (R, C, D) to two principal components, and to three as ``points_3d``."""
     components = principal_components(table, dimensions=3)
     projection = _projection(table, components[..., :2])
     return projection if projection.points is None else replace(projection, points_3d=components)
 
 
 def umap(table: Tensor, *, neighbors: int = 15, seed: int = 0) -> Projection:
-    """Projects a table (R, C, D) to two dimensions by UMAP (McInnes et al., 2018; umap-learn), deterministic for a seed.
+    """Returns the projection of a table (R, C, D) to two dimensions by UMAP (McInnes et al., 2018; umap-learn).
 
-    Layouts vary between seeds: compare numbers over several seeds rather than trusting one figure.
+    Layouts are deterministic for a seed and vary between seeds: compare numbers over several seeds rather than trusting
+    one figure.
     """
     if neighbors < 2:
         raise InputError(f"UMAP got neighbors={neighbors}; use 2 or more")
@@ -112,8 +113,8 @@ def grid_residual(points: Tensor) -> float | None:
 def trustworthiness(table: Tensor, points: Tensor, *, neighbors: int = 5) -> float | None:
     """Returns to what degree neighbors in a projection (R, C, K) are neighbors in the table (R, C, D), from 0 to 1.
 
-    (Venna and Kaski, 2001.) Computed by scikit-learn for the nearest ``neighbors``, or fewer than half of the
-    positions; None for fewer than 3 positions. Tables of more than 2,000 positions are subsampled.
+    It is the trustworthiness of Venna and Kaski (2001), computed by scikit-learn for the ``neighbors`` nearest positions,
+    fewer than half of all; None for fewer than 3 positions. Tables of more than 2,000 positions are subsampled.
     """
     try:
         from sklearn.manifold import trustworthiness as sklearn_trustworthiness

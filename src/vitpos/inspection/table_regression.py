@@ -35,15 +35,16 @@ PENALTIES = torch.logspace(-8, 3, 12, dtype=torch.float64)  # in units of the me
 
 @dataclass(frozen=True)
 class Regression:
-    """Regression method → metric → score; empty, with a ``reason``, for fewer than 4 positions.
+    """Scores of regressions from position vectors to positions; ``methods`` is method → metric → score.
 
-    The metrics concern two predicted quantities: ``index``, the row-major index of a position from 0, and ``grid``, its
-    row and column in patches (mean of both). ``…_mae``: mean absolute error on the held-out positions of a fold, mean
-    over folds; ``…_train_mae``: the same on the positions that were fitted, far below ``…_mae`` if the fit memorizes.
-    ``…_r2``: R² over all held-out positions; 1 is perfect, 0 a constant predictor. ``…_offset_mae``: error of the
-    signed offset between two held-out positions of a fold; absent if a fold holds one position. Each is a mean over
-    shufflings of the folds, with its standard deviation ``…_std``. ``subsampled`` says which positions of a large table
-    were used. If all vectors are equal, the scores are those of a constant predictor and ``reason`` says so.
+    It is empty, with a ``reason``, for fewer than 4 positions. The metrics concern two predicted quantities:
+    ``index``, the row-major index of a position from 0, and ``grid``, its row and column in patches (mean of both).
+    ``…_mae``: mean absolute error on the held-out positions of a fold, mean over folds; ``…_train_mae``: the same on
+    the positions that were fitted, far below ``…_mae`` if the fit memorizes. ``…_r2``: R² over all held-out positions;
+    1 is perfect, 0 a constant predictor. ``…_offset_mae``: error of the signed offset between two held-out positions of
+    a fold; absent if a fold holds one position. Each is a mean over shufflings of the folds, with its standard
+    deviation ``…_std``. ``subsampled`` says which positions of a large table were used. If all vectors are equal, the
+    scores are those of a constant predictor and ``reason`` says so.
     """
 
     methods: dict[str, dict[str, float]]
@@ -54,7 +55,9 @@ class Regression:
 def regression(
     table: Tensor, *, methods: Sequence[str] = LINEAR, folds: int = 5, shuffles: int | None = None, seed: int = 0
 ) -> Regression:
-    """Predicts the index, and the row and column, of each position from its vector in a table (R, C, D); scores the fits.
+    """Returns cross-validated scores of predicting the index, row and column of a position from its vector.
+
+    The vectors are those of a table (R, C, D).
 
     MJP's relative regression predicts |offset|, which is not a linear function of a difference of vectors, and its 2-D
     targets overflow 8 bits. A linear fit of signed offsets on differences of vectors over all training pairs has the
@@ -95,7 +98,7 @@ def regression(
 
 
 def penalty_grid(positions: int) -> Tensor:
-    """Returns the ridge penalties that are tried: all, or every other one for more than 400 positions."""
+    """Returns the ridge penalties to try: 12 from 10⁻⁸ to 10³, or every other one for more than 400 positions."""
     return PENALTIES if positions <= LARGE else PENALTIES[1::2]
 
 
@@ -128,7 +131,7 @@ def nested_ridge(u: Tensor, values: Tensor, targets: Sequence[Tensor], orders: T
 
 
 def _residual_makers(u: Tensor, squares: Tensor, penalties: Tensor) -> Tensor:
-    """Returns (P, N, N): the matrix Q of :func:`nested_ridge` for each of P penalties, which gives residuals / penalty.
+    """Returns matrices Q (P, N, N), one for each of P penalties, with Q y = (residuals of the ridge fit of y) / penalty.
 
     Args:
         u: (N, r), left singular vectors of the centered position vectors.
@@ -141,10 +144,16 @@ def _residual_makers(u: Tensor, squares: Tensor, penalties: Tensor) -> Tensor:
 
 
 def _without_fold(q: Tensor, residuals: Tensor, penalties: Tensor, fold: Tensor, folds: int) -> tuple[Tensor, Tensor]:
-    """Fits without the positions of one fold, for each of P penalties.
+    """Fits targets y (N, K) by ridge regression without the positions of one fold, for each of P penalties.
 
     Returns the errors y − ŷ (P, N, K) at all positions, and the squared errors (P, K) over the inner folds, which choose
-    the penalty. ``q`` (P, N, N) and ``residuals`` (P, N, K) = q @ y are those of the fit on all positions.
+    the penalty.
+
+    Args:
+        q: (P, N, N), maps y to residuals / penalty of the fit on all positions.
+        residuals: (P, N, K), q @ y.
+        fold: (M,), consecutive indices of the positions held out.
+        folds: number of inner folds.
     """
     start, stop, count = int(fold[0]), int(fold[-1]) + 1, q.shape[-1]
     rows = q[:, start:stop]
@@ -164,14 +173,22 @@ def _without_fold(q: Tensor, residuals: Tensor, penalties: Tensor, fold: Tensor,
 
 
 def _fold_masks(orders: Tensor, folds: int) -> Tensor:
-    """Returns masks (S, k, N) of the positions that each fold holds out: contiguous parts of the ``orders`` (S, N)."""
+    """Returns bool masks (S, k, N): the positions that each of k ``folds`` of S shufflings holds out.
+
+    The folds are contiguous parts of the permutations ``orders`` (S, N).
+    """
     sizes = torch.tensor([len(part) for part in torch.arange(orders.shape[1]).tensor_split(folds)])
     fold = torch.arange(folds).repeat_interleave(sizes)[orders.argsort(1)]  # (S, N)
     return fold[:, None] == torch.arange(folds)[:, None]
 
 
 def _minimum_norm(u: Tensor, values: Tensor, targets: Sequence[Tensor], held_out: Tensor) -> list[Tensor]:
-    """Returns predictions (S, k, N, K) of minimum-norm least squares with intercept, for each target (N, K)."""
+    """Returns predictions (S, k, N, K) of minimum-norm least squares with intercept, for each target (N, K).
+
+    Args:
+        u, values: left singular vectors (N, r) and singular values (r,) of the vectors to predict from.
+        held_out: (S, k, N), positions left out of each fit, for S shufflings of k folds.
+    """
     y = torch.cat(list(targets), 1)
     x = u * values if len(values) else y.new_zeros(len(y), 1)
     predictions = torch.stack([_least_squares(x, y, masks) for masks in held_out])
@@ -179,7 +196,10 @@ def _minimum_norm(u: Tensor, values: Tensor, targets: Sequence[Tensor], held_out
 
 
 def _least_squares(x: Tensor, y: Tensor, held_out: Tensor) -> Tensor:
-    """Returns predictions (k, N, K) at all positions of k fits, each without the positions of one mask (k, N)."""
+    """Returns predictions (k, N, K) of y (N, K) from x (N, D) by k least-squares fits.
+
+    Each fit leaves out the positions of one mask of ``held_out`` (k, N) and predicts all positions.
+    """
     train = (~held_out).to(x.dtype)
     weights = train / train.sum(1, keepdim=True)
     x_centered, y_centered = x - (weights @ x)[:, None], y - (weights @ y)[:, None]  # (k, N, …)
@@ -188,7 +208,10 @@ def _least_squares(x: Tensor, y: Tensor, held_out: Tensor) -> Tensor:
 
 
 def _sklearn(method: str, x: Tensor, y: Tensor, held_out: Tensor, seed: int) -> Tensor:
-    """Returns predictions (S, k, N, K) of scikit-learn's SVR or MLPRegressor, one fit per shuffling and fold."""
+    """Returns predictions (S, k, N, K) of y (N, K) from x (N, D) by scikit-learn's SVR or MLPRegressor.
+
+    There is one fit for each of S shufflings and k folds, without the positions in the mask ``held_out`` (S, k, N).
+    """
     predictions = y.repeat(*held_out.shape[:2], 1, 1).numpy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Stochastic Optimizer: Maximum iterations")
@@ -214,7 +237,7 @@ def _regressor(method: str, seed: int) -> Any:
 
 
 def _scores(name: str, y: Tensor, predictions: Tensor, held_out: Tensor) -> dict[str, float]:
-    """Computes the metrics of :class:`Regression` for one target y (N, K), such as ``grid_mae``, from its predictions.
+    """Returns metric → score for one target y (N, K): ``grid_mae``, ``grid_r2`` and so on for the name ``grid``.
 
     ``predictions`` are (S, k, N, K) and ``held_out`` (S, k, N), for S shufflings of k folds.
     """

@@ -61,7 +61,7 @@ def center(x: Tensor) -> Tensor:
 
 
 def column_space(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns left singular vectors (N, r) and singular values (r,) of x (N, D), descending, without rounding errors."""
+    """Returns left singular vectors (N, r) and the singular values (r,) of x (N, D) that are not 0 up to rounding."""
     u, values, _ = torch.linalg.svd(x, full_matrices=False)
     kept = values > max(x.shape) * EPS * values[0]
     return u[:, kept], values[kept]
@@ -87,7 +87,7 @@ def subsample(table: Tensor, *, max_positions: int = MAX_POSITIONS) -> tuple[Ten
 
 
 def subsample_text(steps: tuple[int, int]) -> str:
-    """Describes the steps of :func:`subsample`, as "every 2nd row and column"; empty if both are 1."""
+    """Returns the steps (row, column) of a subsampled table as text: "every 2nd row and column"; empty if both are 1."""
     step = max(steps)
     if step == 1:
         return ""

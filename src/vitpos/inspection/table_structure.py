@@ -71,14 +71,14 @@ class Finding:
 def structure(
     table: Tensor, *, level: float = 0.01, shuffles: int | None = None, tables: int | None = None, seed: int = 0
 ) -> dict[str, Finding]:
-    """Tests seven statements on a table (R, C, D); returns statement name → finding.
+    """Tests seven statements on a table (R, C, D); returns statement name → effect, p-value and verdict.
 
     neighbors: mean cosine of horizontally and vertically adjacent positions minus that of all other pairs. same_row,
-    same_column: of pairs in the same row (column) minus all others. two_dimensional: of vertical neighbors, which are C
-    apart in row-major order, minus that of non-adjacent pairs less than C apart; negative for a table ordered in one
-    dimension. border, corners: within the border (corners) and within the center, averaged, minus that between the two;
-    the center is the inner half of rows and columns. norm: mean norm in the center minus that on the border, over the
-    mean norm.
+    same_column: mean cosine of pairs in the same row (column) minus that of all others. two_dimensional: mean cosine of
+    vertical neighbors, which are C apart in row-major order, minus that of non-adjacent pairs less than C apart;
+    negative for a table ordered in one dimension. border, corners: mean cosine within the border (corners) and within
+    the center, averaged, minus that between the two; the center is the inner half of rows and columns. norm: mean norm
+    in the center minus that on the border, divided by the mean norm.
 
     Tables of more than 2,000 positions are subsampled.
 
@@ -109,7 +109,7 @@ def structure(
 
 
 def contrasts(grid: tuple[int, int]) -> dict[str, Tensor]:
-    """Returns statement name → weights (N, N): their sum with the cosines (N, N) is the statement's difference of means.
+    """Returns statement name → weights (N, N); Σ weights · cosines is the difference of mean cosines that it claims.
 
     Weights are symmetric, sum to 0 and are 0 on the diagonal. Statements for which the grid has no pairs are absent.
     """
@@ -208,10 +208,11 @@ def permuted_sums(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
 def _null_model_values(
     x: Tensor, grid: tuple[int, int], weights: dict[str, Tensor], tables: int, seed: int
 ) -> dict[str, Tensor]:
-    """Returns statement → its value (1 + n,) for the table x and for n random tables.
+    """Returns statement → its values (1 + n,): that of the table x (N, D), then those of n = ``tables`` random tables.
 
-    The random tables are sampled from a null model: similarity depends on distance alone for ``same_row`` and
-    ``same_column``, and on |Δrow| and |Δcolumn| alone for ``border``, ``corners`` and ``norm``.
+    ``weights`` is statement → weights (N, N) of the cosines. The random tables are sampled from a null model: similarity
+    depends on distance alone for ``same_row`` and ``same_column``, and on |Δrow| and |Δcolumn| alone for ``border``,
+    ``corners`` and ``norm``.
     """
     values: dict[str, Tensor] = {}
     models: list[NullModel] = [DistanceNull(grid), by_offset := OffsetNull(grid)]
@@ -228,9 +229,13 @@ def _null_model_values(
 def _residual_contrasts(
     model: NullModel, x: Tensor, weights: dict[str, Tensor], tables: int, seed: int
 ) -> dict[str, Tensor]:
-    """Returns statement → its value (1 + n,) for the table x and for n tables sampled from the null model.
+    """Returns statement → its values (1 + n,): that of the table x (N, D), then those of n = ``tables`` random tables.
 
-    A value is the weighted sum of cosines minus their means at equal distance or offset, which the null model explains.
+    The random tables are sampled from the null model. A value is the sum over pairs of positions of weight × (cosine −
+    mean cosine of all pairs at the same distance or offset).
+
+    Args:
+        weights: statement → weights (N, N).
     """
     residual = torch.stack([model.residual_weights(weight) for weight in weights.values()])  # (statements, N, N)
     blocks = [block.flatten(1).mT.float() for block in model.symmetry.blocks(residual)]
@@ -243,13 +248,14 @@ def _residual_contrasts(
 
 
 def _finding(name: str, own: Tensor, samples: Tensor, null_mean: Tensor, *, observed: Tensor, raw: Tensor) -> Finding:
-    """Computes effect and p-value of a statement.
+    """Returns the finding of the statement ``name``, with effect and p-value, without verdict.
 
     Args:
-        own: (), value of the table.
+        own: (), value of the table, which the p-value compares with ``samples``.
         samples: (n,), values of permuted or random tables.
         null_mean: (), expected value without the claimed structure.
-        observed, raw: (), as in :class:`Finding`.
+        observed: (), difference of mean cosines, or of norms, that the statement claims to be positive.
+        raw: (), as observed, with cosines of vectors that are not centered.
     """
     rounding = 1e-6 * max(own.abs().item(), samples.abs().max().item())  # sampled tables are in float32
     tails = ((samples >= own - rounding).sum(), (samples <= own + rounding).sum())

@@ -1,1 +1,1 @@
-"""Other libraries: loads timm's weights into our models, and finds the position encoding in any ViT checkpoint."""
+"""Interoperability: loads timm's weights into vitpos models, and finds the position encoding in any ViT checkpoint."""

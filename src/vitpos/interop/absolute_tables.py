@@ -128,7 +128,10 @@ def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, p
 
 
 def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid | None, label: str) -> AbsoluteTable:
-    """Splits a flat table (T, D) into rows of prefix tokens and a table (R, C, D), whose grid it determines."""
+    """Returns the :class:`AbsoluteTable` of a flat table ``rows`` (T, D): rows of prefix tokens, and (R, C, D) on a grid.
+
+    The grid is the requested one, or that of a hint or of a sin-cos formula, or a square.
+    """
     counts = _position_counts(trunk, len(rows))
     if requested is not None or not any(math.prod(hint.grid) in counts for hint in hints):
         sin_cos = _sincos_hint(rows, counts)
@@ -144,7 +147,7 @@ def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid
 def _position_counts(trunk: Trunk, rows: int) -> dict[int, str]:
     """Returns possible numbers of patch positions in a flat table → explanation, such as " after 1 row for CLS".
 
-    None, some or all of the prefix tokens may have a row in the table. Numbers that form squarer grids come first.
+    None, some or all of the prefix tokens (CLS, registers) may have a row. Numbers that form squarer grids come first.
     """
     tokens = trunk.prefix_tokens() or ([("a prefix token", 1)] if trunk.projection is None else [])
     names = ["", *accumulate((kind for kind, _ in tokens), lambda a, b: f"{a} and {b}")]
@@ -166,7 +169,10 @@ def _squareness(count: int) -> float:
 
 
 def _sincos_hint(rows: Tensor, counts: Iterable[int]) -> list[GridHint]:
-    """Returns the grid for which the last ``count`` rows, for one of the ``counts``, are a sin-cos table; else []."""
+    """Returns a list of one hint: the grid of the sin-cos table in ``rows`` (T, D); [] if they contain none.
+
+    ``counts`` are possible numbers of positions; the last rows of that number are compared with sin-cos tables.
+    """
     for count in counts:
         sin_cos = match_sincos(rows[len(rows) - count :], factorizations(count))
         if sin_cos is not None and sin_cos.grid is not None:
@@ -188,8 +194,8 @@ def _described(table: Tensor, prefix: Tensor, source: str, sin_cos: SinCosTable 
 def match_sincos(table: Tensor, grids: Iterable[Grid]) -> SinCosTable | None:
     """Returns the sin-cos formula that a table (N, D) follows, 2-D on one of the ``grids`` or 1-D; None if none fits.
 
-    ω_k = 10000^(−k/K), as in MoCo-v3 and MAE, or 10000^(−k/(K − 1)), as in big_vision. MoCo-v3 and timm start with the
-    row, MAE and big_vision with the column.
+    The K = D/4 frequencies (1-D: D/2) are ω_k = 10000^(−k/K), as in MoCo-v3 and MAE, or in 2-D also 10000^(−k/(K − 1)),
+    as in big_vision. Vectors of MoCo-v3 and timm start with the row, those of MAE and big_vision with the column.
     """
     table = table.double()
     index = torch.arange(len(table))
@@ -229,11 +235,15 @@ def _sincos_2d(
 
 
 def _sincos_1d(index: Tensor, *, start: int, order: tuple[int, ...], dim: int) -> Tensor:
-    """Returns 1-D sin-cos vectors (M, D) of indices (M,), counted from ``start``; ``order`` as in ``_sincos_2d``."""
+    """Returns 1-D sin-cos vectors (M, D) of indices (M,), counted from ``start``.
+
+    Args:
+        order: permutation of the axes (position, sin or cos, frequency) before flattening.
+    """
     return _sinusoids(index + start, dim // 2, dim // 2).permute(order).flatten(1)
 
 
 def _sinusoids(coords: Tensor, count: int, divisor: int) -> Tensor:
-    """Returns sines and cosines (M, …, 2, K) of coordinates (M, …) times K = ``count`` frequencies."""
+    """Returns sines and cosines (M, …, 2, K) of coordinates (M, …) times 10000^(−k/divisor), k < K = ``count``."""
     angles = coords[..., None].double() * TEMPERATURE ** (-torch.arange(count, dtype=torch.float64) / divisor)
     return torch.stack([angles.sin(), angles.cos()], -2)

@@ -98,12 +98,12 @@ class Trunk:
         return next((name for name in names if name in self.tensors), None)
 
     def matching(self, pattern: str) -> dict[str, Tensor]:
-        """Returns name → tensor for names that end with the regular expression, by layer; decoders are left out."""
+        """Returns name → tensor for names whose end matches the regular expression, sorted by layer, without decoders."""
         names = [name for name in self.tensors if re.search(rf"(^|\.)({pattern})$", name) and "decoder" not in name]
         return {name: self.tensors[name] for name in sorted(names, key=_layer_order)}
 
     def prefix_tokens(self) -> list[tuple[str, int]]:
-        """Returns the prefix tokens as pairs (kind, number), such as ``[("CLS", 1), ("register", 4)]``."""
+        """Returns the tokens before the patches as pairs (kind, number), such as ``[("CLS", 1), ("register", 4)]``."""
         kinds = []
         for kind, names in TOKENS.items():
             name = self.first(module + name for name in names for module in TOKEN_MODULES)
@@ -135,9 +135,10 @@ def find_trunk(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Trun
 
 
 def _roots(tensors: Mapping[str, Tensor], pattern: str) -> dict[str, str | None]:
-    """Returns wrapper prefix → rest of the name, for each tensor name whose rest matches the regular expression.
+    """Returns wrapper prefix, such as ``teacher.backbone.``, → rest of the name that matches the regular expression.
 
-    Prefixes of teachers and EMA weights come first; decoders and text encoders are left out.
+    There is one entry per prefix among the tensor names. Prefixes of teachers and EMA weights come first; decoders and
+    text encoders are left out.
     """
     roots: dict[str, str | None] = {}
     for name in tensors:
@@ -150,7 +151,13 @@ def _roots(tensors: Mapping[str, Tensor], pattern: str) -> dict[str, str | None]
 def _trunk(
     library: str, roots: Mapping[str, str | None], tensors: Mapping[str, Tensor], config: Mapping[str, Any]
 ) -> Trunk:
-    """Returns the trunk whose wrapper prefix is the first key of ``roots`` (prefix → name of the patch projection)."""
+    """Returns the vision transformer whose tensor names start with the first key of ``roots``.
+
+    Args:
+        roots: wrapper prefix, such as ``teacher.backbone.``, → name of the patch projection after it, if known.
+        tensors: all tensors of the file by name.
+        config: configuration of the checkpoint, which may name the type of model.
+    """
     root, projection = next(iter(roots.items()))
     own = {name.removeprefix(root): tensor for name, tensor in tensors.items() if name.startswith(root)}
     return Trunk(_family(library, tensors, config), root, projection, own)

@@ -80,7 +80,11 @@ def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint
 
 
 def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Checkpoint:
-    """Returns the position encoding and dimensions of a checkpoint that was read; ``grid`` as in ``read_checkpoint``."""
+    """Returns the position encoding and dimensions of a checkpoint that was read.
+
+    Args:
+        grid: rows and columns of patches; needed if neither tensors nor configuration determine them.
+    """
     path, trunk = str(contents.path), find_trunk(contents.tensors, contents.config)
     if trunk is None:
         some = ", ".join(map(sanitize, list(contents.tensors)[:3]))

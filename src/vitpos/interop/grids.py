@@ -54,7 +54,7 @@ def choose_grid(
     """Returns the grid of a position table, its number of positions, and what determined the grid (the source).
 
     Without a hint, a square number of positions is read as a square grid, and the source begins with ``ASSUMED``. Of
-    several possible numbers, only those that leave rows for prefix tokens are considered.
+    several possible numbers, only those that leave rows for prefix tokens (CLS, registers) are considered.
 
     Args:
         name: name of the table in error messages.
@@ -85,9 +85,10 @@ def choose_grid(
 
 
 def _candidates(counts: Mapping[int, str]) -> str:
-    """Formats the possible numbers of positions with their grids for an error message.
+    """Returns the possible numbers of positions with their grids as text for an error message.
 
-    Numbers that only allow a single row or column (primes) are left out unless all do.
+    ``counts`` is number → explanation, such as " after 1 row for CLS". Numbers that only allow a single row or column
+    (primes) are left out unless all do.
     """
     grids = {count: factorizations(count) for count in counts}
     planes = {count: found for count, found in grids.items() if len(found) > 2 or len(found) == 1} or grids
@@ -105,7 +106,7 @@ def grid_from_config(config: Mapping[str, Any], patch: Grid | None) -> GridHint 
 
 
 def window_from_config(config: Mapping[str, Any]) -> GridHint | None:
-    """Returns ``window_size`` of a configuration (Swin) as a grid; None if it has none."""
+    """Returns the attention window (rows, columns), ``window_size`` of a Swin configuration, as a hint; None if absent."""
     window = _size(config, "window_size")
     return GridHint(window, "the configured window") if window is not None else None
 
@@ -194,5 +195,5 @@ def _all_finite(*tensors: Tensor) -> bool:
 
 
 def grid_hints(grids: Iterable[tuple[Grid | None, str]]) -> list[GridHint]:
-    """Converts pairs (grid, tensor name) to hints, without those whose grid is None."""
+    """Returns a :class:`GridHint` for each pair (grid, tensor name) whose grid is not None."""
     return [GridHint(grid, sanitize(source)) for grid, source in grids if grid is not None]

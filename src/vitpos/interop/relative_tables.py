@@ -60,18 +60,19 @@ def grid_from_offsets(sides: Sequence[int]) -> Grid | None:
 
 
 def largest_decomposed(tables: Mapping[str, tuple[Tensor, Tensor]]) -> GridHint | None:
-    """Returns the grid of the largest tables of row and column offsets; None if there are none.
+    """Returns the grid (R, C) of the largest tables, with its source; None if there are no tables.
 
-    The largest belong to layers with global attention, smaller ones to windows.
+    ``tables`` is name → vectors of row offsets (2R−1, d) and of column offsets (2C−1, d). The largest belong to layers
+    with global attention, smaller ones to windows.
     """
     grids = grid_hints((grid_from_offsets((len(rows), len(columns))), name) for name, (rows, columns) in tables.items())
     return max(grids, key=lambda hint: hint.grid[0] * hint.grid[1], default=None)
 
 
 def largest_biases(tables: Mapping[str, Tensor], hints: Sequence[GridHint]) -> GridHint | None:
-    """Returns the grid of the largest bias table (2R−1, 2C−1, H); None if there are no tables.
+    """Returns the grid (R, C) of the largest bias table (2R−1, 2C−1, H), with its source; None if there are no tables.
 
-    Its source is that of the hint with the same grid, otherwise the name of the table.
+    The source is that of the hint with the same grid, otherwise the name of the table.
     """
     if not tables:
         return None
@@ -118,9 +119,14 @@ def find_bias_tables(
 def _choose_window(
     label: str, rows: int, hints: Sequence[GridHint], requested: Grid | None, *, strict: bool
 ) -> Grid | None:
-    """Returns the window (R, C) of a table with ``rows`` = (2R−1)(2C−1) offsets.
+    """Returns the attention window (R, C) of a bias table with ``rows`` = (2R−1)(2C−1) offsets.
 
     If it cannot be determined, raises if ``strict`` and otherwise returns None.
+
+    Args:
+        label: name of the table in error messages.
+        hints: grids implied by other tensors or the configuration, used in order.
+        requested: the grid given by the caller, if any.
     """
     fitting = [grid for sides in factorizations(rows) if (grid := grid_from_offsets(sides)) is not None]
     for grid in [requested] if requested else [hint.grid for hint in hints]:
@@ -203,7 +209,13 @@ def evaluate_bias_networks(
 
 
 def _is_network(weight: Tensor, bias: Tensor, out: Tensor, inputs: Tensor) -> bool:
-    """Returns whether the weights form an MLP with two inputs and H outputs that is small enough to evaluate."""
+    """Returns whether the weights form an MLP with two inputs and H outputs that is small enough to evaluate.
+
+    Args:
+        weight, bias: first layer, (hidden, 2) and (hidden,) in such an MLP.
+        out: weight of the last layer, (H, hidden).
+        inputs: (2R−1, 2C−1, 2), one input per offset.
+    """
     hidden = out.shape[1]
     fits = weight.shape == (hidden, 2) and bias.shape == (hidden,) and out.numel() > 0
     return fits and hidden * inputs.shape[:2].numel() <= MAX_WORK
@@ -212,10 +224,12 @@ def _is_network(weight: Tensor, bias: Tensor, out: Tensor, inputs: Tensor) -> bo
 def _network_inputs(
     trunk: Trunk, config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
 ) -> Tensor | None:
-    """Returns the inputs (2R−1, 2C−1, 2) of a network for each offset; None if its window is unknown.
+    """Returns the inputs (2R−1, 2C−1, 2) of a network from offset to bias; None if its attention window is unknown.
 
     Args:
         stem: start of the names of its tensors, such as ``layers.0.blocks.0.attn.cpb_mlp.``.
+        requested: the window given by the caller, if any.
+        image: the grid of the whole image, if known.
     """
     module = re.sub(r"\w+\.(fc)?$", "", stem)
     stored = _stored_inputs(trunk, module)
@@ -236,7 +250,10 @@ def _network_inputs(
 
 
 def _stored_inputs(trunk: Trunk, module: str) -> Tensor | None:
-    """Returns the inputs (2R−1, 2C−1, 2) that the checkpoint stores in the ``module`` of a network; None if absent."""
+    """Returns the inputs (2R−1, 2C−1, 2) that a checkpoint stores beside a network from offset to bias; None if absent.
+
+    ``module`` is the prefix of their names, such as ``layers.0.blocks.0.attn.``.
+    """
     name = trunk.first(module + key for key in (COORDINATES, "rel_coords_log"))
     table = trunk.tensors[name] if name else torch.zeros(0)
     if not table.is_floating_point() or table.ndim not in (3, 4) or not table.numel():
@@ -249,9 +266,14 @@ def _stored_inputs(trunk: Trunk, module: str) -> Tensor | None:
 def _network_window(
     config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
 ) -> Grid | None:
-    """Returns the window of a network that stores none; None if unknown.
+    """Returns the attention window (R, C) of a network from offset to bias that stores none; None if unknown.
 
     It is the whole grid for global attention, otherwise the requested or configured window, at most the stage's grid.
+
+    Args:
+        stem: start of the names of its tensors, such as ``layers.0.blocks.0.attn.cpb_mlp.``.
+        requested: the window given by the caller, if any.
+        image: the grid of the whole image, if known.
     """
     stage = re.search(STAGE, stem)
     if stage is None and "cpb_mlp" not in stem:
@@ -265,7 +287,10 @@ def _network_window(
 
 
 def _pretraining_window(config: Mapping[str, Any], stem: str) -> Grid | None:
-    """Returns the window in pretraining of a network's stage, from ``pretrained_window_sizes``; None if not given."""
+    """Returns the window (R, C) in pretraining of a Swin-v2 stage, from ``pretrained_window_sizes``; None if not given.
+
+    ``stem`` is the start of a tensor name that contains the number of the stage, such as ``layers.0.blocks.0.``.
+    """
     nested, stage = config.get("model_args"), re.search(STAGE, stem)
     for level in (config, nested if isinstance(nested, Mapping) else {}):
         sides = level.get("pretrained_window_sizes")

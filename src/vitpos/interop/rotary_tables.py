@@ -1,4 +1,4 @@
-"""Rotary encodings in a checkpoint: learned frequencies, periods and stored angles. Most models store none."""
+"""Finds the rotary encoding of a checkpoint: learned frequencies, periods or stored angles. Most models store none."""
 
 from __future__ import annotations
 

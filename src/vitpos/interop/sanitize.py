@@ -6,9 +6,10 @@ MAX_CHARACTERS = 80
 
 
 def sanitize(text: object, *, limit: int = MAX_CHARACTERS) -> str:
-    """Returns ``str(text)`` as one printable line of at most ``limit`` characters, with "…" in place of a longer middle.
+    """Returns ``str(text)`` as one printable line of at most ``limit`` characters.
 
-    Unprintable characters are escaped, and dollar signs too, which matplotlib takes for a formula.
+    The middle of a longer text is replaced by "…". Unprintable characters are escaped, and dollar signs too, which
+    matplotlib takes for a formula.
     """
     plain = str(text)
     plain = plain if len(plain) <= limit else plain[:limit] + plain[-limit:]  # before escaping a very long string

@@ -29,12 +29,12 @@ class CheckpointContents:
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Reads tensor name → tensor from a ``.safetensors``, ``.pth`` or ``.npz`` file, or from a folder with one."""
+    """Returns tensor name → tensor of a ``.safetensors``, ``.pth`` or ``.npz`` file, or of a folder with one."""
     return read_contents(path).tensors
 
 
 def read_contents(path: str | Path) -> CheckpointContents:
-    """Reads tensors, metadata and configuration of an untrusted file or folder; no code in it is run."""
+    """Returns the tensors and the configuration of an untrusted file or folder; no code in it is run."""
     path = Path(path)
     with errors_in_one_line(path):
         if not path.exists():
@@ -101,7 +101,7 @@ def _select(file: Path, names: list[str], tensors: dict[str, Tensor]) -> dict[st
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object from a file; raises if it is not one or has more than 64 MB."""
+    """Returns the JSON object in a file as a dictionary; raises if it is not one or has more than 64 MB."""
     if path.stat().st_size > MAX_CONFIG_BYTES:
         raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a configuration; download it again")
     try:

@@ -69,7 +69,7 @@ def _is_safetensors(start: bytes) -> bool:
 
 @contextmanager
 def errors_in_one_line(path: Path) -> Iterator[None]:
-    """Converts any exception within the context into an `InputError` of one line, and suppresses warnings."""
+    """Context manager that converts any exception into an `InputError` of one line with ``path``; suppresses warnings."""
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
@@ -116,7 +116,10 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads a zip: with an uncompressed ``data.pkl`` it is a file of torch.save, otherwise it is read as numpy's npz."""
+    """Reads a zip: a file of torch.save if it contains ``data.pkl``, otherwise numpy's npz.
+
+    Returns tensor name → tensor, and the training arguments stored beside them.
+    """
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.filename.endswith("/constants.pkl") for member in members):
@@ -168,7 +171,7 @@ def _array(stream: IO[bytes], size: int, name: str) -> Tensor | None:
 
 
 def _read_torch_legacy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads a file of torch before 1.6.
+    """Reads a file of torch before 1.6; returns tensor name → tensor, and the training arguments stored beside them.
 
     Loading allocates memory by numbers in the pickle. If one exceeds the file size, the sizes are first checked by
     loading fake tensors, which allocate nothing.
@@ -201,7 +204,7 @@ def _read_torch(path: Path, *, mmap: bool) -> tuple[dict[str, Tensor], dict[str,
 
 
 def _load(path: Path, *, mmap: bool = False) -> Any:
-    """Calls ``torch.load`` with ``weights_only``; also allows the argparse namespace that training scripts store."""
+    """Returns the object that ``torch.load`` reads with ``weights_only``; it may contain an ``argparse.Namespace``."""
     with torch.serialization.safe_globals([argparse.Namespace]):
         if mmap and path.suffix != ".safetensors":  # torch.load decides by that suffix
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -221,7 +224,12 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _flatten(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:
-    """Returns dotted name → tensor for the tensors in nested dictionaries, without optimizer state."""
+    """Returns dotted name → tensor for the tensors in nested dictionaries, without optimizer state.
+
+    Args:
+        name: start of all names.
+        depth: maximum number of levels.
+    """
     if isinstance(value, Tensor):
         return {name: value.detach()} if name and value.layout == torch.strided and not value.is_quantized else {}
     found: dict[str, Tensor] = {}
@@ -244,7 +252,7 @@ def _training_arguments(loaded: Any) -> dict[str, Any]:
 
 
 def to_float32(tensor: Tensor, name: str) -> Tensor:
-    """Returns a float32 copy of a tensor; raises if its values are not floating point, finite and at most 10⁶.
+    """Returns a float32 copy of a tensor; raises if its values are not floating point, finite and at most ±10⁶.
 
     Args:
         name: name of the tensor in error messages.

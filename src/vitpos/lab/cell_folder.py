@@ -1,4 +1,4 @@
-"""The folder of one cell: its description, weights, logs and results.
+"""The folder of one cell (one training, i.e. one model with one seed): its settings, weights, logs and results.
 
 ``cell.json``; during training ``checkpoint.safetensors``; after training ``log.csv``, ``machine.json``,
 ``test_samples.safetensors``, ``position_table.safetensors`` and, written last, ``weights.safetensors``; after evaluation
@@ -36,20 +36,20 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class CellFolder:
-    """Reads and writes the folder of one cell: its settings, weights, log and results."""
+    """Reads and writes the folder of one cell, i.e. of one training: its settings, weights, log and results."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, cell: Cell) -> Self:
-        """Creates the folder of a cell with its ``cell.json``, if it does not exist, and returns it."""
+        """Writes the settings of a training to ``path/cell.json``, if that file does not exist; returns the CellFolder."""
         if not (path / "cell.json").exists():
             write_json(path / "cell.json", {"format_version": FORMAT_VERSION, **asdict(cell)})
         return cls(path)
 
     @cached_property
     def cell(self) -> Cell:
-        """The cell of this folder (data, model, encoding, seed …), read from ``cell.json``."""
+        """The settings of the training in this folder (data, model, encoding, seed …), read from ``cell.json``."""
         return _read_cell(read_json(self.path / "cell.json"), self.path)
 
     @property
@@ -59,7 +59,7 @@ class CellFolder:
 
     @property
     def results(self) -> dict[str, Result]:
-        """The stored results by evaluation, such as ``jigsaw(per='image')``, without their arrays and images."""
+        """Dictionary of the stored results, such as ``jigsaw(per='image')`` → Result; arrays and images are not loaded."""
         return {evaluation: _read_result(stored) for evaluation, stored in self._scores.items()}
 
     @property
@@ -78,7 +78,7 @@ class CellFolder:
 
     @property
     def machine(self) -> dict[str, str]:
-        """Processor, memory and library versions of the training, from ``machine.json``."""
+        """Processor, memory, library versions and so on of the machine that trained the model, from ``machine.json``."""
         return read_json(self.path / "machine.json")
 
     def save_result(self, evaluation: str, result: Result) -> None:
@@ -125,7 +125,7 @@ class CellFolder:
         write_tensors(self.path / "checkpoint.safetensors", tensors, metadata)
 
     def load_checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
-        """Returns (number of finished epochs, tensors, log) of the last checkpoint; None if there is none."""
+        """Returns (number of finished epochs, name → tensor, one log dictionary per epoch) of the checkpoint, or None."""
         if not (self.path / "checkpoint.safetensors").exists():
             return None
         tensors, about = read_tensors(self.path / "checkpoint.safetensors")
@@ -140,16 +140,16 @@ class CellFolder:
         return read_tensors(self.path / "test_samples.safetensors")[0]["images"]
 
     def save_position_table(self, table: Tensor) -> None:
-        """Stores the position vectors (R, C, D) that the trained encoding adds to patch tokens."""
+        """Stores the position vectors (rows, columns, dim) that the trained encoding adds to the grid of patch tokens."""
         write_tensors(self.path / "position_table.safetensors", {"table": table}, {})
 
     def load_position_table(self) -> Tensor | None:
-        """Returns the stored position vectors (R, C, D); None if the encoding adds none."""
+        """Returns the stored position vectors (rows, columns, dim) of the patch grid; None if the encoding adds none."""
         path = self.path / "position_table.safetensors"
         return read_tensors(path)[0]["table"] if path.exists() else None
 
     def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
-        """Stores machine, log and weights of a trained model; afterwards the cell counts as trained.
+        """Stores machine, log and weights of a trained model; afterwards `trained` is true.
 
         Args:
             log: one dictionary per epoch.

@@ -1,4 +1,4 @@
-"""Builds and loads the model of a cell."""
+"""Builds and loads the model of a cell, i.e. of one training of an experiment."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ from vitpos.registry.plugin_records import load_recorded_plugins
 
 
 def build_model(cell: Cell, data: Dataset) -> Classifier:
-    """Builds the untrained model of a cell, on a GPU if there is one; its weights depend only on the cell's seed."""
+    """Returns the untrained model of a cell (one training), on a GPU if there is one.
+
+    Its initial weights depend on the seed of the cell.
+    """
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def load_model(folder: CellFolder) -> Classifier:
-    """Loads the trained model from the folder of a cell, in evaluation mode."""
+    """Loads the trained model from the folder of a cell (one training) and returns it in evaluation mode."""
     return _load(folder.cell, folder.load_weights(), folder.classes, folder.path)
 
 
 def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
-    """Returns pairs (cell, function that loads its model) of all trained models in ``path``; a cell holds the settings.
+    """Returns pairs (cell, function that loads its model) of all trained models in ``path``.
 
-    ``path`` is an experiment folder, a cell folder or a weights file. No model is loaded before its function is called.
+    A cell holds the settings of one training. ``path`` is an experiment folder, a cell folder or a weights file. No model
+    is loaded before its function is called.
     """
     if path.is_file():
         cell, weights, classes = CellFolder.from_weights(path)
@@ -49,7 +53,7 @@ def load_models(path: Path) -> Sequence[tuple[Cell, Callable[[], Classifier]]]:
 
 
 def _load(cell: Cell, weights: Mapping[str, Tensor], classes: tuple[str, ...], path: Path) -> Classifier:
-    """Builds the model of a cell and loads trained weights into it.
+    """Builds the model of a cell (one training), loads its trained weights and returns it in evaluation mode.
 
     Args:
         weights: ``state_dict`` of the model.

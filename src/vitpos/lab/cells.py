@@ -1,4 +1,4 @@
-"""The cells of an experiment; a cell is one training."""
+"""The class `Cell`: one training of an experiment, i.e. one model with one seed."""
 
 from __future__ import annotations
 
@@ -47,5 +47,8 @@ class Cell:
 
     @property
     def group(self) -> tuple[Any, ...]:
-        """Key that is equal for cells that differ only in their seed; tables average over the seeds of such a group."""
+        """Tuple of data, model, encoding and the options in ``varied``: equal for trainings that differ only in their seed.
+
+        Tables average over such trainings.
+        """
         return (self.data, self.model, self.encoding, *(value for _, value in self.varied))

@@ -1,4 +1,4 @@
-"""Shows a run on standard error: a live bar per cell on a terminal, otherwise one line per finished cell."""
+"""Shows a run on standard error: a live bar per training on a terminal, otherwise one line per finished training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ stderr = rich.console.Console(stderr=True, highlight=False, markup=False)
 
 
 class Console(Observer):
-    """Shows the progress of downloads, dry run, trainings and evaluations; use it as a context manager."""
+    """Context manager that shows the progress of downloads, dry run, trainings and evaluations on standard error."""
 
     def __init__(self) -> None:
         self.bars = progress.Progress(
@@ -48,7 +48,7 @@ class Console(Observer):
         self.bars.stop()
 
     def on_event(self, event: Event) -> None:
-        """Updates the progress bars for an event of the run; prints a line when a cell is done or has failed."""
+        """Updates the progress bars for an event of the run; prints a line when a training is done or has failed."""
         match event:
             case events.Download(name, done, total):
                 self._download(name, done, total)
@@ -127,5 +127,5 @@ class _Speed(progress.ProgressColumn):
 
 
 def describe(cell: Cell) -> str:
-    """Returns data, model, encoding and seed of a cell in one line."""
+    """Returns a line of text with the data, model, encoding and seed of a cell (one training)."""
     return f"{cell.data} · {cell.model} · {cell.label} · seed {cell.seed}"

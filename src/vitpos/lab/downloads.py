@@ -12,13 +12,20 @@ from vitpos.registry.specs import Term
 
 
 def missing_data(cells: Iterable[Cell]) -> list[str]:
-    """Returns the names of data sets that cells or their evaluations use and whose files are missing or damaged."""
+    """Returns the names of downloadable data sets, such as ``cifar10``, whose files are missing or damaged.
+
+    Args:
+        cells: trainings; the data sets that they and their evaluations use are checked.
+    """
     files = {term.name: DOWNLOADS.load(term.name) for term in data_terms(cells) if term.name in DOWNLOADS}
     return [name for name, kept in files.items() if kept.sources and kept.problems()]
 
 
 def data_terms(cells: Iterable[Cell]) -> list[Term]:
-    """Returns the terms of all data specs of cells and of their evaluations: data sets and views."""
+    """Returns the terms of the data specs of cells (trainings) and of their evaluations: name and options of each.
+
+    The data ``mnist + subset(limit=100)`` has two terms: the data set ``mnist`` and its view ``subset``.
+    """
     specs = dict.fromkeys(
         spec for cell in cells for spec in (cell.data, *filter(None, map(dataset_option, cell.evaluations)))
     )
@@ -26,7 +33,10 @@ def data_terms(cells: Iterable[Cell]) -> list[Term]:
 
 
 def dataset_option(evaluation: str) -> str | None:
-    """Returns the option ``dataset`` of an evaluation, such as ``ood(dataset='mnist')``; None if it has no such option."""
+    """Returns the option ``dataset`` of an evaluation: ``mnist`` for ``ood(dataset='mnist')``.
+
+    Returns None if the evaluation has no such option or if the option names a segmentation set.
+    """
     (term,) = EVALUATIONS.parse(evaluation)
     spec: str | None = EVALUATIONS.with_defaults(term).get("dataset")
     return spec if spec and spec.partition("(")[0].strip() not in SEGMENTATION_SETS else None

@@ -32,12 +32,14 @@ def dry_run(
 ) -> dict[Cell, int]:
     """Executes data, model and evaluations of every configuration on two images, and checks the columns of tables.
 
-    Raises the errors that a run would otherwise raise after hours of training. Returns the number of parameters of the
-    model of each cell.
+    Raises the errors that a run would otherwise raise after hours of training. Returns cell → number of parameters of its
+    model.
 
     Args:
-        cells: what to check; cells that differ only in their seed are checked once.
-        stand_ins: data sets that are replaced, spec → spec.
+        cells: trainings to check; those that differ only in their seed are checked once.
+        tables: result tables, whose columns must name metrics that the evaluations return.
+        observer: receives DryRun events with the progress.
+        stand_ins: data sets that are replaced, spec → spec, as ``cifar10`` → ``noise``.
     """
     observer, stand_ins = observer or Observer(), stand_ins or {}
     groups: dict[tuple[object, ...], list[Cell]] = {}
@@ -57,15 +59,15 @@ def dry_run(
 
 
 def _configuration(cell: Cell) -> tuple[object, ...]:
-    """Returns the settings of a cell that its dry run depends on; seed and epochs are not among them."""
+    """Returns the settings of a cell (one training) that its dry run depends on, as a key; without seed and epochs."""
     train = cell.train
     return cell.data, cell.model, cell.encoding, cell.evaluations, train.batch_size, train.augment, train.defense
 
 
 def _dry_run_cell(cell: Cell, tables: Sequence[Table], stand_ins: Mapping[str, str]) -> int:
-    """Builds the model of a cell, runs its evaluations on two images and checks its table columns.
+    """Builds the model of one training, runs its evaluations on two images and checks its table columns.
 
-    Returns the number of parameters of the model.
+    Returns the number of parameters of the model. ``stand_ins`` are data sets that are replaced, spec → spec.
     """
     try:
         data = load(substitute(cell.data, stand_ins))
@@ -104,7 +106,7 @@ def _check_column(table: Table, column: Column, result: Result) -> None:
 def _trial_spec(spec: str, stand_ins: Mapping[str, str]) -> str:
     """Returns an evaluation such as ``gradient_matching(steps=500)`` with ``steps`` of at most 1, if it has that option.
 
-    Its option ``dataset``, if it has one, is replaced by the stand-in of that data set.
+    A data set in its option ``dataset`` is replaced as ``stand_ins`` (spec → spec) gives.
     """
     (term,) = EVALUATIONS.parse(spec)
     if dataset := dataset_option(spec):

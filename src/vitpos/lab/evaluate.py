@@ -1,4 +1,4 @@
-"""Evaluates trained models: any classifier from Python (``vitpos.evaluate``), or those of a run, in whose folder it stores.
+"""Evaluates any classifier (``vitpos.evaluate``), or the trained models of a run, whose folder then stores the results.
 
 One evaluation of one model is `EvalContext.evaluate`.
 """
@@ -37,10 +37,12 @@ def evaluate(
     *,
     recipe: Recipe | None = None,
 ) -> dict[str, Result]:
-    """Evaluates a model and returns the result of each evaluation, by its spec in canonical form; nothing is stored.
+    """Evaluates a model and returns a dictionary evaluation → Result; nothing is stored.
+
+    Keys are specs in canonical form, such as ``jigsaw(per='image')``, or the names of functions.
 
     Args:
-        model: A classifier, or the path of a trained one: the folder of a cell, or its ``weights.safetensors``.
+        model: A classifier, or the path of a trained one: the folder of a cell (one training), or its weights file.
         data: A data set or its spec; its test split is used. By default the data that the model of a path was trained on.
         evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions ``ctx -> Result``.
         recipe: How the model was trained, which some attacks depend on; by default that of a path's model, or `Recipe()`.
@@ -86,7 +88,7 @@ def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) 
     """Evaluates a trained model and stores the results in its folder.
 
     Args:
-        folder: folder of a trained cell.
+        folder: folder of a cell whose training is finished.
         specs: evaluations, as texts such as ``jigsaw(per='image')``.
         observer: receives the EvalStart and EvalProgress events.
     """
@@ -97,13 +99,15 @@ def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) 
 
 
 def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
-    """Evaluates all trained models of an experiment folder, or that of one cell folder, and stores the results there.
+    """Evaluates the trained models of an experiment, or one of them, and stores the results in their folders.
 
-    Returns the results of the experiment, and the evaluations as they are stored: one that differs from a stored one only
-    by written-out default options is stored under the existing spelling.
+    Returns (results of the experiment, evaluations as they are stored): one that differs from a stored one only by
+    written-out default options is stored under the existing spelling.
 
     Args:
+        path: folder of an experiment, or of one of its cells (trainings).
         specs: evaluations, as texts such as ``jigsaw(per='image')``.
+        observer: receives the events of downloads, dry run and evaluations.
     """
     path = path.resolve()
     if (path / "experiment.json").exists():
@@ -134,7 +138,10 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
 
 
 def _load_one(path: Path) -> tuple[Classifier, Cell]:
-    """Returns the trained model in a cell folder or weights file, and its cell; InputError if there are several."""
+    """Returns (model, its training settings) from a cell folder or a weights file.
+
+    Raises an InputError if ``path`` does not exist or holds several models.
+    """
     if not path.exists():
         raise InputError(
             f"there is no model {str(path)!r}; give a classifier, the folder of a cell or its weights file"

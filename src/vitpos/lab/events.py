@@ -30,7 +30,7 @@ class DryRun:
 
 @dataclass(frozen=True)
 class RunStart:
-    """Sent before the first cell starts.
+    """Sent before the first training starts.
 
     ``results`` are the results of the experiment; they are updated before each CellDone event is sent.
     """
@@ -40,7 +40,11 @@ class RunStart:
 
 @dataclass(frozen=True)
 class TrainStart:
-    """Sent when a training starts: ``images`` in all epochs together, ``done`` of them in an earlier, interrupted run."""
+    """Sent when a training starts.
+
+    ``images`` is the number of images that it processes in all epochs together; ``done`` of them were processed in an
+    earlier, interrupted run.
+    """
 
     cell: Cell
     images: int
@@ -57,7 +61,7 @@ class TrainProgress:
 
 @dataclass(frozen=True)
 class EvalStart:
-    """Sent when an evaluation of a trained model starts; ``done`` of its ``total`` evaluations are finished."""
+    """Sent when the evaluation ``spec`` of a trained model starts; ``done`` of its ``total`` evaluations are finished."""
 
     cell: Cell
     spec: str
@@ -67,7 +71,7 @@ class EvalStart:
 
 @dataclass(frozen=True)
 class EvalProgress:
-    """Sent by long evaluations, such as attacks, while they work: the ``fraction`` that is done, 0 to 1."""
+    """Sent while a long evaluation, such as an attack, is running: the ``fraction`` of it that is done, 0 to 1."""
 
     cell: Cell
     spec: str
@@ -83,7 +87,7 @@ class CellDone:
 
 @dataclass(frozen=True)
 class CellFailed:
-    """Sent when a cell stops with an error, given in one line; the other cells continue."""
+    """Sent when a training or its evaluations stop with an ``error``, given in one line; the other trainings continue."""
 
     cell: Cell
     error: str

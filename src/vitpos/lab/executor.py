@@ -1,4 +1,4 @@
-"""Runs cells in several processes of this machine, which divide the cores among them.
+"""Runs cells (trainings) in several processes of this machine, which divide the cores among them.
 
 Small models do not use several cores well: two processes with one thread each finish an experiment sooner than one
 process with two threads.
@@ -31,21 +31,21 @@ Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker
 
 
 class Executor(Protocol):
-    """Interface of objects that run a job on every cell of an experiment, for example on a cluster."""
+    """Interface of objects that run a job on every cell (training) of an experiment, for example on a cluster."""
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
         """Runs the job on all cells and sends CellDone or CellFailed for each; a failure does not stop other cells.
 
         Args:
             job: called as ``job(cell, cell_folder, observer)``; trains and evaluates one cell.
-            cells: all cells of the experiment.
+            cells: all trainings of the experiment.
             folder: folder of the experiment.
             observer: receives the events of all cells.
         """
 
 
 class LocalExecutor:
-    """Runs cells on this machine, in this process or in several.
+    """Runs the cells (trainings) of an experiment on this machine, in this process or in several.
 
     Args:
         workers: Number of processes; by default one per core, or a single one if there is a GPU.
@@ -55,7 +55,12 @@ class LocalExecutor:
         self.workers = workers or (1 if torch.cuda.is_available() else num_cores())
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
-        """Runs the job on every cell and forwards the events of all processes to the observer."""
+        """Calls ``job(cell, cell_folder, observer)`` for every cell (training); forwards the events of all processes.
+
+        Args:
+            folder: folder of the experiment.
+            observer: receives the events.
+        """
         workers = max(1, min(self.workers, len(cells)))
         if workers > 1:
             with _noticing_ctrl_c() as pressed:
@@ -81,7 +86,7 @@ def num_cores() -> int:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Makes torch use a single thread during a ``with`` block."""
+    """Context manager that makes torch use a single thread during the ``with`` block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -91,7 +96,10 @@ def single_threaded() -> Iterator[None]:
 
 
 def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
-    """Runs the job on one cell and sends CellDone or CellFailed; stores the traceback of an unexpected error."""
+    """Runs the job on one cell (training) and sends CellDone or CellFailed; stores the traceback of an unexpected error.
+
+    ``folder`` is the folder of the experiment.
+    """
     cell_folder = CellFolder(folder / "cells" / cell.folder_name)
     try:
         cell_folder.clear_traceback()
@@ -105,7 +113,7 @@ def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
 
 
 def _unexpected(error: Exception, folder: CellFolder) -> str:
-    """Stores the traceback of an unexpected error in the folder of the cell and returns a one-line message."""
+    """Stores the traceback of an unexpected error in the folder of its training and returns a one-line message."""
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
     try:
         where = folder.save_traceback("".join(traceback.format_exception(error)))
@@ -116,7 +124,7 @@ def _unexpected(error: Exception, folder: CellFolder) -> str:
 
 @contextmanager
 def _noticing_ctrl_c() -> Iterator[list[int]]:
-    """Yields a list to which Ctrl-C appends the signal number, in addition to raising KeyboardInterrupt.
+    """Context manager that yields a list to which Ctrl-C appends the signal number; Ctrl-C still raises KeyboardInterrupt.
 
     The list is needed because Python may drop a KeyboardInterrupt that is raised in a finalizer.
     """
@@ -139,9 +147,11 @@ def _noticing_ctrl_c() -> Iterator[list[int]]:
 def _run_in_pool(
     job: Job, cells: Sequence[Cell], folder: Path, workers: int, observer: Observer, pressed: list[int]
 ) -> None:
-    """Runs the job on every cell in several processes and forwards their events to the observer.
+    """Runs the job on every cell (training) in several processes and forwards their events to the observer.
 
     Args:
+        folder: folder of the experiment.
+        workers: number of processes.
         pressed: list that is not empty after Ctrl-C.
     """
     context = multiprocessing.get_context("spawn")
@@ -188,7 +198,14 @@ def _work(
     folder: Path,
     threads: int,
 ) -> None:
-    """Main function of a worker process: runs cells from the queue ``tasks`` until it receives None."""
+    """Main function of a worker process: runs the job on each cell (training) from a queue until it receives None.
+
+    Args:
+        tasks: queue of cells, with a None for each worker at its end.
+        events: queue for the events of the cells, which the main process reads.
+        folder: folder of the experiment.
+        threads: number of threads of torch.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process receives it and stops its workers
     torch.set_num_threads(threads)
     observer = _Forwarder(events)
@@ -197,7 +214,7 @@ def _work(
 
 
 class _Forwarder(Observer):
-    """Forwards the events of a worker process to the main process; progress at most five times a second."""
+    """Observer that forwards the events of a worker process to the main process; progress at most five times a second."""
 
     def __init__(self, events: multiprocessing.Queue[Event]):
         self.events = events

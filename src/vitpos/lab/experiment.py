@@ -1,4 +1,4 @@
-"""Reads an experiment from a TOML file: cells to run and tables to print.
+"""Reads an experiment from a TOML file: cells (trainings) to run and tables to print.
 
 Top-level keys apply to every cell, and each ``[[cells]]`` block overrides some of them. A list in ``data``, ``model``,
 ``encoding`` or a ``train`` value gives one cell for each of its items. This module does not import torch.
@@ -54,7 +54,7 @@ class About:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: its question, its cells and the tables of its results."""
+    """An experiment: its question, its cells (trainings) and the tables of its results."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -140,7 +140,7 @@ class Experiment:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the training options that differ between cells, such as ``train.lr``; columns of ``results.csv``."""
+        """Names of the training options that differ between trainings, such as ``train.lr``; columns of ``results.csv``."""
         return tuple(dict.fromkeys(name for cell in self.cells for name, _ in cell.varied))
 
     @property
@@ -173,7 +173,7 @@ def _read(path: Path, name: str) -> str:
 
 
 def _kept(blocks: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
-    """Returns the ``[[cells]]`` blocks that are run with given ``settings`` (values of ``--set``).
+    """Returns the ``[[cells]]`` blocks of an experiment file that are run with given ``settings`` (values of ``--set``).
 
     If the settings replace the encoding, blocks that pair one model with one encoding are left out. Such a block exists
     for its encoding, as a model with cosine attention for ``cpb``; with another encoding it would train a different model.
@@ -190,7 +190,7 @@ def _is_pair(block: Mapping[str, Any]) -> bool:
 
 
 def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Cell]:
-    """Yields a cell for each combination of the lists in a ``[[cells]]`` block.
+    """Yields a cell (one training) for each combination of the lists in a ``[[cells]]`` block, and each seed.
 
     Args:
         written: values of the block.
@@ -230,9 +230,10 @@ def _merge(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Sets ``varied`` of each cell: the training options that differ between cells with its data, model and encoding.
+    """Returns the cells (trainings) with ``varied`` set: the training options in which cells of one model differ.
 
-    Without it, two cells with different options would be averaged as if they were two seeds.
+    These are compared between cells with the same data, model and encoding. Without ``varied``, two cells with different
+    options would be averaged as if they were two seeds.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
@@ -247,10 +248,10 @@ def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def _available(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:
-    """Yields the tables, each without the columns whose evaluation none of its cells has.
+    """Yields the tables, each without the columns whose evaluation none of its trainings has; empty tables are left out.
 
     Args:
-        strict: whether such a column is an error; it is not if the user changed settings, which may remove evaluations.
+        strict: whether such a column, or a baseline that no row has, is an error; false if the user changed settings.
     """
     for table in tables:
         rows = [cell for cell in cells if table.shows(cell)]

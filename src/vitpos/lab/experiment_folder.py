@@ -22,7 +22,7 @@ from vitpos.registry.plugin_records import load_recorded_plugins, plugins_in, sa
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """The output folder of an experiment, and the experiment (cells and tables) as it was last run."""
+    """The output folder of an experiment, and the experiment (trainings and tables) as it was last run."""
 
     path: Path
     experiment: Experiment
@@ -48,7 +48,7 @@ class ExperimentFolder:
     @classmethod
     @contextmanager
     def create_locked(cls, path: Path, experiment: Experiment) -> Iterator[Self]:
-        """Yields the folder of an experiment, created if needed and locked against other processes."""
+        """Context manager that yields the folder of an experiment, created if needed and locked against other processes."""
         folder = cls.reserve(path, experiment)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class ExperimentFolder:
             yield folder
 
     def cell_folder(self, cell: Cell) -> CellFolder:
-        """Returns the folder of a cell, which may not exist yet."""
+        """Returns the folder of a cell (one training), which may not exist yet."""
         return CellFolder(self.path / "cells" / cell.folder_name)
 
     @property
@@ -71,7 +71,10 @@ class ExperimentFolder:
 
 
 def load_run_plugins(path: Path) -> None:
-    """Imports the plug-ins of a run folder; warns about missing and changed ones if something was trained with them."""
+    """Imports the plug-ins (Python files or modules) that a run folder records.
+
+    Warns about missing and changed ones if something was trained with them.
+    """
     load_recorded_plugins(path, quiet=not _began(path))
 
 

@@ -19,10 +19,10 @@ LoadTarget = Callable[[], Target]
 
 
 def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTarget]]:
-    """Returns pairs (name, function that loads it) of the models or checkpoints in a path that can be inspected.
+    """Returns pairs (name, function that loads it as a Target) of the models or checkpoints in a path.
 
     Args:
-        path: folder of a run or of a cell, a weights file of vitpos, or a checkpoint of another library.
+        path: folder of a run or of one training, a weights file of vitpos, or a checkpoint of another library.
         grid: rows and columns of patches, for checkpoints that do not store them.
     """
     if is_vitpos_output(path):
@@ -31,7 +31,7 @@ def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTa
 
 
 def is_vitpos_output(path: Path) -> bool:
-    """Whether a path is the folder of a run or of a cell, or a weights file, written by vitpos."""
+    """Whether a path is the folder of a run or of one training, or a weights file, written by vitpos."""
     return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, str]:
-    """Returns processor, vector instructions, cores, threads, memory, system and library versions by name, as text.
+    """Returns a dictionary of texts: processor, vector instructions, cores, threads, memory, system and library versions.
 
     Other vector instructions give slightly different numbers, because sums are rounded in another order.
     """

@@ -1,4 +1,4 @@
-"""The results of an experiment: read once from its folder, then updated after each cell."""
+"""The results of an experiment: read once from its folder, then updated after each training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation
 
 
 class Results:
-    """The numbers of all trained cells of an experiment; ``print(results)`` shows its tables.
+    """The measured numbers of all finished trainings of an experiment; ``print(results)`` shows its tables.
 
     ``rows`` has one dictionary per number, as ``results.csv`` has one line: ``pandas.DataFrame(results.rows)``.
     """
@@ -35,7 +35,7 @@ class Results:
         return cls(ExperimentFolder.open(path))
 
     def refresh(self, cell: Cell) -> None:
-        """Reads the results of one cell again from its folder."""
+        """Reads the results of one cell (training) again from its folder."""
         folder = self.folder.cell_folder(cell)
         if folder.trained:
             self._results[cell.folder_name] = folder.results
@@ -56,7 +56,7 @@ class Results:
         return [(cell, self.folder.cell_folder(cell)) for cell in self.experiment.cells if self.is_trained(cell)]
 
     def of(self, cell: Cell) -> dict[str, Result]:
-        """Returns the results of a cell by evaluation, without arrays and images; may be empty."""
+        """Returns a dictionary evaluation → Result of a cell (one training), without arrays and images; may be empty."""
         return self._results.get(cell.folder_name, {})
 
     def is_trained(self, cell: Cell) -> bool:
@@ -69,7 +69,7 @@ class Results:
 
     @property
     def pending(self) -> list[Cell]:
-        """The cells that are not trained yet or lack one of their evaluations."""
+        """The cells (trainings) that are not trained yet or lack one of their evaluations."""
         return [cell for cell in self.experiment.cells if not self.is_done(cell)]
 
     @property
@@ -84,7 +84,7 @@ class Results:
         return result_rows(self.experiment.name, found, self.experiment.columns)
 
     def write_csv(self) -> Path:
-        """Writes ``results.csv`` and returns its path."""
+        """Writes ``results.csv`` into the folder of the experiment and returns its path."""
         return write_rows(self.path / "results.csv", self.rows, self.experiment.columns)
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ def result_rows(
 
     Args:
         experiment: name of the experiment.
-        results: triples (cell, evaluation, result); see `Cell`.
+        results: triples (settings of the training, evaluation such as ``jigsaw(per='image')``, result).
         varied: training options that are further columns, such as ``train.lr``.
     """
     rows = []
@@ -115,5 +115,5 @@ def result_rows(
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], varied: Sequence[str]) -> Path:
-    """Writes the rows that `result_rows` returns to a CSV file; ``varied`` are the names of further columns."""
+    """Writes rows of `result_rows` to a CSV file and returns its path; ``varied`` are the names of further columns."""
     return write_csv(path, [*RESULT_COLUMNS, *varied], [list(row.values()) for row in rows])

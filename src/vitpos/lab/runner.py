@@ -42,7 +42,7 @@ def run(
     plugins: Sequence[str] = (),
     **settings: Any,
 ) -> Results:
-    """Trains and evaluates the unfinished cells of an experiment, stores them and returns all results.
+    """Trains and evaluates the unfinished cells (trainings) of an experiment, stores them and returns all results.
 
     A cell that fails does not stop the others; at the end a RunError gives the reason. The weights of a cell depend on
     the number of threads (cores divided by workers) through floating-point rounding.
@@ -86,7 +86,7 @@ def run(
 
 
 class _Recorder(Observer):
-    """Observer that updates the Results and ``results.csv`` after each cell and forwards all events to another observer."""
+    """Observer that updates Results and ``results.csv`` after each training and forwards all events to another observer."""
 
     def __init__(self, results: Results, observer: Observer):
         self.results, self.observer = results, observer
@@ -101,7 +101,7 @@ class _Recorder(Observer):
 
 
 def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
-    """Trains and evaluates one cell; skips what is stored already."""
+    """Trains one model and runs its evaluations, with the settings of ``cell``; skips what its folder stores already."""
     load_recorded_plugins(folder.path.parent.parent, quiet=True)
     CellFolder.create(folder.path, cell)
     if not folder.trained:
@@ -111,7 +111,13 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
 
 
 def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
-    """Trains the model of a cell, from its last checkpoint if there is one, and stores its weights in the cell's folder."""
+    """Trains one model, from its last checkpoint if there is one, and stores its weights in its folder.
+
+    Args:
+        cell: the settings of the training.
+        folder: its folder.
+        observer: receives TrainStart and TrainProgress events.
+    """
     data = load(cell.data)
     model = build_model(cell, data)
     done, tensors, log = folder.load_checkpoint() or (0, None, [])

@@ -20,7 +20,11 @@ FOLDER_CLASSES = 1000  # of an image folder that does not exist; as many as Imag
 
 
 def stand_ins(cells: Iterable[Cell]) -> dict[str, str]:
-    """Returns the data sets of some cells whose files are missing: spec → spec of ``noise`` with the same shape."""
+    """Returns replacements of data sets whose files are missing: data spec → spec of ``noise`` with the same image shape.
+
+    Args:
+        cells: trainings; the data sets that they and their evaluations use are checked.
+    """
     cells, found = list(cells), {}
     downloads = missing_data(cells)
     for term in data_terms(cells):
@@ -36,7 +40,10 @@ def stand_ins(cells: Iterable[Cell]) -> dict[str, str]:
 
 
 def substitute(spec: str, stand_ins: Mapping[str, str]) -> str:
-    """Returns a data spec with the data sets in ``stand_ins`` (spec → spec) replaced; its views stay."""
+    """Returns a data spec with the data sets in ``stand_ins`` (spec → spec) replaced.
+
+    The views of the data set stay, such as ``subset`` in ``cifar10 + subset(limit=100)``.
+    """
     return " + ".join(stand_ins.get(str(term), str(term)) for term in DATASETS.parse(spec))
 
 

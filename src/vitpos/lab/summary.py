@@ -66,7 +66,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """One table row: an estimate per column over the cells that differ only in their seed; ``cell`` has the first."""
+    """One table row: an estimate per column over trainings that differ only in their seed.
+
+    ``cell`` holds the settings of the first of these trainings.
+    """
 
     cell: Cell
     estimates: tuple[Estimate, ...]
@@ -110,7 +113,10 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def summarize(results: Results, table: Table) -> list[Row]:
-    """Returns the rows of a table, one per group of cells that differ only in seed; missing numbers have no values."""
+    """Returns the rows of a table, one per group of trainings that differ only in their seed.
+
+    An estimate of a number that is missing has no values.
+    """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in results.experiment.cells:
         if table.shows(cell):
@@ -153,7 +159,10 @@ def evaluation_table(results: Results, spec: str) -> Table:
 
 
 def _stored_columns(results: Results, spec: str) -> list[Column]:
-    """Returns a column for each number and curve point that an evaluation has stored for any cell, if there are few."""
+    """Returns a column for each number and curve point that evaluation ``spec`` has stored for any training.
+
+    Results with more than MANY of them are left out.
+    """
     points: dict[tuple[str, float | None], None] = {}
     for cell, _ in results.trained:
         result = results.of(cell).get(spec, Result())
@@ -165,12 +174,12 @@ def _stored_columns(results: Results, spec: str) -> list[Column]:
 
 
 def complete(results: Results, table: Table) -> bool:
-    """Whether all cells and evaluations that a table shows are finished."""
+    """Whether all trainings and evaluations that a table shows are finished."""
     return all(results.is_done(cell) for cell in results.experiment.cells if table.shows(cell))
 
 
 def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estimate:
-    """Returns the estimate of a column from cells that differ only in their seed; skips NaN and infinity."""
+    """Returns the estimate of a column from trainings that differ only in their seed; skips NaN and infinity."""
     first = cells[0]
     found = {
         cell.seed: _value(results.folder.cell_folder(cell), results.of(cell), column)
@@ -184,7 +193,12 @@ def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estima
 
 
 def _value(folder: CellFolder, results: Mapping[str, Result], column: Column) -> float:
-    """Returns the number that a column shows for one cell, from its results; NaN if it is missing."""
+    """Returns the number that a column shows for one training; NaN if it is missing.
+
+    Args:
+        folder: folder of the training, from which arrays are read.
+        results: its results by evaluation, without arrays.
+    """
     result = results.get(column.evaluation, Result())
     if column.at is not None:
         array = folder.load_result(column.evaluation).arrays.get(column.metric)

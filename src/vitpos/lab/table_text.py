@@ -11,7 +11,10 @@ from vitpos.lab.tables import Table
 
 
 def format_number(value: float, *, percent: bool, short: bool = False) -> str:
-    """Formats a number: .9402 in ``percent`` as ``94.02``, others as ``1,234`` or ``0.4821``; ``short``: 3 digits."""
+    """Formats a number as text: 0.9402 as ``94.02`` if ``percent``, others as ``1,234`` or ``0.4821``.
+
+    ``short`` gives one decimal in percent, otherwise three significant digits.
+    """
     if percent:
         return f"{100 * value:.1f}" if short else f"{100 * value:.2f}"
     if short:
@@ -40,7 +43,7 @@ def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
 
 
 def as_text(results: Results) -> str:
-    """Returns all tables of an experiment as plain text, below a line with the number of finished cells."""
+    """Returns all tables of an experiment as plain text, below a line with the number of finished trainings."""
     cells = results.experiment.cells
     lines = [
         f"{results.experiment.name}: {len(cells) - len(results.pending)} of {len(cells)} cells done, {results.path}"

@@ -41,7 +41,7 @@ class Column:
 class Table:
     """A result table of an experiment, averaged over seeds.
 
-    ``data``, ``model`` and ``encoding`` select which cells are its rows; empty: all of them.
+    ``data``, ``model`` and ``encoding`` select which trainings are its rows; empty: all of them.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Table:
     baseline: str = ""  # baseline encoding that every row is compared with, by paired differences over seeds
 
     def shows(self, cell: Cell) -> bool:
-        """Whether a cell is in one of the rows of the table."""
+        """Whether a cell (one training) is in one of the rows of the table."""
         filters = ((self.data, cell.data), (self.model, cell.model), (self.encoding, cell.encoding))
         return all(not wanted or value in wanted for wanted, value in filters)
 

@@ -1,4 +1,4 @@
-"""The leaderboard as data: entries in order of rank, with intervals, groups, and what the numbers recommend."""
+"""The leaderboard as data: entries in order of rank, with intervals, groups that do not differ, and recommendations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitpos.metrics.statistics import ci_half_width
 
 @dataclass(frozen=True)
 class Number:
-    """The mean of one column over seeds and half the width of its 95 % interval (infinite for one seed)."""
+    """The mean of one leaderboard column over seeds, and half the width of its 95 % interval (infinite for one seed)."""
 
     mean: float
     half_width: float
@@ -27,7 +27,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The encodings that cannot be distinguished from the best one in a column, best first.
+    """The encodings that do not differ significantly from the best one in a leaderboard column, best first.
 
     ``cheapest`` is the one of them with the fastest training step, "" if the protocol does not measure it. ``found`` is
     False if no two encodings differ.
@@ -40,7 +40,10 @@ class Recommendation:
 
 
 class Board:
-    """The entries of one protocol, ranked by its first column; entries with one seed and quick ones have no rank."""
+    """The entries of one protocol, ranked by its first column.
+
+    Entries with one seed and quick entries, which are from shortened runs, have no rank.
+    """
 
     def __init__(self, protocol: Protocol, entries: Sequence[Entry]):
         self.protocol = protocol
@@ -60,9 +63,10 @@ class Board:
 
     @classmethod
     def load(cls, sources: Iterable[Path], protocol: Protocol) -> Board:
-        """Reads and checks entries, given as files or folders of files; raises for the first that is not valid.
+        """Reads and checks entries from files or folders of files and returns their Board.
 
-        Files of one encoding with different seeds become one entry.
+        Raises an InputError for the first entry that is not valid. Files of one encoding with different seeds become one
+        entry.
         """
         joined: dict[tuple[str, bool], Entry] = {}
         for file in (file for source in sources for file in _files(source)):
@@ -77,11 +81,15 @@ class Board:
         return cls(protocol, list(joined.values()))
 
     def rank(self, entry: Entry) -> int | None:
-        """Rank of an entry by the first column, from 1; None for entries with one seed and quick ones."""
+        """Returns the rank of an entry by the first column, from 1; None for entries with one seed and quick ones."""
         return None if entry.quick else self.ranks.get(entry.encoding)
 
     def number(self, entry: Entry, key: str) -> Number | None:
-        """The mean of a column: adjusted for missing seeds, with the interval of the common variance, if it is ranked."""
+        """Returns mean and 95 % interval of an entry in the column ``key``; None if it has no value there.
+
+        If the entry is ranked in that column, the mean is adjusted for missing seeds, and the interval uses the variance
+        that is estimated from all entries.
+        """
         values = list(entry.numbers.get(key, {}).values())
         if not values:
             return None
@@ -91,12 +99,18 @@ class Board:
         return Number(statistics.fmean(values), ci_half_width(values), len(values))
 
     def group(self, entry: Entry) -> str:
-        """Letters of the groups of the first column that an entry belongs to."""
+        """Returns the group letters of an entry, such as ``ab``; empty if it is not ranked.
+
+        Two entries that share a letter do not differ significantly in the first column.
+        """
         ranking = self.rankings.get(self.main)
         return ranking.groups.get(entry.encoding, "") if ranking and not entry.quick else ""
 
     def differences(self, entry: Entry) -> dict[str, tuple[float, float]]:
-        """Difference of the first column from each baseline and from the best entry, with half its 95 % interval."""
+        """Returns other encoding → (difference in the first column, half the width of its 95 % interval).
+
+        The others are the baselines of the protocol and the best entry. Empty if the entry is not ranked.
+        """
         ranking = self.rankings.get(self.main)
         if not ranking or entry.encoding not in ranking.means or entry.quick:
             return {}
@@ -106,7 +120,7 @@ class Board:
 
     @cached_property
     def recommendations(self) -> list[Recommendation]:
-        """For each column with a better direction: the encodings that cannot be distinguished from the best.
+        """One Recommendation per column in which higher or lower is better: the encodings that do not differ from the best.
 
         Optional columns are left out: an encoding without such a number may be the best of all, as one whose gradient
         gives away no patch has no closed form.
@@ -123,14 +137,20 @@ class Board:
 
     @property
     def missing(self) -> dict[str, list[int]]:
-        """The seeds of the protocol that entries lack, by encoding."""
+        """Dictionary encoding → seeds of the protocol that its entry lacks.
+
+        Complete entries and those of shortened runs are left out.
+        """
         lacking = {
             e.encoding: [s for s in self.protocol.seeds if s not in e.seeds] for e in self.entries if not e.quick
         }
         return {encoding: seeds for encoding, seeds in lacking.items() if seeds}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per entry: encoding, rank, group, seeds, and mean and half width of every column."""
+        """Returns one dictionary per entry: encoding, rank, group, seeds …, and mean and half width of each column.
+
+        The half width is that of the 95 % interval. A value that is missing is an empty string.
+        """
         found = []
         for entry in self.entries:
             row: dict[str, Any] = {
@@ -151,7 +171,7 @@ class Board:
 
 
 def format_measure(value: float, column: Measure) -> str:
-    """Formats a number of a column: a fraction in percent with two decimals, a count with commas, a ratio with two."""
+    """Formats a value of a column as text: fractions in percent and ratios with two decimals, counts with commas."""
     if column.unit == "count":
         return f"{value:,.0f}"
     return f"{100 * value:.2f}" if column.percent else f"{value:.2f}"

@@ -26,14 +26,16 @@ class Entry:
     """The numbers of one encoding under a protocol.
 
     Args:
-        encoding: Spec of the encoding.
+        protocol: Name of the protocol, such as ``vitpos-1``.
+        protocol_sha256: Hash of the file of the protocol.
+        encoding: Spec of the encoding, such as ``rope(base=10.0)``.
         family: Family of the encoding, which decided its learning rate.
         summary: One sentence on the encoding.
         paper: Its source.
-        code: sha256 of the file that defines it, or of each file for a sum, by name.
+        code: Name of the encoding → sha256 of the file that defines it; for a sum, one for each of its encodings.
         numbers: Column → seed → value.
-        training_losses: Losses of a short training of the baselines, which show that the package trains as it did when the
-            protocol was made, and of the encoding, which show that two entries of it are of the same code.
+        training_losses: Encoding → loss of a short training. Those of the baselines show that the package trains as it did
+            when the protocol was made, that of the encoding that two entries of it are of the same code.
         reasons: Column → why the encoding has no such number.
         machine: Processor, cores, system and versions.
         commit: Commit of the package that the entry was made with; empty if unknown.
@@ -58,13 +60,14 @@ class Entry:
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds that it has numbers of."""
+        """The seeds for which the entry has numbers, in ascending order."""
         return sorted({seed for by_seed in self.numbers.values() for seed in by_seed})
 
     @property
     def file_name(self) -> str:
-        """Name of its file: the spec, or its words and a hash where it has other characters than letters and digits.
+        """Name of the JSON file of the entry: the spec of its encoding, such as ``rope.json``.
 
+        A spec with characters other than letters, digits, dots and underscores is shortened to its words and a hash.
         Seeds that do not begin with 0 are appended: they complete another entry of the encoding.
         """
         name = "-".join(re.findall(r"[\w.]+", self.encoding, re.ASCII))[:60]
@@ -84,7 +87,9 @@ class Entry:
 
 
 def load_entry(path: Path) -> Entry:
-    """Reads an entry and checks it: format, protocol, all numbers of every seed, and their ranges.
+    """Reads a leaderboard entry from its JSON file and returns it.
+
+    Checks its format, its protocol, that it has all numbers of every seed, and their ranges.
 
     Raises:
         InputError: With the file, the value that is wrong and the remedy, in one line.
@@ -109,7 +114,7 @@ def load_entry(path: Path) -> Entry:
 
 
 def join_seeds(one: Entry, other: Entry) -> Entry:
-    """Joins two entries of one encoding with different seeds, which may come from different machines.
+    """Returns one entry with the seeds of two entries of one encoding, which may come from different machines.
 
     Raises:
         InputError: If a seed is in both, or if the two trained the encoding in different ways.
@@ -226,6 +231,6 @@ def _is_stack(grids: Any) -> bool:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """sha256 of an entry's content without its digest, independent of the order of keys and of white space."""
+    """Returns the sha256 of an entry's content without its digest, independent of the order of keys and of white space."""
     rest = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -24,7 +24,7 @@ class Measure:
     Args:
         unit: ``fraction`` from 0 to 1, shown in percent; ``count``; or ``ratio`` to the model without encoding.
         optional: Whether an encoding may have no such number, with a reason.
-        data: Data of the cell that it is measured on, if it is not that of the experiment.
+        data: Data set that the measured model was trained on, if the experiment trains on several.
     """
 
     label: str
@@ -43,7 +43,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol: its experiment, learning rates, seeds, baselines and columns, and the hash of its file."""
+    """A leaderboard protocol: the experiment that every entry runs, learning rates, seeds, baselines and columns.
+
+    ``sha256`` is the hash of its TOML file.
+    """
 
     name: str
     question: str
@@ -60,7 +63,7 @@ class Protocol:
 
     @classmethod
     def load(cls, name: str = DEFAULT) -> Protocol:
-        """Reads a protocol of the package by name."""
+        """Reads a protocol of the package, such as ``vitpos-1``, from its TOML file and returns it."""
         if name not in protocols():
             raise InputError(f"no protocol {name!r}; {suggest(name, protocols())}")
         content = (FOLDER / f"{name}.toml").read_bytes()
@@ -79,7 +82,16 @@ class Protocol:
         data: str | None = None,
         plugins: Sequence[str] = (),
     ) -> Experiment:
-        """Returns the experiment that trains and measures one encoding, with the learning rate of its family."""
+        """Returns the experiment that trains and measures one encoding, with the learning rate of its family.
+
+        Args:
+            encoding: A spec such as ``rope(base=10)``, or a class.
+            family: Family of the encoding, as returned by `family_of`.
+            seeds: Seeds; those of the protocol by default.
+            quick: Shortens the training.
+            data: Spec of the data set, for protocols that need one.
+            plugins: Python files or modules that register encodings.
+        """
         changes = dict(self.quick) if quick else {}
         quick_seeds, view = changes.pop("seeds", None), changes.pop("view", None)
         settings = {"encoding": encoding, "train.lr": self.learning_rates[family], **changes}
@@ -92,7 +104,7 @@ class Protocol:
 
 
 def protocols() -> list[str]:
-    """Names of the protocols of the package."""
+    """Returns the names of the protocols in the package, such as ``vitpos-1``."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
@@ -101,6 +113,10 @@ def family_of(hooks: Sequence[str] | frozenset[str], traits: Sequence[str]) -> s
 
     Context: the logit of two tokens depends on other tokens too, as in SaPE2. Rotary: it rotates q and k. Bias: it changes
     logits, attention weights or values. Added: everything else. The first that applies counts.
+
+    Args:
+        hooks: Names of the methods by which the encoding acts in the model, such as ``rotate``.
+        traits: Declared properties of the encoding, such as ``context_dependent``.
     """
     if "context_dependent" in traits:
         return "context"

@@ -1,4 +1,4 @@
-"""Ranks encodings by a metric over seeds, and tells which differences are larger than the noise between seeds.
+"""Ranks encodings by a metric over seeds, and tests which differences are larger than the noise between seeds.
 
 The values are modeled as y(encoding, seed) = mean(encoding) + effect(seed) + noise, with one variance of the noise for all
 encodings. Three seeds give one encoding two degrees of freedom; forty encodings give the common variance some eighty, so
@@ -38,35 +38,41 @@ class Ranking:
     std: float
 
     def half_width(self, encoding: str) -> float:
-        """Half the width of the 95 % interval of an encoding's mean."""
+        """Returns half the width of the 95 % confidence interval of an encoding's mean."""
         index = list(self.means).index(encoding)
         return t_quantile(self.df) * math.sqrt(self.covariance[index, index])
 
     def difference(self, one: str, other: str) -> tuple[float, float]:
-        """The difference of two means, and half the width of its 95 % interval, not adjusted for other comparisons."""
+        """Returns (mean of ``one`` minus mean of ``other``, half the width of its 95 % confidence interval).
+
+        The interval is not adjusted for multiple comparisons.
+        """
         return self.means[one] - self.means[other], t_quantile(self.df) * self._error(one, other)
 
     def prediction_half_width(self, encoding: str) -> float:
-        """Half the width of the 95 % interval of an encoding's value with a new seed, given that seed's effect."""
+        """Returns half the width of the 95 % prediction interval of an encoding's value with a new seed.
+
+        The effect of that seed, which is common to all encodings, is taken as known.
+        """
         index = list(self.means).index(encoding)
         return t_quantile(self.df) * math.sqrt(self.covariance[index, index] + self.std**2)
 
     @cached_property
     def different(self) -> set[frozenset[str]]:
-        """The pairs of encodings whose means differ, at the level of 5 % for all pairs together (Holm)."""
+        """Pairs of encodings whose means differ significantly, at the level of 5 % for all pairs together (Holm)."""
         pairs = list(combinations(self.means, 2))
         p_values = [self._p_value(*pair) for pair in pairs]
         return {frozenset(pair) for pair, p in zip(pairs, holm(p_values), strict=True) if p < LEVEL}
 
     @property
     def resolved(self) -> float:
-        """Fraction of all pairs that can be distinguished."""
+        """Fraction of all pairs of encodings whose means differ significantly."""
         count = len(self.means) * (len(self.means) - 1) // 2
         return len(self.different) / count if count else 0.0
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """Letters per encoding: two encodings that share a letter cannot be distinguished."""
+        """Dictionary encoding → group letters; two encodings that share a letter do not differ significantly."""
         order = list(self.means)
         sets = [frozenset(order)]
         for pair in sorted(self.different, key=lambda pair: sorted(map(order.index, pair))):
@@ -78,7 +84,7 @@ class Ranking:
 
     @property
     def best(self) -> list[str]:
-        """The encodings that cannot be distinguished from the first."""
+        """The encoding with the best mean, followed by those that do not differ significantly from it."""
         first, *others = self.means
         return [first, *(name for name in others if frozenset((first, name)) not in self.different)]
 
@@ -93,9 +99,13 @@ class Ranking:
 
 
 def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
-    """Fits the model to the encodings that have two seeds or more; None if fewer than two encodings have them.
+    """Ranks the encodings that have two seeds or more; returns None if there are fewer than two of them.
 
-    Encodings with missing seeds are allowed as long as seeds connect all encodings.
+    Fits value = mean of the encoding + effect of the seed + noise by least squares. Encodings with missing seeds are
+    allowed as long as seeds connect all encodings.
+
+    Args:
+        values: Encoding → seed → value of one metric.
     """
     ranked = {name: by_seed for name, by_seed in values.items() if len(by_seed) > 1}
     if len(ranked) < 2:

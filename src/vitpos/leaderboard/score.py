@@ -1,4 +1,4 @@
-"""Trains and measures one encoding under a protocol, and makes its entry."""
+"""Trains and measures one encoding under a protocol, and makes its leaderboard entry."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def score(
     plugins: Sequence[str] = (),
     observer: Observer | None = None,
 ) -> Entry:
-    """Trains an encoding under a protocol, measures all its columns, and writes its entry to ``out``.
+    """Trains an encoding under a protocol, measures all its columns, writes its leaderboard entry and returns it.
 
     An unfinished run in ``out`` is continued.
 
     Args:
-        encoding: A spec, a class or a factory.
-        out: Folder for the run and the entry.
+        encoding: A spec such as ``rope(base=10)``, a class or a factory.
+        out: Folder for the run; the entry is written to its subfolder ``entry``.
         protocol: A protocol or its name.
         seeds: Seeds; those of the protocol by default.
         quick: Makes a shortened run, to try it; the entry is marked and is not ranked.
@@ -70,14 +70,19 @@ def score(
 
 
 def plan(encoding: Any, protocol: Protocol, *, plugins: Sequence[str] = (), **options: Any) -> Experiment:
-    """Returns the experiment that `score` runs; ``options`` are ``seeds``, ``quick`` and ``data``."""
+    """Returns the experiment that `score` runs, without running it; ``options`` are ``seeds``, ``quick`` and ``data``."""
     for plugin in plugins:
         load_plugin(plugin)
     return protocol.experiment_for(encoding, _family(encoding), plugins=plugins, **options)
 
 
 def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float], *, quick: bool = False) -> Entry:
-    """Makes the entry of an encoding from the results of its run under a protocol, and the losses of a short training."""
+    """Returns the leaderboard entry of an encoding, made from the results of its run under a protocol.
+
+    Args:
+        losses: Encoding → loss of a short training, as returned by `training_losses`.
+        quick: Whether the run was shortened.
+    """
     spec = results.experiment.cells[0].encoding
     described = ENCODINGS.describe_all(spec)
     numbers: dict[str, dict[int, float]] = {}
@@ -110,7 +115,12 @@ def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float]
 
 
 def _maps(results: Results) -> dict[str, list[list[list[float]]]]:
-    """Maps of the grid from the first trained model: what position does to the tokens and to the logits of each block."""
+    """Returns maps of the grid from the first trained model: title → one or more maps (n, rows, columns) as lists.
+
+    The first are the mean attention logits of the central patch with every patch, one map per block. If the encoding adds
+    vectors to tokens, there is also the cosine similarity of the central vector with the others. Models without patches
+    have no maps.
+    """
     cell, folder = results.trained[0]
     model, data = load_model(folder), load(cell.data)
     if not isinstance(model, PatchClassifier):
@@ -128,20 +138,23 @@ def _maps(results: Results) -> dict[str, list[list[list[float]]]]:
 
 
 def _rounded(stack: Tensor) -> list[list[list[float]]]:
-    """Converts maps (n, R, C) to lists with four decimals; NaN, where all heads mask a pair, becomes the smallest value."""
+    """Converts maps (n, rows, columns) to nested lists with four decimals.
+
+    NaN, where all heads mask a pair of patches, becomes the smallest value.
+    """
     filled = stack.nan_to_num(float(stack[~stack.isnan()].min()))
     return [[[round(value, 4) for value in row] for row in grid] for grid in filled.tolist()]
 
 
 def _family(encoding: Any) -> str:
-    """The family of an encoding, from what it does in a small model."""
+    """Returns the family of an encoding (context, rotary, bias or added), found by building it for a small model."""
     built = ENCODINGS.build(encoding, Geometry(64, 4, 4, (8, 8)))
     traits = [trait for part in built.parts for trait in part.traits]
     return family_of(built.hooks, traits)
 
 
 def _code(spec: str) -> dict[str, str]:
-    """sha256 of the source file of each encoding in a spec, by the name of the encoding."""
+    """Returns name → sha256 of the source file, for each encoding in a spec such as ``learned + rope``."""
     terms = ENCODINGS.parse(spec)
     return {t.name: hashlib.sha256(Path(identity(ENCODINGS.load(t.name))[0]).read_bytes()).hexdigest() for t in terms}
 

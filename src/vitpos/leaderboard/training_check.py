@@ -17,14 +17,14 @@ IMAGES, BATCH, EPOCHS = 32, 8, 3
 
 
 def training_losses(protocol: Protocol, data: str | None = None, cell: Cell | None = None) -> dict[str, float]:
-    """Trains each baseline of a protocol for 12 steps of 8 random images; returns the mean loss of the last 4 steps.
+    """Trains each baseline of a protocol for 12 steps of 8 random images; returns encoding → mean loss of the last 4 steps.
 
-    Model, optimizer, schedule and augmentation are those of the protocol. Their losses under a protocol are
-    stored in its file (``training_losses``): a version of the package with other losses trains in another way.
+    Model, optimizer, schedule and augmentation are those of the protocol. The losses of the baselines are stored in the
+    file of the protocol (``training_losses``): a version of the package with other losses trains in another way.
 
     Args:
         data: Spec of the data set, for protocols that need one; image size and classes are taken from it.
-        cell: A cell of the entry, whose encoding is trained too.
+        cell: A training of the entry, whose encoding is trained too.
     """
     cells = [protocol.experiment_for(name, "added", seeds=[0], data=data).cells[0] for name in protocol.baselines]
     if cell and cell.encoding not in protocol.baselines:
@@ -40,7 +40,7 @@ def training_losses(protocol: Protocol, data: str | None = None, cell: Cell | No
 
 
 def _random_images(data: Dataset) -> Dataset:
-    """Returns a data set of random images and labels of the same size, classes and normalization."""
+    """Returns a data set of 32 random images and labels, with the image shape, classes and normalization of ``data``."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (IMAGES, *data.shape), generator=generator, dtype=torch.uint8)
     split = Split(images, torch.randint(len(data.classes), (IMAGES,), generator=generator))

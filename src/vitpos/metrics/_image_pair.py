@@ -9,7 +9,7 @@ from vitpos.errors import InputError
 
 
 def check_image_pair(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns both batches (B, C, height, width) in their common dtype, at least float32.
+    """Returns ``images`` and ``targets``, each (B, C, height, width), in their common dtype, at least float32.
 
     Raises ``InputError`` for integer tensors (values must lie in 0…1) and for shapes that differ or are not 4-D.
     """

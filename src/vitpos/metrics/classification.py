@@ -24,7 +24,9 @@ def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
 
 
 def average_precision(scores: Tensor, positive: Tensor) -> float:
-    """Returns the area under the precision–recall curve: Σ (recall_n − recall_{n−1}) · precision_n over distinct scores.
+    """Returns the area under the precision–recall curve, Σ_k (recall_k − recall_{k−1}) · precision_k.
+
+    The thresholds k are the distinct scores from the highest to the lowest.
 
     Args:
         scores: (n,), higher for images that should be detected.
@@ -48,7 +50,12 @@ def roc_auc(scores: Tensor, positive: Tensor) -> float:
 
 
 def fpr_at_recall(scores: Tensor, positive: Tensor, *, recall: float = 0.95) -> float:
-    """Returns the false positive rate at the highest threshold whose recall is at least ``recall`` (FPR95 by default)."""
+    """Returns the false positive rate at the highest threshold whose recall is at least ``recall`` (FPR95 by default).
+
+    Args:
+        scores: (n,), higher for images that should be detected.
+        positive: (n,) bool, the images to detect.
+    """
     true_positives, false_positives = _cumulative_counts(scores, positive)
     enough = true_positives / positive.sum() >= recall
     return (false_positives[enough] / (~positive).sum()).min().item() if enough.any() else math.nan
@@ -74,7 +81,9 @@ def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = F
     division; the code published with ImageNet-A leaves it out of the sum.
 
     Args:
-        all_bins: include the last bin. Without it, fewer than 200 images give NaN.
+        confidence: (n,), such as the largest softmax probability.
+        correct: (n,) bool, whether the prediction is correct.
+        all_bins: Include the last bin. Without it, fewer than 200 images give NaN.
     """
     ranked = torch.stack(_sorted_by_confidence(confidence, correct))  # (2, n)
     ends = torch.arange(1, max(len(correct) // BIN, 1)) * BIN
@@ -86,7 +95,14 @@ def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = F
 
 
 def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the numbers of true and of false positives at each distinct threshold, from the highest score down."""
+    """Returns the numbers of true positives (k,) and of false positives (k,) at each threshold.
+
+    The thresholds are the k distinct scores from the highest to the lowest.
+
+    Args:
+        scores: (n,), higher for images that should be detected.
+        positive: (n,) bool, the images to detect.
+    """
     ranked, index = scores.sort(descending=True)
     last = torch.cat([ranked.diff() != 0, torch.ones(min(len(ranked), 1), dtype=torch.bool)])
     true_positives = positive[index].double().cumsum(0)[last]
@@ -94,7 +110,10 @@ def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor
 
 
 def _sorted_by_confidence(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns ascending confidences (n,), and for each the accuracy of all images with exactly that confidence (n,)."""
+    """Returns ascending confidences (n,), and for each the accuracy of all images with exactly that confidence (n,).
+
+    ``correct`` (n,) is True for images that are predicted correctly.
+    """
     ranked, index = confidence.double().sort(stable=True)
     _, group, sizes = ranked.unique_consecutive(return_inverse=True, return_counts=True)
     accuracy = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, group, correct[index].double()) / sizes

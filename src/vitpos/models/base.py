@@ -38,7 +38,7 @@ class Classifier(nn.Module):
         return next(self.parameters(), torch.empty(0)).device
 
     def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """Returns the features (B, D) that enter the classification head."""
+        """Returns the features (B, D) of images (B, C, height, width) that enter the classification head."""
         raise NotImplementedError
 
     def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
@@ -118,8 +118,8 @@ class PatchClassifier(Classifier):
     def embed_patches(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """Returns the patch tokens (B, N, D) that enter the first block, position encoding included, and their positions.
 
-        The positions may differ from the given ones: in training some encodings augment them, as `mjp`, which hides
-        some.
+        The positions may differ from the given ones, because some encodings change them in training: `mjp` hides the
+        positions of masked patches.
         """
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
@@ -156,7 +156,7 @@ class PatchClassifier(Classifier):
         return x[:, self.geometry.num_prefix :].mean(1)
 
     def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """Returns the features (B, D) that enter the classification head."""
+        """Returns the features (B, D) of images (B, C, height, width) that enter the classification head."""
         return self.pool_tokens(self.forward_tokens(images, positions)[0])
 
     def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
@@ -166,7 +166,7 @@ class PatchClassifier(Classifier):
 
 
 def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
-    """Raises InputError if the last linear layer of the model's head does not have one output per class of ``data``."""
+    """Raises InputError if the model's head does not have one output for each of the ``classes`` of data set ``data``."""
     head = getattr(model, "head", nn.Identity())
     layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
     if layers and layers[-1].out_features != len(classes):
@@ -205,7 +205,7 @@ def init_weights(root: nn.Module, init: Init) -> None:
 
 
 def reject_encoding(model: str, encoding: EncodingLike) -> None:
-    """Raises InputError if ``encoding`` uses positions or has weights; for models without tokens, such as a CNN."""
+    """Raises InputError if ``encoding`` uses positions or has weights; called by models without tokens, such as a CNN."""
     traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
     if any("permutation_invariant" not in known or "learnable" in known for known in traits):
         given = encoding if isinstance(encoding, str) else getattr(encoding, "__name__", type(encoding).__name__)

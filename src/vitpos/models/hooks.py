@@ -20,7 +20,7 @@ Sizes = tuple[int | None, ...]  # the shape that a hook must return; None where 
 
 
 def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-    """Applies ``augment`` to tokens x (B, N, D) and their positions; returns both, possibly changed."""
+    """Returns tokens x (B, N, D) and positions after the encoding's ``augment``, in which `mjp` shuffles tokens."""
     for part in encoding.parts:
         if "augment" in part.hooks:
             tokens, pos = _two(part, "augment", part.augment(x, pos))
@@ -31,7 +31,7 @@ def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tens
 
 
 def prefix_vectors(encoding: PositionEncoding, tokens: Tensor) -> Tensor | None:
-    """Returns the vectors (P, D) that an encoding adds to the prefix ``tokens`` (P, D), or None."""
+    """Returns the vectors (P, D) that an encoding adds to the prefix ``tokens`` (P, D), CLS and registers, or None."""
     returned = [(part, part.prefix_vectors()) for part in encoding.parts]
     return total(
         None if one is None else require_shape(part, "prefix_vectors", one, tuple(tokens.shape))
@@ -40,7 +40,7 @@ def prefix_vectors(encoding: PositionEncoding, tokens: Tensor) -> Tensor | None:
 
 
 def unknown_vector(encoding: PositionEncoding, width: int) -> Tensor | None:
-    """Returns the vector (D,), D = ``width``, that an encoding adds to tokens with a hidden position, or None."""
+    """Returns the vector (D,), D = ``width``, that an encoding adds to tokens with a hidden (masked) position, or None."""
     returned = [(part, part.unknown_vector()) for part in encoding.parts]
     return total(
         None if one is None else require_shape(part, "unknown_vector", one, (width,)) for part, one in returned
@@ -57,7 +57,7 @@ def vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -
 
 
 def update(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
-    """Returns the patch tokens x (B, N, D) after ``update``; ``x`` itself if the encoding does not change it."""
+    """Returns patch tokens x (B, N, D) after the encoding's ``update``, such as a convolution; ``x`` if it has none."""
     for part in encoding.parts:
         if "update" in part.hooks:
             x = require_shape(part, "update", part.update(x, pos, layer), tuple(x.shape))
@@ -67,7 +67,7 @@ def update(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) ->
 def bias(
     encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, layer: int, x: Tensor | None
 ) -> Tensor | None:
-    """Returns the bias for all tokens (B|1, H|1, T, T), or None; q and k are (B, H, T, d), before rotation.
+    """Returns the bias for the attention logits of all tokens (B|1, H|1, T, T), or None; q and k are (B, H, T, d).
 
     ``x`` (B, T, D) are the tokens that enter attention, for encodings that define ``token_bias``.
     """
@@ -88,7 +88,7 @@ def bias(
 
 
 def rotate(encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-    """Returns q and k (B, H, N, e) of the patch tokens after ``rotate``; themselves if they are not changed."""
+    """Returns q and k (B, H, N, e) of the patch tokens after the encoding's ``rotate``; unchanged if it has none."""
     for part in encoding.parts:
         if "rotate" in part.hooks:
             q, k = _checked_pair(part, "rotate", part.rotate(q, k, pos, layer), q)
@@ -96,7 +96,7 @@ def rotate(encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, lay
 
 
 def rotate_prefix(encoding: PositionEncoding, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-    """Returns q and k (B, H, P, d) of the prefix tokens after ``rotate_prefix``, which few encodings have."""
+    """Returns q and k (B, H, P, d) of the P prefix tokens after ``rotate_prefix``; the given q and k if there is none."""
     for part in encoding.parts:
         if "rotate_prefix" in part.hooks:
             q, k = _checked_pair(part, "rotate_prefix", cast(RotatesPrefix, part).rotate_prefix(q, k, layer), q)
@@ -106,7 +106,8 @@ def rotate_prefix(encoding: PositionEncoding, q: Tensor, k: Tensor, layer: int) 
 def require_shape(part: PositionEncoding, hook: str, returned: Any, *shapes: Sizes, broadcast: int = 0) -> Tensor:
     """Returns the tensor that a hook returned; raises InputError unless it has one of the ``shapes``.
 
-    The first ``broadcast`` axes may also be 1.
+    The message contains the encoding ``part`` and the name ``hook`` of its method. The first ``broadcast`` axes may also
+    be 1.
     """
     for shape in shapes:
         if _fits(returned, shape, broadcast):

@@ -92,7 +92,7 @@ class Bottleneck(nn.Module):
             self.shortcut.append(nn.BatchNorm2d(outer))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps feature maps (B, channels, height, width) to (B, outer, height / stride, width / stride)."""
+        """Maps feature maps (B, channels, height, width) to (B, 4·inner, height / stride, width / stride)."""
         y = F.relu(self.norm1(self.conv1(x)))
         y = F.relu(self.norm2(self.conv2(y)))
         return F.relu(self.norm3(self.conv3(y)) + self.shortcut(x))

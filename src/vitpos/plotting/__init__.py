@@ -57,7 +57,7 @@ KINDS: dict[str, Callable[..., Figure]] = {
 
 
 def draw(kind: str, data: Mapping[str, Any]) -> Figure:
-    """Draws a figure: calls the drawing function ``KINDS[kind]`` with the keyword arguments ``data``.
+    """Returns the matplotlib figure that the function ``KINDS[kind]`` draws with the keyword arguments ``data``.
 
     Args:
         kind: such as ``"lines"`` or ``"tiles"``.

@@ -19,7 +19,7 @@ Points = Sequence[tuple[float, float, float]]  # x, mean and standard deviation
 
 
 def svg(figure: Figure) -> bytes:
-    """Converts a figure to SVG; equal figures give identical bytes."""
+    """Returns a matplotlib figure as the bytes of an SVG file; equal figures give identical bytes."""
     with matplotlib.rc_context({"svg.hashsalt": "vitpos", "svg.fonttype": "path"}):
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
@@ -27,14 +27,16 @@ def svg(figure: Figure) -> bytes:
 
 
 def png(figure: Figure) -> bytes:
-    """Converts a figure to PNG at 150 dpi."""
+    """Returns a matplotlib figure as the bytes of a PNG file, at 150 dpi."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", bbox_inches="tight", dpi=150)
     return buffer.getvalue()
 
 
 def bars(groups: Mapping[str, Mapping[str, tuple[float, float, float | None]]], *, label: str) -> Figure:
-    """Draws groups of horizontal bars, one color per series; with more series than colors, each bar is labeled instead.
+    """Returns a figure of groups of horizontal bars, one color per series.
+
+    With more series than the 7 colors, all bars have one color and each is labeled.
 
     Args:
         groups: group → series → (mean, standard deviation, published value or None); a diamond marks a published value.
@@ -94,7 +96,7 @@ def lines(
     log: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> list[Figure]:
-    """Draws line charts with a common y range and returns one figure per panel; lines are labeled at their right end.
+    """Returns one figure per panel: line charts with a common y range and lines labeled at their right end.
 
     Args:
         panels: title → series → points (x, mean, standard deviation).
@@ -142,7 +144,15 @@ def line_chart(
     dashed: str = "",
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draws a single line chart (see :func:`lines`); the ``highlighted`` series get colors in order, others are gray."""
+    """Returns a figure with one line chart; lines are labeled at their right end.
+
+    Args:
+        series: name → points (x, mean, standard deviation).
+        x, y: axis labels.
+        highlighted: series drawn in color, with a band of ± one standard deviation; the others are gray.
+        dashed: name of the series drawn dashed.
+        limits: lower and upper end of the y axis.
+    """
     colors = dict(zip(highlighted, COLORS, strict=False))
     return lines({title: series}, x=x, y=y, colors=colors, dashed=dashed, limits=limits)[0]
 
@@ -188,7 +198,7 @@ def heatmap(
     texts: Sequence[Sequence[str]],
     signs: Sequence[int],
 ) -> Figure:
-    """Draws a table of numbers in which each column is colored from its worst to its best value.
+    """Returns a figure of a table of numbers in which each column is colored from its worst to its best value.
 
     Args:
         names, headings: labels of the rows and of the columns.
@@ -216,10 +226,10 @@ def heatmap(
 
 
 def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
-    """Draws confusion matrices side by side, with a percentage in each cell.
+    """Returns a figure of confusion matrices side by side, with a percentage in each entry.
 
     Args:
-        tables: title → matrix (true class, predicted class) of fractions, 0 to 1, of each row.
+        tables: title → matrix (true class, predicted class) of fractions, 0 to 1, of the true class.
         classes: names of the classes.
     """
     columns = min(2, len(tables))
@@ -242,7 +252,7 @@ def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str])
 
 
 def scatter(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figure:
-    """Draws one point (x, y) per name, labeled to the right of the axes; ``x`` and ``y`` are axis labels."""
+    """Returns a scatter plot of name → (x, y), with names to the right of the axes; ``x`` and ``y`` are axis labels."""
     height = max(3.5, 0.15 * len(points))  # inches, enough for the labels
     figure = Figure(figsize=(6, height))
     axes = figure.subplots()

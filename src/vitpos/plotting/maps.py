@@ -14,7 +14,7 @@ from vitpos.plotting.charts import COLORS, GRAY, SOFT
 
 
 def map_rows(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = True, signed: bool = False) -> Figure:
-    """Draws small maps in rows on one color scale; values that are not finite are gray.
+    """Returns a figure of small maps in rows, on one color scale; values that are not finite are gray.
 
     Args:
         rows: label of the row → its n maps (n, R, C).
@@ -52,7 +52,7 @@ def map_rows(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = Tru
 
 
 def _color_limits(stacks: Mapping[str, np.ndarray], signed: bool) -> tuple[float, float]:
-    """Returns the range of all finite values, widened if they differ by rounding alone; symmetric about 0 if signed."""
+    """Returns (min, max) of all finite values, widened if they differ by rounding alone; symmetric about 0 if signed."""
     values = np.concatenate([stack[np.isfinite(stack)] for stack in stacks.values()])
     low, high = (values.min(), values.max()) if len(values) else (0.0, 1.0)
     if high - low <= 1e-6 * max(abs(low), abs(high)):
@@ -64,7 +64,7 @@ def _color_limits(stacks: Mapping[str, np.ndarray], signed: bool) -> tuple[float
 
 
 def _strip(stack: np.ndarray, count: int) -> np.ma.MaskedArray:
-    """Concatenates maps (n, R, C) side by side with blank columns between them, padded to the width of ``count`` maps."""
+    """Returns one 2-D array: maps (n, R, C) side by side, masked columns between them, padded to ``count`` maps."""
     padded = np.pad(stack, ((0, count - len(stack)), (0, 0), (0, 1)), constant_values=np.nan)
     return np.ma.masked_invalid(np.concatenate(list(padded), 1)[:, :-1])
 
@@ -85,7 +85,9 @@ def tiled_maps(
     low: float | None = None,
     high: float | None = 1.0,
 ) -> Figure:
-    """Draws an (N, N) matrix over positions as R×C tiles: tile i shows row i as an R×C map, with a dot at position i.
+    """Returns a figure of an (N, N) matrix over the N = R·C positions of a grid, as R×C tiles.
+
+    Tile i shows row i of the matrix as an R×C map, with a dot at position i.
 
     Args:
         maps: (N, N), such as the cosine similarity of every two positions.
@@ -116,7 +118,9 @@ def tile(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 
 def point_grid(points: np.ndarray, *, title: str, labels: Sequence[str] = ()) -> Figure:
-    """Draws positions as points in 2-D or 3-D, with neighbors joined: rows blue, columns red, the first point black.
+    """Returns a figure of grid positions as points in 2-D or 3-D.
+
+    Neighbors in a row are joined in blue, neighbors in a column in red; the first point is black.
 
     Args:
         points: (R, C, 2) or (R, C, 3), such as principal components.
@@ -142,7 +146,10 @@ def point_grid(points: np.ndarray, *, title: str, labels: Sequence[str] = ()) ->
 
 
 def frequency_planes(frequencies: np.ndarray) -> Figure:
-    """Plots rotary frequencies (depth, H, pairs, 2), radians per row and column: a panel per layer, a color per head."""
+    """Returns a figure of rotary frequencies (depth, H, pairs, 2), radians per row and column.
+
+    There is a panel per layer, a color per head and a point per pair of channels.
+    """
     columns = min(4, len(frequencies))
     rows = -(-len(frequencies) // columns)
     figure = Figure(figsize=(2.2 * columns + 0.4, 2.2 * rows + 0.3), layout="constrained")
@@ -169,7 +176,7 @@ def image_maps(
     limits: tuple[float, float],
     label: str,
 ) -> Figure:
-    """Draws each image in a row with its n maps, all maps on one color scale.
+    """Returns a figure with a row per image: the image, then its n maps, all maps on one color scale.
 
     Args:
         images: (B, height, width, channels), uint8.
@@ -196,7 +203,7 @@ def image_maps(
 
 
 def image_strips(rows: Mapping[str, np.ndarray]) -> Figure:
-    """Draws rows of images: title of the row → its n images (n, height, width, channels), uint8."""
+    """Returns a figure of rows of images; ``rows`` is title → its n images (n, height, width, channels), uint8."""
     count = max(8, *(len(images) for images in rows.values()))  # so that a few images are not enlarged
     figure = Figure(figsize=(0.85 * count + 0.1, 1.12 * len(rows)))
     for axes, (name, images) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows.items(), strict=True):

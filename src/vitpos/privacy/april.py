@@ -33,18 +33,20 @@ def april(
 ) -> Result:
     """Reconstructs images in closed form from the gradient of the first attention (APRIL; Lu et al., CVPR 2022).
 
-    If the tokens z (T, D) enter the first block only through queries, keys and values, with the stacked weight W, then
-    aᵀ z = Wᵀ ∂l/∂W. The token gradients a = ∂l/∂z follow from the gradients of the position table and of the prefix tokens,
-    and z determines the patches: exactly if a patch has at most D pixel values, otherwise as the least-norm solution. The
-    attack needs a first block without norm and residual connection, ``vit(april_block=True)``.
+    If the T tokens z (T, D) enter the first block only through queries, keys and values, with the stacked weight W, then
+    aᵀ z = Wᵀ ∂l/∂W for the loss l and the token gradients a = ∂l/∂z. The gradients of the position table and of the prefix
+    tokens (CLS and registers) give a, and z determines the patches: exactly if a patch has at most D pixel values,
+    otherwise as the least-norm solution. The attack needs a first block without norm and residual connection,
+    ``vit(april_block=True)``.
     The metrics are those of ``closed_form`` without ``exact_fraction``, and two more. token_error: ‖P x' − P x‖ / ‖P x‖,
     where P is the patch projection, x the patches of the image and x' those of the reconstruction. lost_by_projection:
     fraction of the squared norm of the pixels that lies in the null space of P and cannot be reconstructed even from the
     true tokens.
 
     Args:
-        attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
-            ``"detects_hidden"`` detects them as positions without gradient; ``"knows_mask"`` is given the mask.
+        attacker: What the attacker knows about hidden positions (those that the client's model must not use, as in MJP):
+            ``"naive"`` assumes that there are none; ``"detects_hidden"`` detects them as positions without gradient;
+            ``"knows_mask"`` is given the mask.
     """
 
     def attack(model: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
@@ -54,10 +56,14 @@ def april(
 
 
 def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:
-    """Reconstructs one image from its shared gradient; ``model`` must be in double precision.
+    """Reconstructs one image from its shared gradient by APRIL; returns a `Reconstruction`.
+
+    Raises NotApplicable if the model's first block or its encoding does not allow the attack.
 
     Args:
-        attacker: What the attacker knows about hidden positions, see :func:`april`.
+        model: The model in double precision.
+        attacker: What the attacker knows about hidden positions: ``"naive"``, ``"detects_hidden"`` or ``"knows_mask"``, see
+            :func:`april`.
     """
     if not isinstance(model, ViT) or not isinstance(model.blocks[0], AprilBlock):
         raise NotApplicable(
@@ -82,7 +88,11 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
 
 
 def with_token_metrics(model: Classifier, shared: SharedGradient, found: Reconstruction) -> Reconstruction:
-    """Adds the metrics ``token_error`` and ``lost_by_projection``, which need the client's image, to a reconstruction."""
+    """Returns a copy of the reconstruction ``found`` with two more metrics, which need the true image of the client.
+
+    ``token_error`` is the relative error of the patch tokens of the reconstruction. ``lost_by_projection`` is the fraction
+    of the squared norm of the true pixels that lies in the null space of the patch projection.
+    """
     assert isinstance(model, ViT)
     with torch.no_grad():
         pixels, found_pixels = (patchify(x.double(), model.patch)[0] for x in (shared.image, found.image))
@@ -95,5 +105,8 @@ def with_token_metrics(model: Classifier, shared: SharedGradient, found: Reconst
 
 
 def _least_norm_pixels(model: ViT, patches: Tensor) -> Tensor:
-    """Returns the least-norm pixels (N, P) that the projection, without its bias, maps to ``patches`` (N, D)."""
+    """Returns the least-norm pixels (N, P) of N patches that the projection, without its bias, maps to ``patches`` (N, D).
+
+    P is the number of pixel values in a patch.
+    """
     return torch.linalg.lstsq(model.project.weight, patches.mT, driver="gels").solution.mT

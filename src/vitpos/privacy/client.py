@@ -28,7 +28,12 @@ Precision = Literal["float64", "float32"]
 
 @dataclass(frozen=True)
 class SharedGradient:
-    """The gradient of one image that a client shares, with the image and what the attack should reconstruct."""
+    """The gradient of one image that a client shares, with that image, its label and the target of the attack.
+
+    The target is the image with which a reconstruction is compared. It is the image that the client's model gets, except
+    in the scenario ``"find_original"``, where the client shuffles patches and the target is the original image.
+    ``noise_std``, ``pruned`` and ``clipped`` describe the defense that was applied to the gradient.
+    """
 
     image: Tensor  # (1, C, height, width), normalized image that the client's model gets
     target: Tensor  # (1, C, height, width), normalized image to reconstruct
@@ -42,7 +47,7 @@ class SharedGradient:
 
     @property
     def prune_threshold(self) -> float | None:
-        """Returns the magnitude up to which an attacker takes a number as pruned (set to zero); None without pruning.
+        """Returns the magnitude up to which an attacker regards a number of the gradient as pruned; None without pruning.
 
         It is four times the std of the noise, since noise may be added after pruning.
         """
@@ -51,7 +56,7 @@ class SharedGradient:
 
 @dataclass(frozen=True)
 class Client:
-    """A client that shares one gradient for each of the first test images.
+    """A client of federated learning that shares one gradient for each of the first ``images`` test images.
 
     The loss is cross-entropy with the true label plus the encoding's penalty; the model is in evaluation mode. Attacks have
     these options, except ``ctx``, beside their own.
@@ -93,7 +98,7 @@ class Client:
         return min(self.images, len(self.ctx.data.test))
 
     def shared_gradients(self) -> Iterator[SharedGradient]:
-        """Yields the gradient of each image, after the defense, with the image and the target of the attack."""
+        """Yields one `SharedGradient` per image: the gradient after the defense, the image, and the attack's target."""
         model = to_precision(self.ctx.model, self.precision)
         like = next(model.parameters())
         split = self.ctx.data.test.head(self.images)
@@ -112,7 +117,7 @@ class Client:
             )
 
     def _shuffle(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Permutes the patches of each image under a random mask; returns the images and the masks (B, N)."""
+        """Permutes the patches of images (B, C, height, width) under random masks; returns images and masks (B, N)."""
         assert isinstance(self.ctx.model, PatchClassifier)
         grid, generator = self.ctx.model.positions(images).grid, make_generator(self.seed)
         mask = block_mask(grid, self.mask_ratio, batch=len(images), generator=generator)
@@ -120,7 +125,11 @@ class Client:
         return permute_patches(images, grid, order), mask.to(images.device)
 
     def _hide(self, images: Tensor, mask: Tensor) -> Positions | None:
-        """Returns positions that are hidden under the mask (1, N); None if none are to be hidden."""
+        """Returns the positions of the patches of one image for the client's model; None for those of the grid.
+
+        Positions where ``mask`` (1, N) is True are hidden: the model adds its vector for unknown positions there. The
+        result is None if ``hide_masked`` is False or the encoding has no such vector.
+        """
         assert isinstance(self.ctx.model, PatchClassifier)
         hides = self.hide_masked and self.ctx.model.encoding.unknown_vector() is not None
         return self.ctx.model.positions(images).hide(mask) if hides else None
@@ -140,7 +149,7 @@ def client_gradient(
     create_graph: bool = False,
     exclude_prefix: str | None = None,
 ) -> Gradients:
-    """Returns the gradient of the loss of a batch for every trainable parameter, by name.
+    """Returns the gradient of the loss of a batch for every trainable parameter, as parameter name → tensor.
 
     Args:
         images: Normalized images (B, C, height, width); clients share gradients of one image.

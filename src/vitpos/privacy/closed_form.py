@@ -1,10 +1,12 @@
 """Closed-form attack on the gradient of the patch projection, for any ViT that adds trained vectors to its tokens.
 
-If the linear system M a = y for the token gradients a is underdetermined, its solutions are a = M⁺y + Z b, where the
-columns of Z span the null space of M and b is unknown. The gradient of the patch projection is G = (M⁺y)ᵀ X + bᵀ Zᵀ X for
-the pixels X. Projecting out the row space of M⁺y leaves a part of bᵀ Zᵀ X, whose row space V is that of ZᵀX, the
-differences between patches that the equations do not distinguish. Outside V, ZᵀX is zero, so that the least-norm solution X
-is the true one there. Inside V nothing is known, and the ``null_space`` attacker uses the smoothest image.
+The gradients a (N, D) of the loss at the N patch tokens solve a linear system M a = y: the matrix M depends on the
+positions, and y contains the shared gradients of the encoding's vectors (`vitpos.privacy.linear_system`). If the system is
+underdetermined, its solutions are a = M⁺y + Z b, where M⁺ is the pseudo-inverse, the columns of Z span the null space of M,
+and b is unknown. The gradient of the weight of the patch projection is G = (M⁺y)ᵀ X + bᵀ Zᵀ X for the pixels X (N, P).
+Projecting out the row space of M⁺y leaves a part of bᵀ Zᵀ X, whose row space V is that of ZᵀX, the differences between
+patches that the equations do not distinguish. Outside V, ZᵀX is zero, so that the least-norm solution X is the true one
+there. Inside V nothing is known, and the ``null_space`` attacker uses the smoothest image.
 """
 
 from __future__ import annotations
@@ -43,39 +45,44 @@ def closed_form(
 ) -> Result:
     """Reconstructs images in closed form from the gradients of the patch projection and of the encoding's vectors.
 
-    A token is z_i = W x_i + b + e_i, with the pixels x_i of patch i and the vector e_i that the encoding adds. With
-    a_i = ∂l/∂z_i, the gradient of W is G = Σ a_i x_iᵀ, and the gradients of the trained parameters in e_i are linear
-    equations for the a_i. Both linear systems are solved, first for the a_i, then for the x_i. Any blocks may follow, and a
-    patch may have more pixel values than there are channels.
+    The token of patch i of N is z_i = W x_i + b + e_i, with the patch projection W and b, the pixels x_i and the vector e_i
+    that the encoding adds. With the loss l and a_i = ∂l/∂z_i, the gradient of W is G = Σ a_i x_iᵀ, and the gradients of the
+    trained parameters in e_i are linear equations for the a_i. Both linear systems are solved, first for the a_i, then for
+    the x_i. Any blocks may follow, and a patch may have more pixel values than there are channels.
     mse, psnr, ssim, lpips, fourier: image metrics of the reconstructions against the targets, pixels 0 to 1, mean over
     ``images``. psnr_min, psnr_max: lowest and highest PSNR of the images (320 dB for identical images). psnr_mean_image:
-    PSNR of a constant image of the data's mean color, the baseline without information. psnr_visible: PSNR over the
-    patches whose positions the client did not hide. patches_exact: fraction of the patches whose pixels all differ by less
-    than half of 1/255. patches_placed: fraction of the patches that are nearer to the target patch at their position than
-    to any different patch of the target. rank_positions: rank of the equations for the a_i; N determines all of
-    them. condition_positions: condition number of these equations, median over images (1 for a position table). rank: rank
-    of the a_i up to rounding and noise. condition: condition number of the a_i, median over images. underdetermined:
-    fraction of the images for which one of the two ranks is less than N, so that the reconstruction is a least-norm
-    solution. exact_fraction: for the attacker ``null_space``, fraction of the directions in pixel space in which the
-    reconstruction is exact nevertheless.
+    PSNR of a constant image of the data's mean color, the baseline without information. psnr_visible: PSNR over the patches
+    whose positions the client did not hide. patches_exact: fraction of the patches whose pixels all differ by less than
+    half of 1/255. patches_placed: fraction of the patches that are nearer to the target patch at their position than to any
+    different patch of the target. rank_positions: rank of the equations for the a_i; a rank of N determines all of them.
+    condition_positions: condition number of these equations, median over images (1 for a position table). rank: rank of the
+    a_i up to rounding and noise. condition: condition number of the a_i, median over images. underdetermined: fraction of
+    the images for which one of the two ranks is less than N, so that the reconstruction is a least-norm solution.
+    exact_fraction: for the attacker ``null_space``, fraction of the directions in pixel space in which the reconstruction
+    is exact nevertheless.
 
     All attackers are assumed to know the std of the client's noise, and that pruned numbers are smaller than shared ones.
 
     Args:
-        attacker: What the attacker knows about hidden positions. ``"naive"`` assumes that there are none.
-            ``"detects_hidden"`` detects them as positions without gradient, and uses the gradient of the unknown vector as
-            one more equation. ``"knows_mask"`` is given the mask. ``"null_space"`` works as ``"detects_hidden"`` and also
-            finds, from the part of G that the equations do not explain, the directions in which patches cannot be
-            distinguished: outside them the reconstruction is exact up to noise, inside them it is the smoothest image.
+        attacker: What the attacker knows about hidden positions, which the client's model does not use: it adds one vector
+            for unknown positions instead (MJP). ``"naive"`` assumes that there are none. ``"detects_hidden"`` detects them
+            as positions without gradient, and uses the gradient of the vector for unknown positions as one more equation.
+            ``"knows_mask"`` is given the mask. ``"null_space"`` works as ``"detects_hidden"`` and also finds, from the part
+            of G that the equations do not explain, the directions in which patches cannot be distinguished: outside them
+            the reconstruction is exact up to noise, inside them it is the smoothest image.
     """
     return run_attack(Client(ctx, **client), lambda model, shared, progress: invert_gradient(model, shared, attacker))
 
 
 def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:
-    """Reconstructs one image from its shared gradient; ``model`` must be in double precision.
+    """Reconstructs one image from its shared gradient in closed form; returns a `Reconstruction`.
+
+    Raises NotApplicable if the model or its encoding does not allow the attack.
 
     Args:
-        attacker: What the attacker knows about hidden positions, see :func:`closed_form`.
+        model: The model in double precision.
+        attacker: What the attacker knows about hidden positions: ``"naive"``, ``"detects_hidden"``, ``"knows_mask"`` or
+            ``"null_space"``, see :func:`closed_form`.
     """
     if not isinstance(model, PatchClassifier):
         raise NotApplicable("it has no projection of patches")
@@ -101,7 +108,14 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
 
 
 def separable_system(model: PatchClassifier, gradients: Gradients, pos: Positions) -> LinearSystem:
-    """Returns the linear system for the gradients at the tokens; raises NotApplicable if it only gives their sums."""
+    """Returns the `LinearSystem` for the gradients of the loss at the patch tokens of one image.
+
+    Raises NotApplicable if its equations only give sums over tokens.
+
+    Args:
+        gradients: Parameter name → shared gradient.
+        pos: Positions that the attacker assumes for the patches.
+    """
     system = token_gradient_system(model, gradients, pos)
     # two of the equations may be sums: over all tokens, and over those with hidden positions
     if system.rank < 2 + (pos.has_hidden and model.encoding.unknown_vector() is not None):
@@ -116,9 +130,10 @@ def separable_system(model: PatchClassifier, gradients: Gradients, pos: Position
 
 
 def attacker_view(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> tuple[Gradients, Positions]:
-    """Returns what an attacker works with: gradients in double precision, and the positions that it assumes.
+    """Returns the gradients (parameter name → tensor) and the positions of the patches that an attacker works with.
 
-    The gradient of the encoding's penalty, which does not depend on the image, is subtracted.
+    The gradients are the shared ones in double precision, minus the gradient of the encoding's penalty, which does not
+    depend on the image. The positions are those that ``attacker`` assumes, see :func:`assumed_positions`.
     """
     if len(shared.image) != 1:
         raise InputError(
@@ -131,8 +146,8 @@ def attacker_view(model: PatchClassifier, shared: SharedGradient, attacker: Atta
 def assumed_positions(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> Positions:
     """Returns the positions that an attacker assumes for the client's patches.
 
-    ``"naive"``: those of the grid; ``"knows_mask"``: the true ones; otherwise positions without gradient are marked as
-    hidden.
+    ``"naive"`` assumes the positions of the grid, ``"knows_mask"`` has the positions that the client's model got, and other
+    attackers assume the positions of the grid, of which the client hid those without gradient.
     """
     pos = model.positions(shared.image)
     if attacker == "knows_mask":
@@ -149,12 +164,13 @@ def assumed_positions(model: PatchClassifier, shared: SharedGradient, attacker: 
 def truncated_svd_solve(
     token_gradients: Tensor, rhs: Tensor, shared: SharedGradient, noise_std: float = 0.0
 ) -> tuple[Tensor, int, float]:
-    """Returns the least-norm x (T, P) with aᵀ x = ``rhs`` (D, P), and the rank and condition number of a.
+    """Solves aᵀ x = ``rhs`` for x, where a is ``token_gradients``; returns x (T, P) of least norm, rank and condition of a.
 
-    Singular values of a that rounding or noise alone could cause are taken as zero.
+    Singular values of a that rounding, noise or pruning alone could cause are taken as zero.
 
     Args:
-        token_gradients: a (T, D), the gradients at the tokens.
+        token_gradients: a (T, D), the gradients of the loss at T tokens of width D.
+        rhs: (D, P), P values for each channel, such as the gradient of the patch projection.
         shared: The shared gradient; its precision and pruning determine which singular values are errors.
         noise_std: Std of the noise in a.
     """
@@ -174,8 +190,11 @@ def truncated_svd_solve(
 def error_std(model: PatchClassifier, shared: SharedGradient, pos: Positions) -> float:
     """Returns the std of the error that noise and pruning cause in the shared gradients of the position parameters.
 
-    Without a position table, solving for the token gradients increases the error unevenly. Thresholds that include the
-    mean increase, or that act before the solution, reconstruct no more.
+    Without a position table, solving the linear system for the token gradients increases this error unevenly. The increase
+    is not included: thresholds that include its mean, or that act before the solution, reconstruct no more.
+
+    Args:
+        pos: Positions that the attacker assumes for the patches.
     """
     if shared.prune_threshold is None:
         return shared.noise_std
@@ -184,14 +203,15 @@ def error_std(model: PatchClassifier, shared: SharedGradient, pos: Positions) ->
 
 
 def to_double(shared: SharedGradient) -> Gradients:
-    """Returns the shared gradients in double precision."""
+    """Returns the shared gradients in double precision, as parameter name → tensor."""
     return {name: g.double() for name, g in shared.gradients.items()}
 
 
 def pruning_std(gradient: Tensor, prune_threshold: float | None) -> float:
     """Returns the root mean square error that pruning causes in a shared gradient; 0 without a threshold.
 
-    Numbers up to the threshold are pruned ones, and are assumed to be uniform up to the smallest shared number.
+    Numbers up to the threshold are regarded as pruned. Before pruning, their magnitudes are assumed to be uniform from 0 to
+    the smallest magnitude that was not pruned.
     """
     if prune_threshold is None:
         return 0.0
@@ -201,13 +221,17 @@ def pruning_std(gradient: Tensor, prune_threshold: float | None) -> float:
 
 
 def null_space_basis(system: LinearSystem, weight_gradient: Tensor, rounding: float, noise_std: float = 0.0) -> Tensor:
-    """Returns an orthonormal basis (k, P) of V, the directions in pixel space that the system does not determine.
+    """Returns an orthonormal basis (k, P) of the directions in pixel space that the system does not determine.
+
+    P is the number of pixel values in a patch. The directions are the row space of the part of ``weight_gradient`` that
+    the solution of the system does not explain.
 
     Args:
-        system: The linear system for the token gradients.
-        weight_gradient: G (D, P), the gradient of the patch projection.
-        rounding: Machine epsilon of the client; smaller singular values are taken as zero.
-        noise_std: Std of the noise in G; singular values that it may cause are taken as zero.
+        system: The linear system for the gradients at the patch tokens.
+        weight_gradient: (D, P), the gradient of the weight of the patch projection.
+        rounding: Machine epsilon of the client's floating-point type; singular values that rounding may cause are taken
+            as zero.
+        noise_std: Std of the noise in ``weight_gradient``; singular values that it may cause are taken as zero.
     """
     known = system.solve()
     _, values, right = torch.linalg.svd(known, full_matrices=False)
@@ -222,11 +246,13 @@ def null_space_basis(system: LinearSystem, weight_gradient: Tensor, rounding: fl
 def smooth_in_null_space(pixels: Tensor, basis: Tensor, pos: Positions, patch: tuple[int, int]) -> Tensor:
     """Returns pixels (N, P) that are unchanged outside the span of ``basis`` (k, P) and as smooth as possible inside it.
 
-    Minimizes the sum of squared differences between neighboring pixels. Differences across the borders of hidden patches
-    are left out, because clients that hide patches also shuffle them, so that they do not continue their neighbors.
+    The result minimizes the sum of squared differences between neighboring pixels. Differences across the borders of
+    patches with a hidden position are left out, because clients that hide positions also shuffle the patches, so that they
+    do not continue their neighbors.
 
     Args:
-        pixels: (N, P), pixel values of each patch.
+        pixels: (N, P), the P pixel values of each of N patches.
+        basis: Orthonormal rows, the directions in pixel space that the attack does not determine.
         pos: Positions that the attacker assumes, some of which may be hidden.
         patch: Height and width of a patch.
     """
@@ -249,7 +275,7 @@ def smooth_in_null_space(pixels: Tensor, basis: Tensor, pos: Positions, patch: t
 
 
 def _conjugate_gradients(matrix: Callable[[Tensor], Tensor], rhs: Tensor, x: Tensor) -> Tensor:
-    """Solves ``matrix(x) = rhs`` for a positive definite linear map by conjugate gradients, starting at ``x``."""
+    """Returns the solution of ``matrix(x) = rhs``, a positive definite linear map, by conjugate gradients from ``x``."""
     residual = rhs - matrix(x)
     direction, square = residual, residual.square().sum()
     for _ in range(MAX_CG_STEPS):

@@ -50,13 +50,13 @@ def gradient_matching(
     cosine similarity of the encoding's gradients is added (APRIL). Numbers that the client pruned are not compared. The
     ``l2`` distance compares norms too, also if the client clipped the gradient.
     The image metrics are those of ``closed_form``. gradient_distance: lowest distance of the gradients. label_accuracy:
-    fraction of the labels that are correct. steps: number of steps taken. from_closed_form: fraction of the images whose
-    optimization started from the result of ``closed_form``.
+    fraction of the labels, known or inferred, that are correct. steps: number of steps taken. from_closed_form: fraction of
+    the images whose optimization started from the result of ``closed_form``.
 
     Args:
-        attacker: What the attacker knows about hidden positions: ``"naive"`` assumes that there are none;
-            ``"detects_hidden"`` and ``"null_space"`` detect them as positions without gradient; ``"knows_mask"`` is given
-            the mask.
+        attacker: What the attacker knows about hidden positions (those that the client's model must not use, as in MJP):
+            ``"naive"`` assumes that there are none; ``"detects_hidden"`` and ``"null_space"`` detect them as positions
+            without gradient; ``"knows_mask"`` is given the mask.
         precision: Floating-point type of the client's computation and of the optimization.
         steps: Maximum number of steps.
         lr: Initial learning rate of Adam.
@@ -140,7 +140,10 @@ def _closed_form_images(model: Classifier, shared: SharedGradient, attacker: Att
 
 
 def infer_label(gradients: Gradients) -> Tensor:
-    """Returns the label (1,): the only class with a negative gradient of the head's bias (iDLG)."""
+    """Returns the label (1,) of the image: the only class with a negative gradient of the head's bias (iDLG).
+
+    ``gradients`` maps parameter names to tensors. Raises NotApplicable if the head has no bias.
+    """
     last = [name for name in gradients if name.startswith("head.") and name.endswith("bias")]
     if not last:
         raise NotApplicable("its head has no bias to infer the label from; take label='known'")
@@ -149,7 +152,10 @@ def infer_label(gradients: Gradients) -> Tensor:
 
 @dataclass(frozen=True)
 class GradientMatcher:
-    """Optimizes one image until its gradient is close to the shared gradient ``target``."""
+    """Optimizes one image until its gradient is close to the shared gradient ``target`` (parameter name → tensor).
+
+    ``label`` (1,) and ``positions`` are those that the attacker assumes for the image.
+    """
 
     model: Classifier
     target: Gradients  # the shared gradient
@@ -170,12 +176,16 @@ class GradientMatcher:
         patience: int,
         progress: Progress = lambda fraction: None,
     ) -> Reconstruction:
-        """Optimizes an image with Adam; returns the one whose gradient was closest to the shared gradient.
+        """Optimizes an image with Adam; returns as `Reconstruction` the image whose gradient was closest to the shared one.
+
+        The diagnostics are ``gradient_distance``, the lowest distance, and ``steps``, the number of steps taken.
 
         Args:
             start: Initial image (1, C, height, width), normalized.
             bounds: Normalized values of black and white, each (C, 1, 1), to which the image is clamped.
+            steps: Maximum number of steps.
             patience: Stops after this number of steps without a lower distance.
+            progress: Called with the fraction of the steps that is done, 0 to 1.
         """
         x = start.clamp(*bounds).requires_grad_()
         optimizer = torch.optim.Adam([x], lr=lr)
@@ -204,9 +214,10 @@ class GradientMatcher:
         return Reconstruction(best, {"gradient_distance": lowest, "steps": float(step + 1)}, tuple(trajectory))
 
     def distance(self, gradients: Gradients) -> Tensor:
-        """Returns the distance between ``gradients`` and the shared ones, by ``loss``.
+        """Returns the distance between ``gradients`` (parameter name → tensor) and the shared gradient, a scalar.
 
-        ``encoding_weight`` times the cosine distance of the encoding's gradients is added.
+        It is one minus the cosine similarity or the squared distance, by the attribute ``loss``, over all parameters except
+        the encoding's, plus ``encoding_weight`` times one minus the cosine similarity of the encoding's gradients.
         """
         rest, encoding = self._split(gradients)
         (target_rest, target_encoding), kept = self._target_vectors, self._not_pruned
@@ -218,9 +229,9 @@ class GradientMatcher:
         return value
 
     def _split(self, gradients: Gradients) -> tuple[Tensor, Tensor]:
-        """Flattens gradients to two vectors: that of all other parameters, and that of the encoding's parameters.
+        """Flattens gradients to two vectors: of all parameters except the encoding's, and of the encoding's parameters.
 
-        If ``encoding_weight`` is None, the first contains all and the second is empty.
+        If ``encoding_weight`` is None, the first vector contains all gradients and the second is empty.
         """
         own = [name for name in gradients if self.encoding_weight is not None and name.startswith("encoding.")]
         return _flatten(g for name, g in gradients.items() if name not in own), _flatten(
@@ -229,7 +240,7 @@ class GradientMatcher:
 
     @cached_property
     def _target_vectors(self) -> tuple[Tensor, Tensor]:
-        """Returns the shared gradient as the two vectors of ``_split``, with pruned numbers set to zero."""
+        """Returns the shared gradient as two vectors, without the encoding and of the encoding; pruned numbers are zero."""
         rest, encoding = self._split(self.target)
         if (threshold := self.prune_threshold) is None:
             return rest, encoding
@@ -237,11 +248,15 @@ class GradientMatcher:
 
     @cached_property
     def _not_pruned(self) -> tuple[Tensor, Tensor] | None:
-        """Returns masks of the numbers in ``_target_vectors`` that were not pruned; None without pruning."""
+        """Returns bool masks of the two vectors in ``_target_vectors``, True where not pruned; None without pruning."""
         return None if self.prune_threshold is None else (self._target_vectors[0] != 0, self._target_vectors[1] != 0)
 
     def prior(self, x: Tensor) -> Tensor | float:
-        """Returns the image prior: weighted total variation plus weighted squared differences across patch borders."""
+        """Returns the prior of an image x (1, C, height, width), a scalar that is added to the distance of gradients.
+
+        It is ``tv_weight`` times the total variation plus ``patch_border_weight`` times the mean squared difference of
+        pixels across patch borders.
+        """
         down, right = x.diff(dim=2), x.diff(dim=3)
         value: Tensor | float = 0.0
         if self.tv_weight:
@@ -255,16 +270,16 @@ class GradientMatcher:
 
 
 def _flatten(gradients: Iterable[Tensor]) -> Tensor:
-    """Flattens and concatenates gradients to one vector."""
+    """Flattens and concatenates gradients to one vector; an empty vector if there are none."""
     flat = [g.flatten() for g in gradients]
     return torch.cat(flat) if flat else torch.empty(0)
 
 
 def cosine_distance(one: Tensor, other: Tensor) -> Tensor:
-    """Returns one minus the cosine similarity of two vectors.
+    """Returns one minus the cosine similarity of two vectors (n,), a scalar.
 
-    For nearly parallel vectors the value is computed as half the squared distance of the unit vectors, which is equal and
-    does not cancel.
+    For nearly parallel vectors the value is computed as half the squared distance of the unit vectors, which is the same
+    number without loss of digits by cancellation.
     """
     norms = one.norm().clamp_min(1e-30), other.norm().clamp_min(1e-30)
     value = 1 - one @ other / (norms[0] * norms[1])

@@ -1,9 +1,10 @@
 """The linear system for the gradients at the patch tokens, from shared gradients, for any encoding that adds vectors.
 
-A token is z_i = W x_i + b + e_i, where the encoding adds e_i. With a_i = ∂l/∂z_i, the gradient of b is Σ a_i. A parameter
-that enters e_i linearly and separately per channel (a table, the last layer of an MLP, the unknown vector of MJP) has the
-gradient M a, where the matrix M depends on positions only. These parameters and their M are found by differentiating the
-encoding, so that the equations hold for any encoding and any sum of encodings.
+Token i is z_i = W x_i + b + e_i: the patch projection, with weight W and bias b, of the pixels x_i, plus the vector e_i of
+the encoding. With the loss l and a_i = ∂l/∂z_i, the gradient of b is Σ a_i. A parameter that enters e_i linearly and
+separately per channel (a table, the last layer of an MLP, MJP's vector for unknown positions) has the gradient M a, where
+the matrix M depends on positions only. These parameters and their M are found by differentiating the encoding, so that the
+equations hold for any encoding and any sum of encodings.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from vitpos.training.defenses import Gradients
 
 @dataclass(frozen=True)
 class LinearSystem:
-    """The linear system M a = y for the gradients a (N, D) at the N patch tokens.
+    """The linear system M a = y of m equations for a (N, D), the gradients of the loss at the N patch tokens of width D.
 
     Args:
-        matrix: M (m, N).
-        rhs: y (m, D), rows of the shared gradients.
+        matrix: M (m, N), which depends on the positions only.
+        rhs: y (m, D), rows of the shared gradients of parameters.
     """
 
     matrix: Tensor
@@ -35,18 +36,21 @@ class LinearSystem:
 
     @cached_property
     def is_table(self) -> bool:
-        """Returns whether the first N rows of M are the identity, as for a position table; y then contains a."""
+        """Returns whether the first N rows of ``matrix`` (m, N) are the identity, as for a position table.
+
+        The first N rows of ``rhs`` are then the gradients at the N patch tokens.
+        """
         count = self.matrix.shape[1]
         return len(self.matrix) >= count and torch.equal(self.matrix[:count], torch.eye(count).to(self.matrix))
 
     @cached_property
     def rank(self) -> int:
-        """Returns the rank of M; the system determines all token gradients if it is N."""
+        """Returns the rank of ``matrix`` (m, N); the gradients at all N patch tokens are determined if it is N."""
         return self.matrix.shape[1] if self.is_table else int(torch.linalg.matrix_rank(self.matrix))
 
     @cached_property
     def condition(self) -> float:
-        """Returns the condition number of M: the ratio of its largest to its smallest nonzero singular value."""
+        """Returns the condition number of ``matrix``: the ratio of its largest to its smallest nonzero singular value."""
         if self.is_table:
             return 1.0
         values = torch.linalg.svdvals(self.matrix)[: self.rank]
@@ -54,23 +58,24 @@ class LinearSystem:
 
     @cached_property
     def noise_gain(self) -> float:
-        """Returns the ratio of the std of the noise in the solution a to that in y, for independent noise of equal std."""
+        """Returns by what factor `solve` increases the std of noise in ``rhs`` that is independent and of equal std."""
         return 1.0 if self.is_table else float(torch.linalg.pinv(self.matrix).norm()) / self.matrix.shape[1] ** 0.5
 
     def solve(self) -> Tensor:
-        """Returns the token gradients (N, D); the least-norm solution if the system is underdetermined."""
+        """Returns the gradients (N, D) at the patch tokens; the least-norm solution if the system is underdetermined."""
         return self.rhs[: self.matrix.shape[1]] if self.is_table else torch.linalg.pinv(self.matrix) @ self.rhs
 
     def diagnostics(self, rank: int, condition: float, *, num_prefix: int = 0) -> dict[str, float]:
-        """Returns the metrics of a closed-form attack that do not need the true image, so that attackers know them too.
+        """Returns the metrics of a closed-form attack that an attacker can compute without the true image, as name → value.
 
-        The reconstruction is underdetermined if the rank of M, or that of the token gradients, is less than the number of
-        tokens.
+        ``rank_positions`` and ``condition_positions`` are the rank and condition number of this system; ``rank`` and
+        ``condition`` are the arguments. ``underdetermined`` is 1 if this system has a rank less than N, the number of
+        patches, or the token gradients have one less than N + ``num_prefix``; otherwise 0.
 
         Args:
-            rank: Rank of the token gradients, at most N + ``num_prefix``.
-            condition: Condition number of the token gradients.
-            num_prefix: Number of prefix tokens.
+            rank: Rank of the matrix of token gradients.
+            condition: Condition number of the matrix of token gradients.
+            num_prefix: Number of prefix tokens (CLS and registers) among the tokens.
         """
         count = self.matrix.shape[1]
         return {
@@ -85,13 +90,13 @@ class LinearSystem:
 def token_gradient_system(
     model: PatchClassifier, gradients: Gradients, pos: Positions, *, include_sum: bool = True
 ) -> LinearSystem:
-    """Builds the linear system for the gradients at the tokens of one image.
+    """Returns the `LinearSystem` whose solution (N, D) is the gradient of the loss at the N patch tokens of one image.
 
     Args:
         gradients: Parameter name → shared gradient.
         pos: Positions that the attacker assumes for the patches.
-        include_sum: Includes the sum over all tokens, which is the gradient of the projection's bias, besides the
-            equations of the encoding.
+        include_sum: Adds to the equations of the encoding one for the sum over all patch tokens, which is the gradient of
+            the bias of the patch projection.
     """
     bias = gradients["project.bias"][None]
     ones = torch.ones(1, pos.index.shape[1]).to(bias)
@@ -101,9 +106,10 @@ def token_gradient_system(
 
 
 def _encoding_rows(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields rows of M (m, N) and y (m, D) for each parameter of the encoding whose gradient is M a.
+    """Yields equations M a = y for the gradients a (N, D) at the patch tokens, as pairs of M (m, N) and y (m, D).
 
-    Whether it is, is tested with a random gradient at the tokens.
+    There is one pair for each parameter of the encoding whose gradient is linear in a, with the same M for all channels.
+    This is tested with a random a. y is the gradient of the parameter in ``gradients`` (parameter name → tensor).
     """
     named = dict(model.encoding.named_parameters())
     with torch.enable_grad():
@@ -122,11 +128,15 @@ def _encoding_rows(model: PatchClassifier, gradients: Gradients, pos: Positions)
 def subtract_penalty(
     model: PatchClassifier, gradients: Gradients, pos: Positions, *, clipped: bool = False, pruned: bool = False
 ) -> Gradients:
-    """Subtracts the gradient of the encoding's penalty, which depends on weights and positions but not on the image.
+    """Returns ``gradients`` (parameter name → tensor) minus the gradient of the encoding's penalty.
+
+    The penalty is the loss that some encodings add to the cross-entropy. It depends on weights and positions but not on
+    the image, so that an attacker can compute its gradient.
 
     Args:
-        clipped: The client may have rescaled the gradient. The factor is estimated from the parameters that only the
-            penalty depends on, such as its localization head; without such parameters, as in
+        pos: Positions that the attacker assumes for the patches.
+        clipped: The client may have rescaled the gradient. The factor is estimated from the parameters that affect only
+            the penalty, such as MJP's localization head; without such parameters, as in
             ``mjp(localization='pca')``, it is taken to be 1.
         pruned: The client set small numbers to zero. Otherwise gradients of exactly zero are kept, because they belong to
             positions that the client hid and the attacker assumes to be known.
@@ -143,10 +153,14 @@ def subtract_penalty(
 
 
 def _clip_factor(model: PatchClassifier, gradients: Gradients, of_penalty: Gradients, pos: Positions) -> float:
-    """Estimates the factor by which clipping rescaled the gradient; 1 if it cannot be determined.
+    """Returns an estimate of the factor by which clipping rescaled the gradient; 1 if it cannot be determined.
 
-    It is the least-squares factor between the penalty's gradients, which the attacker can compute, and the shared ones,
-    over parameters that no logit depends on.
+    It is the least-squares factor between the gradients of the encoding's penalty, which the attacker can compute, and
+    the shared gradients, over parameters that no logit depends on.
+
+    Args:
+        gradients: Parameter name → shared gradient.
+        of_penalty: Parameter name → gradient of the penalty.
     """
     (rows, columns), (height, width) = pos.grid, model.patch
     image = model.project.weight.new_zeros(
@@ -162,7 +176,10 @@ def _clip_factor(model: PatchClassifier, gradients: Gradients, of_penalty: Gradi
 
 
 def _gradient(output: Tensor, named: Mapping[str, Tensor], grad_output: Tensor | None = None) -> dict[str, Tensor]:
-    """Returns name → gradient of ``output`` for those of the tensors ``named`` that it depends on."""
+    """Returns name → gradient of ``output`` for those tensors in ``named`` (name → tensor) that it depends on.
+
+    ``grad_output`` is the gradient at ``output``, with its shape; it may be left out for a scalar.
+    """
     if not output.requires_grad:
         return {}
     found = torch.autograd.grad(output, list(named.values()), grad_output, retain_graph=True, allow_unused=True)
@@ -170,7 +187,11 @@ def _gradient(output: Tensor, named: Mapping[str, Tensor], grad_output: Tensor |
 
 
 def _as_rows(parameter: Tensor, dim: int) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Yields functions that reshape a parameter, or its gradient, to K vectors as wide as the tokens, (K, D)."""
+    """Yields functions that reshape a parameter, or its gradient, to K vectors of the token width D = ``dim``: (K, D).
+
+    There is one function if the last dimension is D, one (the transpose) if the parameter is a matrix with D rows, and
+    none otherwise.
+    """
     if parameter.shape[-1] == dim:
         yield lambda x: x.reshape(-1, dim)
     if parameter.ndim == 2 and len(parameter) == dim:
@@ -178,9 +199,13 @@ def _as_rows(parameter: Tensor, dim: int) -> Iterator[Callable[[Tensor], Tensor]
 
 
 def _coefficients(added: Tensor, parameter: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
-    """Returns the coefficients (K, N) with which K rows of a parameter enter the vectors ``added`` (N, D) to the tokens.
+    """Returns the coefficients (K, N) of the K rows of a parameter in the vectors ``added`` (N, D) to the N patch tokens.
 
     Each backward pass gives the coefficients of D tokens, one per channel.
+
+    Args:
+        added: Vectors that the encoding adds to the tokens; they depend on ``parameter``.
+        rows: Reshapes the gradient of ``parameter`` to (K, D).
     """
     count, dim = added.shape
     columns = []

@@ -45,11 +45,16 @@ class Reconstruction:
 
 
 def run_attack(client: Client, attack: Callable[[Classifier, SharedGradient, Progress], Reconstruction]) -> Result:
-    """Attacks every image of a client; returns image metrics of the reconstructions against the targets.
+    """Attacks every image of a client; returns a `Result` with metrics and images.
+
+    The metrics compare the reconstructions with the targets, the images that the attack should reconstruct, and include
+    the means (for condition numbers the medians) of the attack's diagnostics. If the attack does not apply to the model,
+    the result has only the reason.
 
     Args:
-        client: Computes the gradients; a target is the image that the attack should reconstruct.
-        attack: Called with the model in double precision, a shared gradient, and a callback for the fraction that is done.
+        client: Computes the shared gradients.
+        attack: Called with the model in double precision, a shared gradient, and a callback for the fraction that is done;
+            returns the reconstruction.
     """
     model = to_precision(client.ctx.model)
     every: list[SharedGradient] = []
@@ -85,7 +90,9 @@ def run_attack(client: Client, attack: Callable[[Classifier, SharedGradient, Pro
 
 
 def patch_metrics(images: Tensor, targets: Tensor, patch: tuple[int, int]) -> dict[str, float]:
-    """Compares images (n, C, height, width) with pixels 0 to 1 with their targets, patch by patch.
+    """Compares images with their targets patch by patch; returns two fractions, 0 to 1, by name.
+
+    Both batches are (n, C, height, width) with pixels 0 to 1; ``patch`` is the height and width of a patch.
 
     patches_exact: fraction of the patches whose pixels all differ by less than half of 1/255. patches_placed: fraction of
     the patches that are nearer to the target patch at their position than to any different patch of the target.
@@ -98,7 +105,7 @@ def patch_metrics(images: Tensor, targets: Tensor, patch: tuple[int, int]) -> di
 
 
 def _visible_pixels(shared: SharedGradient) -> Tensor:
-    """Returns a mask (1, 1, height, width): 1 for pixels of patches whose positions are not hidden, otherwise 0."""
+    """Returns a mask (1, 1, height, width): 0 for pixels of patches whose position the client hides, otherwise 1."""
     size, pos = shared.target.shape[2:], shared.positions
     if pos is None:
         return torch.ones(1, 1, *size)
@@ -106,7 +113,14 @@ def _visible_pixels(shared: SharedGradient) -> Tensor:
 
 
 def to_pixels(data: Dataset, images: Iterable[Tensor]) -> Tensor:
-    """Converts normalized images to pixel values 0 to 1, clamped, in double precision on the CPU."""
+    """Concatenates normalized images and converts them to pixel values 0 to 1, clamped.
+
+    Returns (n, C, height, width) in double precision on the CPU.
+
+    Args:
+        data: The data set, whose mean and std the images were normalized with.
+        images: Batches (B, C, height, width).
+    """
     normalized = torch.cat([x.detach().double().cpu() for x in images])
     mean, std = (torch.tensor(v, dtype=torch.float64).view(-1, 1, 1) for v in (data.mean, data.std))
     return (normalized * std + mean).clamp(0, 1)

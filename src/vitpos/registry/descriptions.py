@@ -83,9 +83,10 @@ class Description:
 
 
 def describe_object(name: str, thing: Any, positional: int) -> Description:
-    """Describes a class or function by its signature, with options inherited through ``**kwargs`` of its bases.
+    """Returns the `Description` of a class or function: its docstring, and as options its keyword arguments.
 
-    A function with ``**kwargs: Annotated[Any, Class]`` also has the options of that class.
+    A class with ``**kwargs`` also has the options of its bases, a function with ``**kwargs: Annotated[Any, Class]`` those
+    of that class.
 
     Args:
         name: name of the returned description.
@@ -122,9 +123,9 @@ def describe_object(name: str, thing: Any, positional: int) -> Description:
 
 
 def with_options_of(own: Description, other: Description) -> Description:
-    """Returns the description of a function that passes options on to a class, described by ``other``.
+    """Returns the description ``own`` of a function, with the options of the class ``other`` that gets its ``**kwargs``.
 
-    Options of the class come first, with their texts; the function may redefine some of them.
+    Options of the class come first, with their texts of the ``Args:`` list; the function may redefine some of them.
     """
     texts, known = other.arguments, own.arguments
     more = "".join(f"\n    {key}: {texts[key]}" for key in other.options if key in texts and key not in known)
@@ -149,7 +150,10 @@ def _calls(thing: Any) -> Iterator[Any]:
 
 
 def _hints(call: Any, *, extras: bool = False) -> dict[str, Any]:
-    """Returns the argument types of a callable by name; the annotations as text if they cannot be evaluated."""
+    """Returns the argument types of a callable by name; the annotations as text if they cannot be evaluated.
+
+    With ``extras`` types keep their ``Annotated``.
+    """
     call = call.func if isinstance(call, partial) else call
     try:
         return get_type_hints(call, include_extras=extras)

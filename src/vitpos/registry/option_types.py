@@ -19,7 +19,10 @@ class UnknownType(ValueError):
 
 
 def matches_type(kind: Any, value: Any) -> bool:
-    """Whether ``value`` fits ``kind``, made of int, float, bool, str, tuple, list, dict, Literal, None and unions."""
+    """Returns whether ``value`` is of the type ``kind``.
+
+    Types are made of int, float, bool, str, tuple, list, dict, Literal, None and unions; an int is also a float.
+    """
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or kind is object or isinstance(kind, TypeVar | str):
         return True
@@ -47,7 +50,7 @@ def matches_type(kind: Any, value: Any) -> bool:
 
 
 def normalize_value(kind: Any, value: Any) -> Any:
-    """Normalizes a value of type ``kind`` so that equal specs compare equal: lists to tuples, ints to floats for float."""
+    """Returns a list as a tuple and, if ``kind`` is float, an int as a float, so that equal specs compare equal."""
     if isinstance(value, list | tuple):
         return tuple(value)
     return float(value) if kind is float and isinstance(value, int) else value

@@ -82,7 +82,7 @@ def plugins_in(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
 
 
 def workers_can_import(specs: Iterable[str]) -> bool:
-    """Whether the source of all plug-in classes in the given specs is known, so that worker processes can import them.
+    """Returns whether the source of all plug-in classes in the specs is known, so that worker processes can import them.
 
     False for example for a class typed into an interactive Python session.
     """
@@ -127,7 +127,7 @@ def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptio
 
 
 def _script_definitions(plugin: Plugin, names: list[tuple[str, str]], before: Mapping[str, Any] | None) -> list[str]:
-    """Returns the top-level names that a run uses of the running script; empty if the whole file counts.
+    """Returns the top-level names of the running script that a run uses; an empty list if the whole file is to be hashed.
 
     Args:
         names: the classes and functions that the run uses, by registry kind and name.
@@ -144,7 +144,7 @@ def _script_definitions(plugin: Plugin, names: list[tuple[str, str]], before: Ma
 
 
 def _digest(plugin: Plugin, names: Sequence[str]) -> str:
-    """Returns the SHA-256 of the definitions of ``names`` in a plug-in's file; of the whole file without names."""
+    """Returns the SHA-256 of the definitions of ``names`` in a plug-in's file; of the whole file if ``names`` is empty."""
     text = definitions((plugin.source or b"").decode(), names) if names else ""
     return hashlib.sha256(text.encode()).hexdigest() if text else plugin.sha256
 
@@ -165,7 +165,7 @@ def load_recorded_plugins(folder: Path, records: Mapping[str, Any] | None = None
     """Imports the plug-ins that ``plugins.json`` of a run folder lists; warns about those that are missing or have changed.
 
     Args:
-        records: what to use in place of ``plugins.json``.
+        records: content to use in place of that of ``plugins.json``, plug-in name → record.
         quiet: whether to omit the warnings.
     """
     for name, record in (read_records(folder) if records is None else records).items():

@@ -157,14 +157,14 @@ def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.
 
 
 def load_entry_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
-    """Imports the class or function of an entry point and records it under its name in the registry called ``kind``."""
+    """Imports and returns the class or function of an entry point; adds it to `REGISTERED` as (``kind``, name)."""
     thing = load_object(point.module, point.attr)
     REGISTERED[kind, point.name] = thing
     return thing
 
 
 def identity(thing: Any) -> tuple[str, str]:
-    """Returns (file, or module if it has none; qualified name) of the definition of a class, function or entry point."""
+    """Returns (file, qualified name) of a class, function or entry point; the module in place of a file if it has none."""
     if isinstance(thing, importlib.metadata.EntryPoint):
         return thing.module, thing.attr
     module = getattr(thing, "__module__", "") or ""
@@ -196,7 +196,7 @@ def plugin_errors(what: str, thing: Any = None) -> Iterator[None]:
 
 @contextmanager
 def _import_errors(name: str, files: set[str]) -> Iterator[None]:
-    """Converts any exception during the import of plug-in ``name`` into a one-line InputError.
+    """Converts any exception in a ``with`` block, in which plug-in ``name`` is imported, into a one-line InputError.
 
     Args:
         files: the plug-in's files; the message gives the last line of the traceback that is in one of them.

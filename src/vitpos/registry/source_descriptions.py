@@ -21,7 +21,7 @@ from vitpos.registry.option_types import UnknownType, read_type
 
 
 def describe_source(name: str, target: str) -> Description:
-    """Describes a built-in class or function from its source text, without importing its module.
+    """Returns the `Description` of a built-in class or function, from its source text, without importing its module.
 
     Raises UnknownType if the source text does not suffice, for example for a default that is not a literal.
 
@@ -120,7 +120,10 @@ def _options(module: str, call: ast.FunctionDef) -> Iterator[tuple[str, Option]]
 
 
 def _passed_on(module: str, call: ast.FunctionDef) -> Description | None:
-    """Describes the dataclass that a function with ``**kwargs: Annotated[Any, Class]`` passes options on to."""
+    """Returns the `Description` of the dataclass that a function statement passes options on to; None if there is none.
+
+    Such a function has ``**kwargs: Annotated[Any, Class]``.
+    """
     match call.args.kwarg and call.args.kwarg.annotation:
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[_, ast.Name(id=name)])):
             home, node = _find(module, name)

@@ -27,9 +27,11 @@ SHOWN_ON_PAGE = 3  # few, because a page has many attacks
 def write_attacks(out: Path, results: Sequence[Attacked], own: Sequence[Path] = ()) -> Path:
     """Writes ``results.csv`` with all attack results so far, and a PNG of the last one if it has images.
 
+    Returns the path of the CSV file.
+
     Args:
         out: output folder.
-        results: triples (cell with the settings of the model, attack such as ``closed_form(images=8)``, result).
+        results: triples (settings of the model's training, attack such as ``closed_form(images=8)``, result).
         own: image files that replaced the test images; their names are written in the column ``experiment``.
     """
     name = " ".join(["attack", *(file.name for file in own)])
@@ -75,7 +77,7 @@ def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
-    """Yields title, caption and figure for each attack, with one strip of images per model (first seed).
+    """Yields (title, caption, figure) for each attack, with one strip of images per model (first seed).
 
     A strip shows the reconstructions and their difference from the targets, of the same images for all models. The caption
     gives the reason where an attack does not apply; the figure is None if it applies to no model.
@@ -103,7 +105,7 @@ def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
 
 
 def trajectories(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
-    """Yields title, caption and figure of the intermediate images of each attack that works by gradient descent."""
+    """Yields (title, caption, figure) of the intermediate images of each attack that works by gradient descent."""
     for spec in _attack_specs(results):
         for group, folders in first_seed_folders(results).items():
             frames = {name: folder.load_result(spec).images.get("trajectory") for name, folder in folders.items()}

@@ -19,7 +19,7 @@ class ColumnComparison:
     can be tested, and all unequal values count as different.
 
     Args:
-        estimates: The measured encodings, by name.
+        estimates: Encoding → its values in the column, by seed, with their mean.
         best: The encoding with the best mean.
         tied: Encodings that do not differ from it.
         untested: Encodings with fewer than two seeds in common with it.
@@ -55,9 +55,9 @@ class GroupComparison:
         name: Settings that the rows share, such as their model; empty if the table has one group.
         columns: One comparison per column.
         num_tested: Number of columns in which an encoding could be tested.
-        num_different: Number of these in which some encoding differs from the best.
-        leaders: Encodings that are most often best or tied in columns with a difference.
-        num_wins: How often they are.
+        num_different: Number of tested columns in which some encoding differs from the best.
+        leaders: Encodings that are best, or tied with the best, in the largest number of columns with a difference.
+        num_wins: That number of columns.
     """
 
     name: str
@@ -103,7 +103,12 @@ def compare_encodings(table: Table, rows: Sequence[Row]) -> Iterator[GroupCompar
 
 
 def compare_column(column: Column, estimates: Mapping[str, Estimate]) -> ColumnComparison:
-    """Compares all encodings of a column with the one that has the best mean; ``estimates`` are their numbers by name."""
+    """Compares all encodings of a table column with the one that has the best mean.
+
+    Args:
+        column: The column, which gives whether higher or lower is better.
+        estimates: Encoding → its values in the column, by seed.
+    """
     best = (max if column.better == "higher" else min)(estimates, key=lambda name: estimates[name].mean)
     others = {name: paired_difference(estimates[name].by_seed, estimates[best].by_seed) for name in estimates}
     del others[best]
@@ -116,12 +121,15 @@ def compare_column(column: Column, estimates: Mapping[str, Estimate]) -> ColumnC
 
 
 def _measured(rows: Sequence[Row], number: int) -> dict[str, Estimate]:
-    """Returns the estimates in column ``number`` that have values, by encoding."""
+    """Returns encoding → estimate in the column with index ``number``; rows without a value there are left out."""
     return {row.cell.encoding: row.estimates[number] for row in rows if row.estimates[number].values}
 
 
 def _summarize(name: str, columns: Sequence[ColumnComparison]) -> GroupComparison:
-    """Combines column comparisons: counts columns with a difference, and how often each encoding is best there."""
+    """Returns the GroupComparison of several columns.
+
+    Counts the columns with a difference, and how often each encoding is best there. ``name`` is the name of the group.
+    """
     has_seeds = any(one.has_seeds for one in columns)
     testable = [one for one in columns if one.has_seeds or not has_seeds]
     tested = [one for one in testable if one.tied or one.num_different]

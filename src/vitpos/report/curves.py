@@ -1,4 +1,4 @@
-"""Line charts of the report: curves that evaluations return, metrics against an option of it, training curves."""
+"""Line charts of the report: curves of evaluations, metrics against an option of an evaluation, training curves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def curves(results: Results) -> Iterator[Titled]:
 
 
 def training_curves(results: Results) -> Iterator[Titled]:
-    """Yields title, caption and figures of training loss and accuracy by epoch, of the first seed of each model."""
+    """Yields (title, caption, rows of figures) of training loss and accuracy by epoch, for the first seed of each model.
+
+    Yields nothing if no training log is stored.
+    """
     colors, baseline, drawn, gray = row_colors(results), baseline_encoding(results), [], False
     for group, folders in first_seed_folders(results).items():
         logs = {name: log for name, folder in folders.items() if (log := folder.log)}
@@ -76,10 +79,10 @@ def training_curves(results: Results) -> Iterator[Titled]:
 
 
 def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points]]]:
-    """Returns the points of line charts, as a list over groups of models: title of a figure → name of a line → its points.
+    """Returns the points of line charts, a dictionary per group of models: title of a figure → name of a line → its points.
 
     Args:
-        ways: settings of one evaluation → x → table column with its numbers.
+        ways: evaluation, without the option on the x axis → x → table column with the metric at that x.
     """
     groups: dict[str, dict[str, dict[str, draw.Points]]] = {}
     for spec, way in _distinguishing_options(ways).items():
@@ -92,9 +95,10 @@ def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points
 
 
 def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
-    """Returns which numbers can be drawn as curves: (evaluation, metric, x axis) → settings of the evaluation → x → column.
+    """Returns which numbers can be drawn as curves: (evaluation, metric, x axis) → variant of the evaluation → x → column.
 
-    An axis is (label, whether it is logarithmic).
+    An x axis is (label, whether it is logarithmic). A variant is the evaluation with its other options. A column is the
+    table column that shows the metric at that x.
     """
     found: dict[tuple[str, str, Axis], Ways] = {}
     for spec, result in _stored(results).items():
@@ -112,7 +116,7 @@ def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
 
 
 def _stored(results: Results) -> dict[str, Result]:
-    """Returns the metrics and curve points that any model has, by evaluation; their values are not used."""
+    """Returns evaluation → Result with all metrics and curve points that any model has; their values are not used."""
     stored: dict[str, Result] = {}
     for cell, _ in results.trained:
         for spec, result in results.of(cell).items():
@@ -141,7 +145,8 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
 def _distinguishing_options(specs: Mapping[str, object]) -> dict[str, str]:
     """Returns for each spec the options in which it differs from the other specs, as text such as ``per='image'``.
 
-    The specs are one evaluation with different options. Options that are None are left out.
+    The specs are one evaluation with different options, such as ``jigsaw(per='image')``. Options that are None are left
+    out.
     """
     filled = {spec: EVALUATIONS.with_defaults(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(filled.values()), {}) if len({str(o[key]) for o in filled.values()}) > 1]

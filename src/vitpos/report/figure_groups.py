@@ -36,7 +36,10 @@ def figure_groups(rows: Sequence[Row], *, shared: int = 0) -> dict[str, dict[str
 
 
 def line_groups(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Groups table rows into line charts; all rows with the same data set share a chart if there are enough colors."""
+    """Groups table rows into line charts: title of the chart → name of the line in it → row.
+
+    All rows with the same data set share a chart if there are enough colors.
+    """
     return figure_groups(rows, shared=len(COLORS))
 
 
@@ -46,7 +49,7 @@ def all_rows(results: Results) -> list[Row]:
 
 
 def row_colors(results: Results) -> dict[str, str]:
-    """Returns line colors by name of the row, the same in all figures of the page.
+    """Returns name of the row → color of its line, the same in all figures of the page.
 
     All rows have a color if there are enough. Otherwise only the baseline and the six best rows have one, ranked by their
     mean in the first column of the first table that shows them; the others are drawn in gray.

@@ -23,7 +23,10 @@ Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, caption,
 
 
 def figures(results: Results) -> Iterator[Section]:
-    """Yields (title, caption, figure) in the order of the page; an error message in place of one with damaged files."""
+    """Yields (title, caption, figure or rows of figures) in the order of the page.
+
+    For a figure whose stored files are damaged, the caption is the error message and the figure is None.
+    """
     for section in SECTIONS:
         try:
             yield from section(results)
@@ -32,7 +35,10 @@ def figures(results: Results) -> Iterator[Section]:
 
 
 def _bar_chart(results: Results) -> Iterator[Section]:
-    """Yields a bar chart of all tables with ``bar_chart = true``: a group of bars per percent column and training set."""
+    """Yields (title, caption, bar chart) of all tables with ``bar_chart = true``, if there are any.
+
+    There is a group of bars per percent column and training set, and in it a bar per row.
+    """
     groups: dict[str, dict[str, tuple[float, float, float | None]]] = {}  # mean, standard deviation, published
     names = [name for name in labels(all_rows(results)) if name != "trained on"]
     for table in results.experiment.tables:
@@ -51,7 +57,10 @@ def _bar_chart(results: Results) -> Iterator[Section]:
 
 
 def _heatmaps(results: Results) -> Iterator[Section]:
-    """Yields a heat map of each table with ``heatmap = true``, per group of comparable rows, with a scale per column."""
+    """Yields (title, caption, heat map) of each table with ``heatmap = true``, per group of rows that can be compared.
+
+    Each column has its own color scale.
+    """
     for table in results.experiment.tables if results.trained else ():
         rows = [row for row in summarize(results, table) if row.has_values]
         for group, named in figure_groups(rows).items() if table.heatmap else ():
@@ -71,7 +80,10 @@ def _heatmaps(results: Results) -> Iterator[Section]:
 
 
 def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
-    """Returns 1 if higher is better in a column, −1 if lower is; 0 if neither, or if no row differs from the best."""
+    """Returns 1 if higher is better in a column, −1 if lower is; 0 if neither, or if no row differs from the best.
+
+    ``number`` is the index of the column in the rows.
+    """
     estimates = {str(n): row.estimates[number] for n, row in enumerate(rows) if row.estimates[number].values}
     if not column.better or not estimates or not compare_column(column, estimates).num_different:
         return 0
@@ -79,7 +91,10 @@ def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
 
 
 def _scatter_plots(results: Results) -> Iterator[Section]:
-    """Yields a scatter plot of each table with ``scatter = true``: its second column against its first, a point per row."""
+    """Yields (title, caption, scatter plot) of each table with ``scatter = true``.
+
+    It shows the second column against the first, with a point per row.
+    """
     for table in results.experiment.tables:
         rows = summarize(results, table) if table.scatter else []
         points = {}
@@ -94,7 +109,7 @@ def _scatter_plots(results: Results) -> Iterator[Section]:
 
 
 def _samples(results: Results) -> Iterator[Section]:
-    """Yields a figure with test images of each data set, one per class, of at most ten classes."""
+    """Yields (title, caption, figure) with test images of each data set, one per class, of at most ten classes."""
     strips: dict[str, np.ndarray] = {}
     for cell, folder in results.trained:
         if cell.data not in strips:
@@ -104,7 +119,7 @@ def _samples(results: Results) -> Iterator[Section]:
 
 
 def _confusions(results: Results) -> Iterator[Section]:
-    """Yields a figure per training set with the confusion matrix of each model, mean over seeds."""
+    """Yields (title, caption, figure) per training set with the confusion matrix of each model, mean over seeds."""
     found: dict[str, dict[str, list[np.ndarray]]] = {}  # data → model → a matrix per seed
     classes: dict[str, tuple[str, ...]] = {}
     for cell, folder in results.trained:
@@ -119,7 +134,10 @@ def _confusions(results: Results) -> Iterator[Section]:
 
 
 def _similarities(results: Results) -> Iterator[Section]:
-    """Yields maps of the cosine similarity between the position vectors that each model adds to its tokens (first seed)."""
+    """Yields (title, caption, rows of figures) with maps of the cosine similarity between position vectors.
+
+    There is a figure for each model (first seed) that adds position vectors to its tokens.
+    """
     drawn: list[list[Figure]] = []
     for group, folders in first_seed_folders(results).items():
         drawn.append([])

@@ -26,7 +26,7 @@ from vitpos.inspection.table_structure import Finding, structure
 from vitpos.report.inspection_table import comparison_table
 from vitpos.report.page import prose, template
 
-Drawn = Sequence[tuple[Inspection, Mapping[str, bytes]]]  # inspections with the PNGs of their figures by name
+Drawn = Sequence[tuple[Inspection, Mapping[str, bytes]]]  # inspections, each with name of a figure → bytes of its PNG
 
 DEFINITIONS = {  # what the page prints below the figures: title → object whose docstring defines the numbers
     "table": inspect_table,
@@ -54,7 +54,10 @@ SHARED_CURVES = {  # caption → key in the section "model", key of its error ba
 
 
 def write_inspection(folder: Path, inspection: Inspection) -> dict[str, bytes]:
-    """Writes ``inspect.json`` and a PNG for each figure of an inspection into a folder; returns the PNGs by name."""
+    """Writes ``inspect.json`` and a PNG per figure of an inspection into a folder.
+
+    Returns name of the figure → bytes of its PNG.
+    """
     write_text(folder / "inspect.json", _dump(inspection.numbers))
     images = {name: plotting.png(plotting.draw(one.kind, one.data)) for name, one in inspection.figures.items()}
     for name, image in images.items():
@@ -63,12 +66,18 @@ def write_inspection(folder: Path, inspection: Inspection) -> dict[str, bytes]:
 
 
 def write_all_numbers(path: Path, inspections: Sequence[Inspection]) -> Path:
-    """Writes the numbers of several inspections into one JSON file, as a list."""
+    """Writes the numbers of several inspections into one JSON file, as a list with one object each; returns its path."""
     return write_text(path, _dump([one.numbers for one in inspections]))
 
 
 def folder_name(number: int, inspection: Inspection) -> str:
-    """Returns the folder name of one of several inspections: its number, and its encoding or the end of its path."""
+    """Returns the folder name of one of several inspections, such as ``01-rope-vit-mnist-seed-0``.
+
+    It consists of the number, counted from 1, and of the name of the model or the end of the path of a checkpoint.
+
+    Args:
+        number: index of the inspection, counted from 0.
+    """
     name = inspection.target.name
     words = re.sub(r"[^A-Za-z0-9.]+", "-", name)
     return f"{number + 1:02}-" + (words[:60] if " · " in name else words[-60:]).strip("-")
@@ -80,7 +89,7 @@ def write_page(path: Path, drawn: Drawn) -> Path:
     For several models it also draws curves by layer on common axes.
 
     Args:
-        drawn: pairs (inspection, PNGs of its figures by name).
+        drawn: pairs (inspection, name of the figure → bytes of its PNG).
     """
     inspections = [inspection for inspection, _ in drawn]
     captions = {name: figure.caption for one in inspections for name, figure in one.figures.items()}
@@ -99,7 +108,10 @@ def write_page(path: Path, drawn: Drawn) -> Path:
 
 
 def shared_figures(inspections: Sequence[Inspection]) -> Iterator[tuple[str, Figure]]:
-    """Yields (caption, figure) of curves by layer with one line per model; nothing if fewer than two models were run."""
+    """Yields (caption, figure) of curves by layer with one line per model.
+
+    Yields nothing if fewer than two of the inspections ran a model.
+    """
     names = [f"{number}: {one.target.name.split(' · ')[0]}" for number, one in enumerate(inspections, 1)]
     models = {
         name: one.numbers["model"] for name, one in zip(names, inspections, strict=True) if "model" in one.numbers
@@ -128,7 +140,7 @@ def _definition(thing: object) -> str:
 
 
 def _captions(name: str, caption: str, inspections: Sequence[Inspection]) -> list[str]:
-    """Returns the captions of the figures called ``name``: one if all inspections share it, else one for each."""
+    """Returns the captions of the figures called ``name``: one if all inspections share it, else one per inspection."""
     each = [one.figures[name].caption if name in one.figures else "" for one in inspections]
     return [caption] if {*each} <= {caption, ""} else each
 
@@ -142,7 +154,7 @@ def _dump(numbers: Any) -> str:
 
 
 def json_numbers(value: Any) -> Any:
-    """Replaces NaN and infinity, which JSON lacks, by None in nested dictionaries and lists."""
+    """Returns a copy of nested dictionaries and lists with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {str(key): json_numbers(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

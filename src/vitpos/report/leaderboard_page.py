@@ -1,4 +1,4 @@
-"""Writes the leaderboard as pages: a sortable table with plots, and one page per encoding."""
+"""Writes the leaderboard as HTML pages: a sortable table with plots, and one page per encoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitpos.report.page import prose, template
 
 
 def write_leaderboard(board: Board, out: Path) -> Path:
-    """Writes the table to ``out`` and a page per encoding to a folder of the same name; returns ``out``."""
+    """Writes the HTML page ``out``, and a page per entry into a folder of the same name; returns ``out``."""
     if out.is_dir() or not out.name:
         raise InputError(f"--out {out} is a folder; give the path of a file, such as {out / 'leaderboard.html'}")
     folder = out.with_suffix("")
@@ -37,7 +37,10 @@ def write_leaderboard(board: Board, out: Path) -> Path:
 
 
 def _plots(board: Board) -> list[tuple[str, str]]:
-    """Plots of the first column against the time of a step and against every other column with a better direction."""
+    """Returns pairs (title, data URL of an SVG) of scatter plots of the first column against each of the others.
+
+    The time of a training step comes first; columns in which neither direction is better are left out.
+    """
     columns, main = board.protocol.columns, board.main
     keys = [key for key, column in columns.items() if column.better and key != main]
     found = []
@@ -58,7 +61,10 @@ def _shown(value: float, column: Measure) -> float:
 
 
 def _resolved(board: Board) -> str:
-    """How many pairs of encodings can be distinguished by the first column, as text; empty without a ranking."""
+    """Returns how many pairs of encodings differ significantly in the first column: ``30 of 45 pairs (67 %)``.
+
+    Empty without a ranking.
+    """
     ranking = board.rankings.get(board.main)
     if not ranking:
         return ""
@@ -67,7 +73,7 @@ def _resolved(board: Board) -> str:
 
 
 def _definition(entry: Entry) -> str:
-    """The docstrings of the encodings in an entry as HTML; its summary for one that is not installed here."""
+    """Returns the docstrings of the encodings in an entry as HTML; the stored summary if one is not installed here."""
     try:
         return "".join(prose(described.prose) for described in ENCODINGS.describe_all(entry.encoding))
     except InputError:
@@ -75,7 +81,7 @@ def _definition(entry: Entry) -> str:
 
 
 def _maps(entry: Entry) -> list[tuple[str, str]]:
-    """The stored maps of an entry, each as a title and a figure."""
+    """Returns (title, data URL of an SVG) of each map of the grid that an entry stores."""
     stacks = {name: np.array(grids, dtype=float) for name, grids in entry.maps.items()}
     return [(name, _data_url(map_rows({"": stack}, label="", signed=True))) for name, stack in stacks.items()]
 

@@ -36,7 +36,7 @@ METRICS = re.compile(r"(?:^|(?<=[.;)] ))([a-z]\w*(?:, \w+)*(?: by \w+| and so on
 
 
 def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
-    """Writes a page on one or more experiments, given by their folders or results, to ``out`` and returns that path.
+    """Writes an HTML page on one or more experiments, given by their folders or results, to ``out`` and returns that path.
 
     Only files in these folders are read: no model is built and no data set is loaded.
     """
@@ -51,7 +51,7 @@ def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
 
 
 def template(name: str) -> jinja2.Template:
-    """Loads a Jinja template from the folder ``templates``."""
+    """Loads the Jinja template ``name``, such as ``experiment.html``, from the folder ``templates``."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -208,6 +208,6 @@ def _marked(text: str) -> str:
 
 
 def _data_urls(figure: Figure | list[list[Figure]] | None) -> list[list[str]]:
-    """Converts a figure, or rows of figures, to data URLs of SVG images."""
+    """Converts a figure, or rows of figures, to rows of data URLs of SVG images; None gives an empty list."""
     rows = figure if isinstance(figure, list) else [[figure]] if figure else []
     return [[f"data:image/svg+xml;base64,{base64.b64encode(svg(one)).decode()}" for one in row] for row in rows]

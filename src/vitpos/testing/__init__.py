@@ -63,7 +63,7 @@ def check_encoding(
 
 
 def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """Runs the checks and yields (name of the check, error message); the message is empty if the check passes."""
+    """Checks ``subject``, the encoding under test; yields (name of the check, error message), with "" if it passes."""
     for name in skip:
         if name not in CHECKS:
             raise InputError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
@@ -76,13 +76,13 @@ def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] 
 
 
 def _left_out(subject: Subject, export: bool, skip: Collection[str]) -> set[str]:
-    """Returns the names of the checks that are not run: those skipped by the caller or not possible for the subject."""
+    """Returns the names of the checks that are not run: those in ``skip`` or not possible for ``subject``, the encoding."""
     impossible = {"traits": subject.traits is None, "devices": subject.copied, "export": not export}
     return {*skip, *(name for name, left_out in impossible.items() if left_out)}
 
 
 def _own_geometry(encoding: Any) -> Geometry | None:
-    """Returns the Geometry that an instance, or the first such term of a sum, has as its attribute ``geometry``."""
+    """Returns the attribute ``geometry`` of an encoding, or of the first encoding of a sum that has one; None otherwise."""
     found = [part.geometry for part in encoding.parts if isinstance(getattr(part, "geometry", None), Geometry)]
     return found[0] if found else None
 
@@ -100,7 +100,7 @@ def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
 
 
 def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any]) -> Subject:
-    """Builds the test subject of ``check_encoding``: how to make the encoding, and variants with one option changed each.
+    """Returns the `Subject` of ``check_encoding``: a factory of the encoding, and of variants with one option changed.
 
     Args:
         encoding: a class, a factory called with a Geometry, a spec such as ``rope(base=10)``, or an instance.
@@ -152,6 +152,7 @@ def _variants(
         thing: the class.
         described: its description, which lists the options.
         options: options that are already set.
+        geometry: a variant that cannot be built for it is left out.
     """
     for name, option in described.options.items():
         now = options.get(name, option.default)

@@ -113,7 +113,7 @@ def added(model: ViT, x: Tensor, pos: Positions) -> Tensor:
 
 
 def patch_logits(model: ViT, pos: Positions) -> Tensor:
-    """Returns attention logits (B, H, N, N) between patches, for fixed random queries and keys of all tokens."""
+    """Returns attention logits (B, H, N, N) of patches at positions ``pos``, for fixed random queries and keys."""
     q, k = _queries_and_keys(model)
     tokens = q.transpose(1, 2).flatten(2)
     prefix = model.geometry.num_prefix
@@ -121,7 +121,7 @@ def patch_logits(model: ViT, pos: Positions) -> Tensor:
 
 
 def full_bias(model: ViT, pos: Positions) -> Tensor:
-    """Returns the encoding's attention bias (B|1, H|1, T, T) for all prefix and patch tokens, or zeros."""
+    """Returns the encoding's attention bias (B|1, H|1, T, T) for all prefix and patch tokens; zeros if it has none."""
     q, k = _queries_and_keys(model)
     count = q.shape[2]
     bias = hooks.bias(model.encoding, q, k, pos, 0, q.transpose(1, 2).flatten(2))
@@ -173,12 +173,12 @@ def orders() -> Tensor:
 
 
 def fresh(pos: Positions) -> Positions:
-    """Copies positions into a new object, for which no encoding has cached values."""
+    """Returns a copy of positions as a new object, for which no encoding has cached values."""
     return Positions(pos.grid, pos.coords.clone(), pos.index.clone(), pos.known.clone())
 
 
 def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry: Geometry, *, traits: bool) -> Subject:
-    """Builds the test subject of an encoding from a factory.
+    """Returns the `Subject`, the encoding under test, for a factory.
 
     Args:
         make: builds the encoding for a Geometry.

@@ -21,7 +21,7 @@ Gradients = dict[str, Tensor]  # by the name of the parameter
 def compute_gradients(
     loss: Tensor, model: nn.Module, *, create_graph: bool = False, exclude_prefix: str | None = None
 ) -> Gradients:
-    """Returns the gradient of a loss for every trainable parameter, zeros where the loss does not depend on it.
+    """Returns parameter name → gradient of a loss for every trainable parameter; zeros if the loss does not depend on it.
 
     Args:
         loss: A scalar.
@@ -48,8 +48,9 @@ class Defense:
     clipping would change its std.
 
     Args:
-        apply: The change, called as ``apply(gradients, generator)``.
-        noise: Std of the added noise, which attackers are assumed to know, as well as the next two.
+        apply: The change, called as ``apply(gradients, generator)`` with gradients as parameter name → tensor; returns the
+            changed gradients.
+        noise: Std of the added noise. Attackers are assumed to know it, and ``pruned`` and ``clipped``.
         pruned: Whether small numbers are set to zero.
         clipped: Whether the gradient may be scaled down.
     """
@@ -77,12 +78,15 @@ class Defense:
 
 
 def build_defense(spec: str) -> Defense:
-    """Builds the defense of a text such as ``"clip(max_norm=1.0) + noise(std=0.01)"``; an empty text changes nothing."""
+    """Returns the `Defense` of a spec such as ``"clip(max_norm=1.0) + noise(std=0.01)"``; that of "" changes nothing."""
     return DEFENSES.build(spec) if spec else Defense(lambda gradients, generator: gradients)
 
 
 def clip(*, max_norm: float = 1.0) -> Defense:
-    """Scales the gradient of all parameters down to the norm ``max_norm`` if it is larger."""
+    """Scales the gradient of all parameters down to the norm ``max_norm`` if its norm is larger.
+
+    The result is a `Defense`, a function of the gradients.
+    """
     if max_norm <= 0:
         raise InputError(f"defense 'clip' got max_norm={max_norm}; choose a norm above 0")
 
@@ -96,11 +100,11 @@ def clip(*, max_norm: float = 1.0) -> Defense:
 def noise(*, std: float = 0.01) -> Defense:
     """Adds normal noise of standard deviation ``std`` to every number of the gradient.
 
-    After ``clip`` this is DP-SGD (Abadi et al., CCS 2016) with local noise. There a server adds noise to the sum of the
-    clipped gradients of B images; here each client adds its own, so that no gradient is seen without noise, and the
-    noise of the mean has the std ``std``/√B. DP-SGD's noise multiplier is ``std``/``max_norm`` for one gradient and √B
-    times that for the batch. No ε is computed: guarantees begin at multipliers near 1; the effect of less noise is
-    measured by attacks.
+    The result is a `Defense`, a function of the gradients. After ``clip`` this is DP-SGD (Abadi et al., CCS 2016) with
+    local noise. There a server adds noise to the sum of the clipped gradients of B images; here each client adds its own,
+    so that no gradient is seen without noise, and the noise of the mean has the std ``std``/√B. DP-SGD's noise multiplier
+    is ``std``/``max_norm`` for one gradient and √B times that for the batch. No ε is computed: guarantees begin at
+    multipliers near 1; the effect of less noise is measured by attacks.
     """
     if std < 0:
         raise InputError(f"defense 'noise' got std={std}; choose 0 or more")
@@ -115,7 +119,10 @@ def noise(*, std: float = 0.01) -> Defense:
 
 
 def prune(*, fraction: float = 0.9) -> Defense:
-    """Sets the smallest numbers of each gradient tensor, a given ``fraction``, to zero (Zhu et al., NeurIPS 2019)."""
+    """Sets the ``fraction`` of smallest magnitude in each gradient tensor to zero (Zhu et al., NeurIPS 2019).
+
+    The result is a `Defense`, a function of the gradients.
+    """
     if not 0 <= fraction < 1:
         raise InputError(f"defense 'prune' got fraction={fraction}; choose a fraction from 0 to below 1")
 

@@ -27,9 +27,10 @@ NOISE = 1 << 40  # difference between the seeds of the defense's noise and of an
 
 @dataclass(frozen=True)
 class State:
-    """The state of a training after ``epoch`` epochs: what is needed to resume it.
+    """The state of a training after ``epoch`` epochs: tensors to resume it, and metrics of the last epoch.
 
-    The tensors are not copied: save them before the next state is requested.
+    ``state`` maps names to tensors of the model and the optimizer, which are not copied: save them before the next state is
+    requested. ``metrics`` maps names to values and is empty before the first epoch.
     """
 
     epoch: int
@@ -46,7 +47,7 @@ def fit(
     resume: tuple[int, Mapping[str, Tensor]] | None = None,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> Iterator[State]:
-    """Trains ``model`` in place with AdamW; yields the state before the first epoch and after each epoch.
+    """Trains ``model`` in place with AdamW; yields a `State` before the first epoch and after each epoch.
 
     A loss or weight that is not finite raises RunError; the last yielded state is then the last valid one.
 
@@ -56,7 +57,7 @@ def fit(
         recipe: Optimizer, schedule, augmentation and defense.
         seed: Seed of the order of images and of all other random choices. They depend only on the seed and the number of
             the epoch, so that a resumed training gives bit for bit the result of an uninterrupted one.
-        resume: Epoch and tensors of a state to continue from.
+        resume: Number of finished epochs and tensors (``epoch`` and ``state`` of a `State`) to continue from.
         on_batch: Called after each batch with the number of images in it.
     """
     check_data(model, data, recipe)
@@ -127,7 +128,10 @@ def fit(
 
 
 def check_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
-    """Raises InputError if the model does not have one output per class of the data, or there are no training images."""
+    """Raises InputError if the model does not have one output per class of the data, or training images are missing.
+
+    They are not needed if ``recipe.epochs`` is 0.
+    """
     require_classes(model, data.classes, data.spec)
     if recipe.epochs and not len(data.train):
         raise InputError(f"data {data.spec!r} has no training images; add some, or set train.epochs to 0")
@@ -136,9 +140,9 @@ def check_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
 def optimizer_steps(
     optimizer: torch.optim.Optimizer, batches: Iterable[Batch], rates: Sequence[float] | None = None
 ) -> Iterator[Batch]:
-    """Yields batches one by one; after the caller has computed gradients for one, takes an optimizer step.
+    """Yields batches one by one; after each, takes an optimizer step with the gradients that the caller has computed.
 
-    The inner loop of all training: of models, of fine-tuning and of linear heads in evaluations.
+    This is the inner loop of all training: of models, of fine-tuning and of linear heads in evaluations.
 
     Args:
         optimizer: Its gradients are set to zero before each batch.
@@ -164,9 +168,10 @@ def _accumulate(model: nn.Module, gradients: Gradients, weight: float) -> None:
 
 
 def check_recipe(model: nn.Module, recipe: Recipe) -> None:
-    """Raises InputError if batch norm or mixup, which need several images, meets images that are processed one by one.
+    """Raises InputError if images are processed one by one and the model or the recipe needs several at once.
 
-    These are a batch size of 1, or a defense, which needs the gradient of each image.
+    A batch size of 1 does not allow batch norm. A defense, which needs the gradient of each image, allows neither batch
+    norm nor mixup.
     """
     norms = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
     if recipe.batch_size == 1 and norms:
@@ -179,18 +184,22 @@ def check_recipe(model: nn.Module, recipe: Recipe) -> None:
 
 
 def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the batches of an epoch, each a tensor of image indices.
+    """Returns the batches of an epoch, as tensors of image indices (B,).
 
     A last batch of one image, which batch norm cannot process, is merged into the one before.
+
+    Args:
+        indices: The batches before the merge.
     """
     *before, last = indices
     return [*before[:-1], torch.cat([before[-1], last])] if before and len(last) == 1 < len(before[-1]) else [*indices]
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
-    """Returns two parameter groups: weight matrices with weight decay, all other parameters without.
+    """Returns two parameter groups for an optimizer: weight matrices with weight decay ``decay``, all others without.
 
-    Encodings are in the second group, except modules whose attribute ``weight_decay`` is True.
+    Parameters of position encodings are in the second group, except those of modules whose attribute ``weight_decay`` is
+    True.
     """
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
@@ -202,7 +211,7 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
 
 
 def training_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Returns the tensors of model and optimizer that :func:`fit` needs to resume: name → tensor."""
+    """Returns the tensors that :func:`fit` needs to resume: ``model.…`` and ``optimizer.…`` → tensor, not copied."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for index, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in slots.items()}

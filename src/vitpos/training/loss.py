@@ -16,7 +16,9 @@ def loss(
     positions: Positions | None = None,
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the mean cross-entropy of a batch plus the encoding's penalty, and the logits (B, classes).
+    """Returns the loss, a scalar, and the logits (B, classes) of a batch.
+
+    The loss is the mean cross-entropy plus the penalty of the position encoding, a loss of its own that some encodings add.
 
     Args:
         model: The model.

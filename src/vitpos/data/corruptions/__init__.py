@@ -66,7 +66,7 @@ def corrupt(
 
 
 def _block_size(images: Tensor) -> int:
-    """Returns how many images of this size are corrupted together, a power of 2."""
+    """Returns how many images of the given size are corrupted together, a power of 2."""
     return 1 << min((BLOCK_VALUES // images[0].numel()).bit_length(), 7)
 
 

@@ -20,7 +20,10 @@ def to_uint8(pixels: Tensor) -> Tensor:
 
 
 def gaussian(pixels: Tensor, std: tuple[float, float], *, truncate: float, border: Border) -> Tensor:
-    """Blurs images (…, height, width) by a Gaussian of ``std`` (vertical, horizontal), cut at ``truncate`` stds."""
+    """Blurs images (…, height, width) by a Gaussian of ``std`` (vertical, horizontal), cut at ``truncate`` stds.
+
+    ``border`` is the padding: ``"edge"`` repeats the last pixel, ``"mirror"`` continues with the mirrored image.
+    """
     for dim, dim_std in zip((-2, -1), std, strict=True):
         radius = int(truncate * dim_std + 0.5)
         if radius > MATRIX_RADIUS:
@@ -39,7 +42,10 @@ def gaussian_kernel1d(std: float, radius: int) -> list[float]:
 
 @lru_cache(maxsize=8)
 def gaussian_matrix(std: float, radius: int, length: int, border: Border) -> Tensor:
-    """Returns a matrix (length, length) that blurs a line of pixels by a Gaussian; the kernel may exceed the line."""
+    """Returns a matrix (length, length) that blurs a line of pixels by a Gaussian; the kernel may exceed the line.
+
+    ``border`` is the padding: ``"edge"`` repeats the last pixel, ``"mirror"`` continues with the mirrored line.
+    """
     index = torch.arange(length)[:, None] + torch.arange(-radius, radius + 1)  # (length, weights)
     folded = index % (2 * length)
     source = torch.minimum(folded, 2 * length - 1 - folded) if border == "mirror" else index.clamp(0, length - 1)
@@ -48,7 +54,12 @@ def gaussian_matrix(std: float, radius: int, length: int, border: Border) -> Ten
 
 
 def correlate1d(pixels: Tensor, weights: list[float], dim: int, border: Border) -> Tensor:
-    """Replaces each pixel by the weighted sum of its neighbors along one dimension."""
+    """Replaces each pixel by the weighted sum of its neighbors along dimension ``dim``; the shape stays the same.
+
+    Args:
+        weights: 2 · radius + 1 weights, centered at the pixel.
+        border: Padding: ``"edge"`` repeats the last pixel, ``"mirror"`` continues with the mirrored image.
+    """
     radius, length = len(weights) // 2, pixels.shape[dim]
     first, last = pixels.narrow(dim, 0, radius), pixels.narrow(dim, length - radius, radius)
     if border == "mirror":  # … c b a | a b c …
@@ -101,7 +112,7 @@ def blur_along_line(
 
 
 def _line_offsets(angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the row and column offsets (B, points) of the points of a line at each angle (B,) in degrees."""
+    """Returns row and column offsets (B, points) of the points ``steps`` (points,) on lines at ``angle`` (B,) degrees."""
     radians = angle.double().deg2rad()[:, None]
     return (steps * radians.sin() - 0.5).ceil().long(), (steps * radians.cos() - 0.5).ceil().long()
 

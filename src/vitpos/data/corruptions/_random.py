@@ -29,7 +29,7 @@ class BlockRandom:
         return words.view(torch.int16)[: size.numel()].to(self.device).int().add_(LEVELS // 2).view(size)
 
     def uniform(self, low: float, high: float, *shape: int) -> Tensor:
-        """Samples floats (count, *shape) uniformly between two bounds."""
+        """Samples floats (count, *shape) uniformly from ``low`` to ``high``."""
         return self.levels(*shape).float().mul_((high - low) / LEVELS).add_(low + (high - low) / LEVELS / 2)
 
     def normal(self, mean: float, std: float, *shape: int) -> Tensor:

@@ -20,7 +20,7 @@ from vitpos.data.corruptions._random import LEVELS, BlockRandom
 
 
 def defocus_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> Tensor:
-    """Convolves images with a disc of ``radius`` that is smoothed by a Gaussian of ``std``."""
+    """Convolves uint8 images (B, C, height, width) with a disc of ``radius`` pixels, smoothed by a Gaussian of ``std``."""
     disc = _disc(radius, std).to(images.device)
     half = len(disc) // 2
     padded = F.pad(images.float(), (half,) * 4, mode="reflect")
@@ -31,10 +31,11 @@ def defocus_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) ->
 
 
 def glass_blur(images: Tensor, rng: BlockRandom, std: float, max_shift: float, rounds: float) -> Tensor:
-    """Blurs images, moves each pixel by up to ``max_shift`` in each of ``rounds`` rounds, and blurs them again.
+    """Blurs uint8 images, moves each pixel by up to ``max_shift`` in each of ``rounds`` rounds, and blurs them again.
 
-    The original code visits pixels from the last to the first to swap each with a random neighbor, but on RGB arrays its
-    swap only copies the neighbor. :func:`copy_sources` computes the same copies for all pixels at once.
+    ``std`` is that of the Gaussian blur. The original code visits pixels from the last to the first to swap each with a
+    random neighbor, but on RGB arrays its swap only copies the neighbor. :func:`copy_sources` computes the same copies for
+    all pixels at once.
     """
     height, width = images.shape[2:]
     reach = int(max_shift)
@@ -49,7 +50,10 @@ def glass_blur(images: Tensor, rng: BlockRandom, std: float, max_shift: float, r
 
 
 def motion_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> Tensor:
-    """Blurs each image along a line at a random angle from −45° to 45°."""
+    """Blurs each of the uint8 images (B, C, height, width) along a line at a random angle from −45° to 45°.
+
+    The line has 2 · ``radius`` + 1 pixels, weighted by half a Gaussian of ``std``.
+    """
     angle_range = (-45.0, 45.0)
     return to_uint8(
         blur_along_line(images.float(), rng.uniform(*angle_range), angle_range, radius=int(radius), std=std)
@@ -57,7 +61,10 @@ def motion_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> 
 
 
 def zoom_blur(images: Tensor, rng: BlockRandom, count: float, step: float) -> Tensor:
-    """Averages each image with ``count`` versions of it zoomed by 1, 1 + ``step``, 1 + 2 · ``step``, …"""
+    """Averages each of the uint8 images (B, C, height, width) with ``count`` zoomed versions of it.
+
+    The zoom factors are 1, 1 + ``step``, 1 + 2 · ``step``, …
+    """
     height, width = images.shape[2:]
     pixels = images.float().contiguous(memory_format=torch.channels_last)  # in which interpolation is twice as fast
     total = 2 * pixels
@@ -68,15 +75,16 @@ def zoom_blur(images: Tensor, rng: BlockRandom, count: float, step: float) -> Te
 
 
 def copy_sources(shifts: Tensor, height: int, width: int) -> Tensor:
-    """Returns the pixel whose value each pixel has in the end (B · height · width,), as an index into all images.
+    """Returns for each pixel the index of the pixel whose value it has after a round of glass blur: (B · height · width,).
 
-    Glass blur visits pixels from the last to the first; each copies the current value of a neighbor. A neighbor that is
-    visited later still has its original value; one that was visited earlier has what it copied. Chains of such copies
-    are resolved by pointer doubling, in a number of steps that is the logarithm of the longest chain.
+    An index counts the pixels of all images. Glass blur visits pixels from the last to the first; each copies the current
+    value of a neighbor. A neighbor that is visited later still has its original value; one that was visited earlier has
+    what it copied. Chains of such copies are resolved by pointer doubling, in a number of steps that is the logarithm of
+    the longest chain.
 
     Args:
-        shifts: Column and row offsets (B, 2, rows, columns) of the neighbors, from −reach to reach − 1. The pixels that
-            copy are those from reach + 1 to side − reach.
+        shifts: Column and row offsets (B, 2, rows, columns) of the neighbors, from −reach to reach − 1, where reach is the
+            maximum shift in pixels. The pixels that copy are those from reach + 1 to side − reach.
         height: Height of the images.
         width: Width of the images.
     """
@@ -100,7 +108,7 @@ def _blur(images: Tensor, std: float) -> Tensor:
 
 @lru_cache(maxsize=5)
 def _disc(radius: float, std: float) -> Tensor:
-    """Returns the weights (k, k) of a smoothed disc, without rows and columns of zeros around it."""
+    """Returns the weights (k, k) of a disc smoothed by a Gaussian, without rows and columns of zeros around it."""
     half, blur_radius = (8, 1) if radius <= 8 else (int(radius), 2)
     squares = torch.arange(-half, half + 1) ** 2
     disc = (squares[:, None] + squares <= radius**2).float()

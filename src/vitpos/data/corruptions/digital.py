@@ -36,7 +36,10 @@ CHROMA_STEPS = (  # and of chroma
 
 
 def contrast(images: Tensor, rng: BlockRandom, kept: float) -> Tensor:
-    """Interpolates each channel toward its mean: ``kept`` is the weight of the image, 1 − ``kept`` that of the mean."""
+    """Interpolates each channel of uint8 images (B, C, height, width) toward its mean over the image.
+
+    ``kept`` is the weight of the image, 1 − ``kept`` that of the mean.
+    """
     pixels = images.float()
     mean = pixels.mean((2, 3), keepdim=True)
     return to_uint8(pixels.mul_(kept).add_(mean * (1 - kept)))
@@ -66,7 +69,7 @@ def elastic_transform(images: Tensor, rng: BlockRandom, max_shift: float, smooth
 
 
 def pixelate(images: Tensor, rng: BlockRandom, scale: float) -> Tensor:
-    """Downscales images by a factor ``scale`` with box averaging and upscales them again.
+    """Downscales uint8 images (B, C, height, width) by a factor ``scale`` with box averaging and upscales them again.
 
     Values are rounded once, where PIL rounds twice.
     """
@@ -79,7 +82,7 @@ def pixelate(images: Tensor, rng: BlockRandom, scale: float) -> Tensor:
 
 
 def jpeg_compression(images: Tensor, rng: BlockRandom, quality: float) -> Tensor:
-    """Compresses and decompresses images as JPEG of ``quality`` 1 to 100 with 4:2:0 chroma subsampling.
+    """Compresses and decompresses uint8 images as JPEG of ``quality`` 1 to 100 with 4:2:0 chroma subsampling.
 
     Only the lossy part is done, in floating point; libjpeg's integer arithmetic may round a coefficient the other way.
     """
@@ -103,7 +106,11 @@ def jpeg_compression(images: Tensor, rng: BlockRandom, quality: float) -> Tensor
 
 
 def affine_warp(pixels: Tensor, shifts: Tensor) -> Tensor:
-    """Warps images by the affine map that shifts three corners of a central square by ``shifts`` (B, 3, 2), as x and y."""
+    """Warps each of the images (B, C, height, width) by an affine map, given by the shifts of three points.
+
+    Args:
+        shifts: Shifts (B, 3, 2) of three corners of a central square, as x and y in pixels.
+    """
     height, width = pixels.shape[2:]
     center = torch.tensor((width // 2, height // 2), device=pixels.device, dtype=torch.float64)
     half = min(height, width) // 3
@@ -133,13 +140,19 @@ def _sum_rows(images: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _covering(rows: int, count: int, device: torch.device) -> Tensor:
-    """Returns for each of ``rows`` rows the index of the one of ``count`` larger rows that contains its center: (rows,)."""
+    """Returns for each of ``rows`` rows the index of the coarse row that contains its center: (rows,).
+
+    ``count`` coarse rows cover the same height.
+    """
     centers = torch.arange(rows, dtype=torch.float64, device=device) + 0.5
     return (centers / (rows / count)).long()
 
 
 def _subsample(planes: Tensor) -> Tensor:
-    """Averages 2×2 pixels; as in libjpeg, halves are rounded up in every second column only."""
+    """Averages 2×2 pixels of planes (B, C, height, width): returns (B, C, height / 2, width / 2).
+
+    As in libjpeg, halves are rounded up in every second column only.
+    """
     row_pairs = planes[:, :, ::2] + planes[:, :, 1::2]
     total = row_pairs[..., ::2] + row_pairs[..., 1::2]
     odd = torch.arange(total.shape[3], device=planes.device) % 2
@@ -162,7 +175,10 @@ def _quantize(planes: Tensor, steps: tuple[tuple[int, ...], ...], quality: float
 
 @lru_cache(maxsize=32)
 def _dct_matrices(steps: tuple[tuple[int, ...], ...], quality: float) -> tuple[Tensor, Tensor]:
-    """Returns two matrices (64, 64): from 8×8 blocks to quantized cosine coefficients before rounding, and back."""
+    """Returns two matrices (64, 64): from 8×8 blocks to cosine coefficients in units of the quantization steps, and back.
+
+    ``steps`` are the 8×8 quantization steps at quality 50.
+    """
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     scaled = ((torch.tensor(steps) * scale + 50) // 100).clamp(1, 255).flatten().double()
     index = torch.arange(8, dtype=torch.float64)

@@ -14,12 +14,12 @@ COARSE = 4  # shot noise uses every fourth random level only, so that its table 
 
 
 def gaussian_noise(images: Tensor, rng: BlockRandom, std: float) -> Tensor:
-    """Adds normal noise to every value; ``std`` is a fraction of white."""
+    """Adds normal noise to every value of uint8 images; ``std`` is a fraction of white."""
     return _add_noise(images, rng, (255 * std * normal_quantiles()).floor())
 
 
 def impulse_noise(images: Tensor, rng: BlockRandom, amount: float) -> Tensor:
-    """Replaces a fraction ``amount`` of the values, half of them by black and half by white."""
+    """Replaces a fraction ``amount`` of the values of uint8 images, half of them by black and half by white."""
     replaced = round(LEVELS * amount / 2)
     noise = torch.zeros(LEVELS)
     noise[:replaced], noise[LEVELS - replaced :] = -255, 255
@@ -27,7 +27,10 @@ def impulse_noise(images: Tensor, rng: BlockRandom, amount: float) -> Tensor:
 
 
 def shot_noise(images: Tensor, rng: BlockRandom, photons: float) -> Tensor:
-    """Samples a photon count for each value from a Poisson distribution, where white is ``photons`` on average."""
+    """Replaces each value of uint8 images by a photon count from a Poisson distribution, scaled back to 0…255.
+
+    Its mean is proportional to the value; for white it is ``photons``.
+    """
     level = rng.levels(*images.shape[1:]) // COARSE
     return look_up(_shot_table(photons).to(images.device), level.add_(images, alpha=LEVELS // COARSE))
 
@@ -43,7 +46,7 @@ def _add_noise(images: Tensor, rng: BlockRandom, noise: Tensor) -> Tensor:
 
 @lru_cache(maxsize=5)  # one per severity
 def _shot_table(photons: float) -> Tensor:
-    """Returns a table (256 · LEVELS / COARSE,) of noisy values: one for each uint8 value and random level."""
+    """Returns a uint8 table (256 · LEVELS / COARSE,) of noisy values: one for each uint8 value and random level."""
     max_count = math.ceil(photons + 6 * math.sqrt(photons) + 6)
     count = torch.arange(max_count + 1, dtype=torch.float64)
     mean = torch.arange(256, dtype=torch.float64)[:, None] * photons / 255

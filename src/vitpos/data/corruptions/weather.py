@@ -28,7 +28,7 @@ def snow(
     blur_std: float,
     kept: float,
 ) -> Tensor:
-    """Adds motion-blurred flakes, and the same flakes rotated by 180°, to images that are whitened.
+    """Adds motion-blurred flakes, and the same flakes rotated by 180°, to uint8 images that are whitened.
 
     Args:
         images: uint8 images (B, C, height, width).
@@ -54,7 +54,7 @@ def snow(
 
 
 def frost(images: Tensor, rng: BlockRandom, image_weight: float, frost_weight: float) -> Tensor:
-    """Adds a random crop of one of six frost textures to each image, both weighted.
+    """Adds a random crop of one of six frost textures to each of the uint8 images, with a weight for each of the two.
 
     The published images use photographs, which cannot be redistributed. These textures are procedural, with the mean,
     color and std of the photographs but not their shapes: errors are not comparable with published ones.
@@ -71,9 +71,9 @@ def frost(images: Tensor, rng: BlockRandom, image_weight: float, frost_weight: f
 
 
 def fog(images: Tensor, rng: BlockRandom, thickness: float, decay: float) -> Tensor:
-    """Adds random clouds (see `plasma`) to images and rescales them so that the maximum of each image is kept.
+    """Adds random clouds (see `plasma`) to uint8 images and rescales them so that the maximum of each image is kept.
 
-    ``thickness`` is the weight of the clouds, ``decay`` their roughness at finer scales.
+    ``thickness`` is the weight of the clouds; a larger ``decay`` makes them smoother at fine scales.
     """
     height, width = images.shape[2:]
     clouds = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[:, None, :height, :width]
@@ -84,7 +84,10 @@ def fog(images: Tensor, rng: BlockRandom, thickness: float, decay: float) -> Ten
 
 
 def brightness(images: Tensor, rng: BlockRandom, added: float) -> Tensor:
-    """Adds a fraction of white to the value channel of HSV: hue and saturation are kept, black becomes gray."""
+    """Adds ``added``, a fraction of white, to the value channel (HSV) of uint8 images.
+
+    Hue and saturation are kept; black becomes gray.
+    """
     pixels = images.float()
     value = pixels.amax(1, keepdim=True)
     brighter = (value + 255 * added).clamp_max_(255)
@@ -96,7 +99,7 @@ def plasma(rng: BlockRandom, side: int, decay: float) -> Tensor:
     """Generates clouds (B, side, side) from 0 to 1 by the diamond-square algorithm on a torus; ``side`` is a power of 2.
 
     At each halving of the step, the centers of squares and then of diamonds become the mean of their four corners plus
-    a random number within ± roughness², and the roughness is divided by ``decay``.
+    a random number within ± roughness², and the roughness is divided by ``decay``. B is the number of images of ``rng``.
     """
     noise = rng.uniform(-1, 1, side**2)
     clouds = torch.zeros(rng.count, 1, 1, device=rng.device)
@@ -123,7 +126,7 @@ def plasma(rng: BlockRandom, side: int, decay: float) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _frost_textures(side: int) -> Tensor:
-    """Generates six textures (6, side, side): ridges of noise at all scales, weaker at finer ones."""
+    """Generates six frost textures (6, side, side), gray levels from 0 to 255: ridges of noise, weaker at finer scales."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.fft.rfft2(torch.randn(2, len(FROST_MEANS), side, side, generator=generator))
     rows, columns = torch.fft.fftfreq(side)[:, None] * side, torch.fft.rfftfreq(side) * side

@@ -21,7 +21,7 @@ class Augment:
     mixes_targets: bool = False
 
     def set_progress(self, progress: float) -> None:
-        """Called before each training step with the fraction of training that is done, 0 to 1."""
+        """Called before each training step with the fraction of training that is done, 0 to 1; does nothing by default."""
 
     def on_uint8(self, images: Tensor) -> Tensor:
         """Changes uint8 images (B, C, height, width); the base class returns them unchanged."""
@@ -32,7 +32,15 @@ class Augment:
         return inputs, targets
 
     def prepare_batch(self, data: Dataset, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Converts uint8 images and labels (B,) to inputs and targets: ``on_uint8``, normalization, ``on_inputs``."""
+        """Augments a batch: applies ``on_uint8``, normalizes with the data's mean and std, and applies ``on_inputs``.
+
+        Returns inputs (B, C, height, width) and targets: class numbers (B,), or probabilities (B, classes) if
+        ``mixes_targets``.
+
+        Args:
+            images: uint8 images (B, C, height, width).
+            labels: Class numbers (B,).
+        """
         targets = F.one_hot(labels, len(data.classes)).float() if self.mixes_targets else labels
         return self.on_inputs(data.normalize(self.on_uint8(images)), targets)
 
@@ -41,7 +49,7 @@ class Augment:
 
 
 def build_augment(spec: str) -> Augment:
-    """Builds the augmentation of a text such as ``"flip + crop(pad=4)"``; an empty text changes nothing."""
+    """Returns the `Augment` of a spec such as ``"flip + crop(pad=4)"``; that of an empty spec changes nothing."""
     augment: Augment = AUGMENTATIONS.build(spec) if spec else Augment()
     return augment
 
@@ -63,5 +71,5 @@ class Compose(Augment):
         return self.second.on_uint8(self.first.on_uint8(images))
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Applies the first augmentation, then the second, to normalized inputs and targets."""
+        """Applies the first augmentation, then the second, to normalized inputs (B, C, height, width) and targets."""
         return self.second.on_inputs(*self.first.on_inputs(inputs, targets))

@@ -22,13 +22,13 @@ class Flip(Augment):
         self.prob = prob
 
     def on_uint8(self, images: Tensor) -> Tensor:
-        """Mirrors random images of the batch."""
+        """Returns uint8 images (B, C, height, width), each mirrored with probability ``prob``."""
         chosen = torch.rand(len(images), device=images.device) < self.prob
         return torch.where(chosen.view(-1, 1, 1, 1), images.flip(3), images)
 
 
 class Crop(Augment):
-    """Pads each image with ``pad`` black pixels and takes a random crop of the original size."""
+    """Pads each image with ``pad`` black pixels on every side and takes a random crop of the original size."""
 
     def __init__(self, *, pad: int = 4):
         if pad < 1:
@@ -36,7 +36,7 @@ class Crop(Augment):
         self.pad = pad
 
     def on_uint8(self, images: Tensor) -> Tensor:
-        """Crops each image at its own random offset."""
+        """Returns crops of uint8 images (B, C, height, width), each at its own random offset, with the same shape."""
         steps = torch.randint(-self.pad, self.pad + 1, (len(images), 2), device=images.device)
         return shift_each(images, steps, "zeros")
 
@@ -50,7 +50,7 @@ class ColorJitter(Augment):
         self.strength = strength
 
     def on_uint8(self, images: Tensor) -> Tensor:
-        """Applies the three changes in an order that is random per batch."""
+        """Changes brightness, contrast and saturation of uint8 images (B, C, height, width), in random order per batch."""
         changes = (brightness, contrast, saturation)
         for number in torch.randperm(3).tolist():
             amount = (2 * torch.rand(len(images), device=images.device) - 1) * self.strength
@@ -82,13 +82,16 @@ class Erase(Augment):
         self.prob, self.area, self.aspect = prob, area, aspect
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes noise N(0, 1) per pixel and channel into the boxes; targets are unchanged."""
+        """Writes noise N(0, 1) into random boxes of inputs (B, C, height, width); returns inputs and unchanged targets."""
         box = self.sample_boxes(len(inputs), inputs.shape[2:], inputs.device)[:, None]
         noise = torch.randn(inputs.shape[1] * int(box.sum()), device=inputs.device, dtype=inputs.dtype)
         return inputs.masked_scatter(box, noise), targets
 
     def sample_boxes(self, count: int, size: tuple[int, ...], device: torch.device) -> Tensor:
-        """Samples a mask (count, height, width) that is True inside the box of each image."""
+        """Samples the boxes of ``count`` images: a mask (count, height, width) that is True inside the box of each image.
+
+        The mask of an image that is not erased is False everywhere. ``size`` is the height and width.
+        """
         rows, columns = size
         min_area, max_area = self.area
         area, aspect, top, left = torch.rand(4, count, PROPOSALS, device=device)

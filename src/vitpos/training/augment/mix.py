@@ -23,7 +23,7 @@ class Mix(Augment):
         mixup: α of mixup; 0 disables it.
         cutmix: α of CutMix; 0 disables it.
         prob: Probability that a batch is mixed.
-        switch_prob: Probability of CutMix if both are enabled.
+        switch_prob: Probability of CutMix, instead of mixup, if both are enabled.
     """
 
     mixes_targets = True
@@ -39,7 +39,7 @@ class Mix(Augment):
         self.switch_prob = switch_prob if mixup and cutmix else float(cutmix > 0)
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns mixed inputs (B, C, height, width) and mixed targets (B, classes)."""
+        """Mixes inputs (B, C, height, width) and their targets (B, classes), class probabilities; returns both."""
         mix_draw, cut_draw, row, column = torch.rand(4).tolist()
         if mix_draw >= self.prob:
             return inputs, targets
@@ -61,7 +61,7 @@ class Mix(Augment):
 def interval(length: int, fraction: float, center: float) -> slice:
     """Returns a slice of ``fraction`` of the indices 0 … length − 1, centered at ``center`` (0 to 1 of the length).
 
-    It is cut off at both ends.
+    Indices below 0 or above length − 1 are cut off.
     """
     side, middle = int(length * fraction), int(length * center)
     return slice(max(0, middle - side // 2), min(length, middle + (side + 1) // 2))

@@ -16,8 +16,8 @@ from vitpos.training.augment.base import Augment
 class Jigsaw(Augment):
     """Permutes the patches under a block-wise mask among themselves: MJP in pixels, for models without tokens.
 
-    Equals the encoding ``mjp``, which permutes tokens, without its vector for hidden positions and its localization
-    loss.
+    MJP is the masked jigsaw puzzle of Ren et al., CVPR 2023. The augmentation equals the encoding ``mjp``, which permutes
+    tokens, without its vector for hidden positions and its localization loss.
 
     Args:
         grid: Rows and columns of the patches.
@@ -50,11 +50,11 @@ class Jigsaw(Augment):
         self.sampler.check(grid)
 
     def set_progress(self, progress: float) -> None:
-        """Stores the fraction of training that is done, on which the warm-up depends."""
+        """Stores the fraction of training that is done, 0 to 1; there are no masks below ``mask_warmup``."""
         self.progress = progress
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Permutes the masked patches; targets are unchanged."""
+        """Permutes the patches of inputs (B, C, height, width) under random masks; returns inputs and unchanged targets."""
         mask = self.sampler.sample_mask(self.grid, len(inputs), self.progress, inputs.device)
         if mask is not None:
             inputs = permute_patches(inputs, self.grid, self.sampler.sample_order(mask))
@@ -70,7 +70,7 @@ class PatchPixelShuffle(Augment):
         self.grid = grid
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Permutes patches and pixels; targets are unchanged."""
+        """Permutes patches and their pixels in inputs (B, C, height, width); returns inputs and unchanged targets."""
         count = self.grid[0] * self.grid[1]
         permuted = permute_patches(inputs, self.grid, torch.randperm(count, device=inputs.device))
         pixels = permuted.shape[2] * permuted.shape[3] // count

@@ -32,7 +32,10 @@ class Operation:
     signed: bool = False  # whether the amount gets a random sign
 
     def amount(self, level: Tensor, sign: Tensor) -> Tensor:
-        """Returns the amounts (B,) for levels from 0 to 1 (B,), times ``sign`` (B,), ±1, if the operation is signed."""
+        """Returns the amounts of the change (B,): ``low`` at ``level`` (B,) 0, ``high`` at level 1, linear between.
+
+        If the operation is signed, they are multiplied by ``sign`` (B,), ±1.
+        """
         size = self.low + level * (self.high - self.low)
         return size * sign if self.signed else size
 
@@ -85,7 +88,7 @@ class RandAugment(Augment):
         self.num_ops, self.prob = num_ops, prob
 
     def on_uint8(self, images: Tensor) -> Tensor:
-        """Applies ``num_ops`` random operations to each image."""
+        """Applies ``num_ops`` random operations, one after the other, to each of the uint8 images (B, C, height, width)."""
         if images.shape[1] not in (1, 3):
             raise InputError(
                 f"augmentation 'randaugment' takes grayscale or RGB images, not {images.shape[1]} channels"
@@ -95,7 +98,7 @@ class RandAugment(Augment):
         return images
 
     def apply_one(self, images: Tensor) -> Tensor:
-        """Applies one random operation to each image with probability ``prob``."""
+        """Applies, with probability ``prob``, one random operation to each of the uint8 images (B, C, height, width)."""
         count, device = len(images), images.device
         choice = torch.randint(len(OPERATIONS), (count,), device=device)
         chance, side = torch.rand(2, count, device=device)
