@@ -26,7 +26,7 @@ import torch.nn.functional as F
 sys.path.insert(0, ".")
 from tests.references import published_mask
 
-from vitpos.masks import block_mask, permute_masked
+from vitpos.block_masks import block_mask, permute_masked
 from vitpos.models import MODELS
 from vitpos.patches import permute_patches
 

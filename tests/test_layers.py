@@ -12,7 +12,7 @@ LAYERS = [  # each may import from itself and from those before it
         "registry",
         "positions",
         "patches",
-        "masks",
+        "block_masks",
         "shifts",
         "files",
         "metrics",

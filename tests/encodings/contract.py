@@ -5,7 +5,7 @@ import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.models import MODELS
-from vitpos.models.attention import embed
+from vitpos.models.token_embedding import embed
 from vitpos.models.vit import ViT
 
 GRID, OTHER, PATCH = (3, 4), (2, 6), (2, 3)  # same number of cells; nothing is square

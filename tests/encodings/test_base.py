@@ -6,7 +6,8 @@ import torch
 from tests.encodings.inputs import GRID, build, queries_and_keys
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.models.attention import attention, double_backward_attention, embed
+from vitpos.models.attention import attention, double_backward_attention
+from vitpos.models.token_embedding import embed
 from vitpos.positions import Positions
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))

@@ -8,7 +8,7 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.errors import InputError
 from vitpos.models import MODELS
-from vitpos.models.attention import embed
+from vitpos.models.token_embedding import embed
 from vitpos.positions import Positions
 from vitpos.training.loop import parameter_groups
 

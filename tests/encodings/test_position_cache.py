@@ -6,7 +6,8 @@ import torch
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.models import MODELS
-from vitpos.models.attention import attention_logits, embed
+from vitpos.models.attention import attention_logits
+from vitpos.models.token_embedding import embed
 from vitpos.positions import GRID_TABLES, Positions
 
 GRID = (3, 4)

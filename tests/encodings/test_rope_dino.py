@@ -5,7 +5,7 @@ import math
 import torch
 
 from tests.encodings.inputs import CELLS, GRID, N, build, queries_and_keys
-from vitpos.models.attention import embed
+from vitpos.models.token_embedding import embed
 from vitpos.positions import Positions
 
 

@@ -8,7 +8,7 @@ from tests.encodings.inputs import GRID, build
 from tests.references import peer
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.models.attention import embed
+from vitpos.models.token_embedding import embed
 from vitpos.positions import Positions
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))

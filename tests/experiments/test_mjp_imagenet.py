@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitpos.block_masks import BlockMaskSampler
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.runner import run
-from vitpos.masks import BlockMaskSampler
 
 
 @pytest.fixture(scope="module")

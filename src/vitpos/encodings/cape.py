@@ -56,7 +56,7 @@ class CAPE(PositionEncoding):
         return x, replace(pos, known=pos.known.expand(len(x), -1)) if self.training else pos
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: sines and cosines."""
+        """Returns vectors (B|1, N, D) added to patch tokens before the first block: sines and cosines of coordinates."""
         if layer:
             return None
         name, coords = ("augmented", self._augmented) if self.training else ("vectors", self._unit_coords)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings._table import unit_coords
+from vitpos.encodings._table_interpolation import unit_coords
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import InputError
 from vitpos.positions import Positions

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings._table import unit_coords
+from vitpos.encodings._table_interpolation import unit_coords
 from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.positions import Positions
 

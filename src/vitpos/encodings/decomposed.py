@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings._interp1d import floor_and_weight, gather1d
-from vitpos.encodings._table import resize_table
+from vitpos.encodings._table_interpolation import resize_table
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.positions import Positions
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings._table import Taps, gather, interpolation_weights, rescale_coords, resize_table
+from vitpos.encodings._table_interpolation import Taps, gather, interpolation_weights, rescale_coords, resize_table
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.positions import Positions
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings._table import unit_coords
+from vitpos.encodings._table_interpolation import unit_coords
 from vitpos.encodings.base import Geometry, PositionEncoding, check_positive
 from vitpos.errors import InputError
 from vitpos.positions import Positions

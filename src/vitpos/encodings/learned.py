@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings._table import gather, interpolation_weights, rescale_coords, resize_table
+from vitpos.encodings._table_interpolation import gather, interpolation_weights, rescale_coords, resize_table
 from vitpos.encodings.base import Geometry, PositionEncoding, check_has_prefix
 from vitpos.errors import InputError
 from vitpos.positions import Positions

@@ -11,11 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from vitpos.block_masks import BlockMaskSampler
 from vitpos.encodings._pca import project_on_principal_directions
 from vitpos.encodings.base import Geometry, PositionEncoding, total
 from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
-from vitpos.masks import BlockMaskSampler
 from vitpos.positions import Positions
 
 

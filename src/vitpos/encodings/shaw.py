@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.encodings._buckets import Buckets, read_buckets, sum_buckets
-from vitpos.encodings._table import interpolation_weights
+from vitpos.encodings._table_interpolation import interpolation_weights
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import InputError
 from vitpos.positions import Positions

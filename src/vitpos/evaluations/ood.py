@@ -14,13 +14,8 @@ from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.predict import fraction_true
 from vitpos.evaluations.result import Result
-from vitpos.metrics.classification import (
-    average_precision,
-    calibration_error,
-    fpr_at_recall,
-    response_rate_accuracy,
-    roc_auc,
-)
+from vitpos.metrics.calibration import calibration_error, response_rate_accuracy
+from vitpos.metrics.classification import average_precision, fpr_at_recall, roc_auc
 
 
 def ood(

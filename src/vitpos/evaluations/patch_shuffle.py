@@ -7,11 +7,11 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitpos.block_masks import block_mask, permute_masked, upsample_mask
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext, grid_for
 from vitpos.evaluations.predict import Transform, consistency
 from vitpos.evaluations.result import Result
-from vitpos.masks import block_mask, permute_masked, upsample_mask
 from vitpos.models.base import PatchClassifier
 from vitpos.patches import (
     make_generator,

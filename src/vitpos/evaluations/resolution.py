@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.data.image_ops import resize
-from vitpos.encodings._table import parse_mode
+from vitpos.encodings._table_interpolation import parse_mode
 from vitpos.encodings.protocols import ntk_scaled
 from vitpos.errors import InputError
 from vitpos.evaluations.context import NO_PATCHES, EvalContext

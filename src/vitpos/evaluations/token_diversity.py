@@ -7,8 +7,8 @@ from torch import Tensor
 
 from vitpos.evaluations.context import NO_PATCHES, EvalContext
 from vitpos.evaluations.result import Result
-from vitpos.models.attention import embed
 from vitpos.models.base import PatchClassifier
+from vitpos.models.token_embedding import embed
 from vitpos.patches import patchify
 
 

@@ -44,9 +44,11 @@ class MirrorSymmetry:
         return y.unflatten(-1, (self.grid[1], x.shape[-1])).flatten(-3, -2)
 
     def blocks(self, matrix: Tensor) -> list[Tensor]:
-        """Returns up to four diagonal blocks (…, n, n) of symmetric matrices (…, N, N) in the basis of :meth:`split`.
+        """Returns the up to four blocks (…, n, n) on the diagonal of matrices (…, N, N) after a change of basis.
 
-        Flipping the rows or the columns of the grid must leave the matrices unchanged.
+        The basis is that of :meth:`split`: each block has the vectors that are even, or odd, under flips of the rows and
+        of the columns of the grid. The matrices must be equal to their transpose and stay the same if the grid is
+        flipped; all entries outside the blocks are then zero.
         """
         return [self.split(part.mT)[parity] for parity, part in enumerate(self.split(matrix))]
 

@@ -61,15 +61,17 @@ class Inspection:
 def inspect(
     target: Target, *, images: int = 256, shown: Dataset | None = None, extra: bool = False, seed: int = 0
 ) -> list[Section]:
-    """Returns the sections of an inspection, each with numbers and figures, that apply to a target.
+    """Inspects a model or a checkpoint; returns the sections that apply to it, each with numbers and figures.
 
     ``table``: the vectors added to patch tokens. ``offsets``: attention biases by offset, and rotary frequencies.
     ``model``: tokens, logits and attention of the model on test images of its data set.
 
     Args:
+        target: what is inspected, made by `target_from_model` or `target_from_checkpoint`.
         images: number of test images on which a model is run, sampled with ``seed``.
         shown: data set whose test images attention is drawn on; a few test images of the target's data by default.
-        extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
+        extra: also predict row and column from the added vectors by SVM and MLP, and project these vectors by UMAP. It
+            takes minutes and needs the extra ``analysis``.
     """
     sections = []
     if target.table is not None:

@@ -67,7 +67,8 @@ def _projection(table: Tensor, points: Tensor) -> Projection:
 def principal_components(table: Tensor, *, dimensions: int = 2) -> Tensor:
     """Returns the first principal component scores (R, C, dimensions) of a table (R, C, D), 0 where there are fewer.
 
-    Scores are in units of the table's largest magnitude; the largest absolute score of each component is positive.
+    The table is first divided by its largest absolute entry. The sign of each component is such that its score with the
+    largest absolute value is positive.
     """
     x = center(flatten_table(table))
     u, values, _ = torch.linalg.svd(x, full_matrices=False)

@@ -262,11 +262,11 @@ def _fold_mean(values: Tensor, masks: Tensor) -> Tensor:
 
 
 def _offset_mae(errors: Tensor, held_out: Tensor) -> Tensor:
-    """Returns the mean absolute error of the offset between two held-out positions of a fold, averaged over folds.
+    """Returns the mean absolute error of the predicted offset between two positions that a fold holds out: a scalar.
 
     Args:
-        errors: (N, K), predicted minus true coordinates.
-        held_out: (k, N), positions that each fold holds out.
+        errors: (N, K), predicted minus true values of K coordinates.
+        held_out: (folds, N) bool, True for the positions that a fold holds out.
     """
     means = []
     for mask in held_out:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.models.attention import input_vectors
 from vitpos.models.base import PatchClassifier
+from vitpos.models.token_embedding import input_vectors
 from vitpos.positions import Positions
 
 EPS = torch.finfo(torch.float64).eps

@@ -80,7 +80,7 @@ def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint
 
 
 def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Checkpoint:
-    """Returns the position encoding and dimensions of a checkpoint that was read.
+    """Returns the position encoding of a checkpoint that was read, and the grid, width, depth and heads of its model.
 
     Args:
         grid: rows and columns of patches; needed if neither tensors nor configuration determine them.

@@ -204,7 +204,7 @@ def _read_torch(path: Path, *, mmap: bool) -> tuple[dict[str, Tensor], dict[str,
 
 
 def _load(path: Path, *, mmap: bool = False) -> Any:
-    """Returns the object that ``torch.load`` reads with ``weights_only``; it may contain an ``argparse.Namespace``."""
+    """Returns the object that ``torch.load`` reads with ``weights_only=True``; ``argparse.Namespace`` is allowed too."""
     with torch.serialization.safe_globals([argparse.Namespace]):
         if mmap and path.suffix != ".safetensors":  # torch.load decides by that suffix
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)

@@ -86,7 +86,7 @@ class Protocol:
 
         Args:
             encoding: A spec such as ``rope(base=10)``, or a class.
-            family: Family of the encoding, as returned by `family_of`.
+            family: Family of the encoding (added, bias, rotary or context), as returned by `family_of`.
             seeds: Seeds; those of the protocol by default.
             quick: Shortens the training.
             data: Spec of the data set, for protocols that need one.

@@ -1,4 +1,4 @@
-"""Confusion matrix, detection metrics (AUPR, AUROC, FPR at a recall) and calibration metrics (AURRA, RMS error).
+"""Confusion matrix, and detection metrics: AUPR, AUROC and FPR at a recall.
 
 All functions take 1-D tensors over n images. Images with tied scores are counted together, so the order of the images
 never changes a result.
@@ -10,8 +10,6 @@ import math
 
 import torch
 from torch import Tensor
-
-BIN = 100  # images per bin of the calibration error
 
 
 def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
@@ -61,39 +59,6 @@ def fpr_at_recall(scores: Tensor, positive: Tensor, *, recall: float = 0.95) -> 
     return (false_positives[enough] / (~positive).sum()).min().item() if enough.any() else math.nan
 
 
-def response_rate_accuracy(confidence: Tensor, correct: Tensor) -> float:
-    """Returns AURRA, the area under the response rate–accuracy curve.
-
-    It is the mean over k = 1 … n of the accuracy on the k most confident images.
-
-    Args:
-        confidence: (n,), such as the largest softmax probability.
-        correct: (n,) bool, whether the prediction is correct.
-    """
-    _, accuracy = _sorted_by_confidence(confidence, correct)
-    return (accuracy.flip(0).cumsum(0) / torch.arange(1, len(accuracy) + 1)).mean().item()
-
-
-def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = False) -> float:
-    """Returns the RMS calibration error √ Σ_b (n_b / n) · (mean confidence in b − accuracy in b)², bins b of 100 images.
-
-    Bins are formed in order of confidence. The last bin holds the most confident images and the remainder of the
-    division; the code published with ImageNet-A leaves it out of the sum.
-
-    Args:
-        confidence: (n,), such as the largest softmax probability.
-        correct: (n,) bool, whether the prediction is correct.
-        all_bins: Include the last bin. Without it, fewer than 200 images give NaN.
-    """
-    ranked = torch.stack(_sorted_by_confidence(confidence, correct))  # (2, n)
-    ends = torch.arange(1, max(len(correct) // BIN, 1)) * BIN
-    bins = ranked.tensor_split(ends, dim=1)
-    used = bins if all_bins else bins[:-1]
-    if not used:
-        return math.nan
-    return math.sqrt(sum(b.shape[1] * (b[0].mean() - b[1].mean()).item() ** 2 for b in used) / max(len(correct), 1))
-
-
 def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the numbers of true positives (k,) and of false positives (k,) at each threshold.
 
@@ -107,14 +72,3 @@ def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor
     last = torch.cat([ranked.diff() != 0, torch.ones(min(len(ranked), 1), dtype=torch.bool)])
     true_positives = positive[index].double().cumsum(0)[last]
     return true_positives, last.nonzero()[:, 0] + 1 - true_positives
-
-
-def _sorted_by_confidence(confidence: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns ascending confidences (n,), and for each the accuracy of all images with exactly that confidence (n,).
-
-    ``correct`` (n,) is True for images that are predicted correctly.
-    """
-    ranked, index = confidence.double().sort(stable=True)
-    _, group, sizes = ranked.unique_consecutive(return_inverse=True, return_counts=True)
-    accuracy = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, group, correct[index].double()) / sizes
-    return ranked, accuracy[group]

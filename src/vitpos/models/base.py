@@ -15,7 +15,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import resized
 from vitpos.errors import InputError
 from vitpos.models import hooks
-from vitpos.models.attention import embed
+from vitpos.models.token_embedding import embed
 from vitpos.patches import patch_grid, patchify, to_2tuple
 from vitpos.positions import Positions
 

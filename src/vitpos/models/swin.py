@@ -15,8 +15,9 @@ from vitpos.encodings.base import ATTENTION_HOOKS, Geometry, PositionEncoding
 from vitpos.encodings.protocols import FollowsTraining
 from vitpos.errors import InputError
 from vitpos.models import hooks
-from vitpos.models.attention import QKNorm, embed
+from vitpos.models.attention import QKNorm
 from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, build_encoding, init_weights
+from vitpos.models.token_embedding import embed
 from vitpos.models.vit import Block
 from vitpos.models.windows import Windows
 from vitpos.patches import to_2tuple

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.models import hooks
-from vitpos.models.attention import QKNorm, SelfAttention, embed_tokens
+from vitpos.models.attention import QKNorm, SelfAttention
 from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, init_weights
+from vitpos.models.token_embedding import embed_tokens
 from vitpos.positions import Positions
 
 

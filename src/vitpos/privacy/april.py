@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
-from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier
+from vitpos.models.token_embedding import input_vectors
 from vitpos.models.vit import AprilBlock, ViT
 from vitpos.patches import patchify, unpatchify
 from vitpos.privacy.client import Client, SharedGradient

@@ -13,9 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vitpos.block_masks import block_mask, permute_masked
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
-from vitpos.masks import block_mask, permute_masked
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import make_generator, permute_patches
 from vitpos.positions import Positions

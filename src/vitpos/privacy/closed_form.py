@@ -22,8 +22,8 @@ from torch import Tensor
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
-from vitpos.models.attention import input_vectors
 from vitpos.models.base import Classifier, PatchClassifier
+from vitpos.models.token_embedding import input_vectors
 from vitpos.patches import patchify, unpatchify
 from vitpos.positions import Positions
 from vitpos.privacy.client import Client, SharedGradient

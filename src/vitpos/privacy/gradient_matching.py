@@ -55,8 +55,9 @@ def gradient_matching(
 
     Args:
         attacker: What the attacker knows about hidden positions (those that the client's model must not use, as in MJP):
-            ``"naive"`` assumes that there are none; ``"detects_hidden"`` and ``"null_space"`` detect them as positions
-            without gradient; ``"knows_mask"`` is given the mask.
+            ``"naive"`` assumes that there are none; ``"detects_hidden"`` takes positions without gradient for hidden
+            ones; ``"null_space"`` does the same, and differs only in the attack ``closed_form``; ``"knows_mask"`` is
+            given the mask.
         precision: Floating-point type of the client's computation and of the optimization.
         steps: Maximum number of steps.
         lr: Initial learning rate of Adam.
@@ -216,8 +217,9 @@ class GradientMatcher:
     def distance(self, gradients: Gradients) -> Tensor:
         """Returns the distance between ``gradients`` (parameter name → tensor) and the shared gradient, a scalar.
 
-        It is one minus the cosine similarity or the squared distance, by the attribute ``loss``, over all parameters except
-        the encoding's, plus ``encoding_weight`` times one minus the cosine similarity of the encoding's gradients.
+        Over all parameters except the encoding's it is, depending on the attribute ``loss``, the squared distance or one
+        minus the cosine similarity. Added is ``encoding_weight`` times one minus the cosine similarity of the encoding's
+        gradients.
         """
         rest, encoding = self._split(gradients)
         (target_rest, target_encoding), kept = self._target_vectors, self._not_pruned

@@ -16,8 +16,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from vitpos.models.attention import input_vectors
 from vitpos.models.base import PatchClassifier
+from vitpos.models.token_embedding import input_vectors
 from vitpos.positions import Positions
 from vitpos.training.defenses import Gradients
 

@@ -37,9 +37,10 @@ def write_leaderboard(board: Board, out: Path) -> Path:
 
 
 def _plots(board: Board) -> list[tuple[str, str]]:
-    """Returns pairs (title, data URL of an SVG) of scatter plots of the first column against each of the others.
+    """Returns pairs (title, data URL of an SVG): scatter plots of the accuracy against each other column.
 
-    The time of a training step comes first; columns in which neither direction is better are left out.
+    Instead of the accuracy, a protocol may have another first column. Columns in which neither high nor low values are
+    better are left out. The plot against the time of a training step is the first.
     """
     columns, main = board.protocol.columns, board.main
     keys = [key for key, column in columns.items() if column.better and key != main]

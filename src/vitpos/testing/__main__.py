@@ -28,7 +28,8 @@ def main() -> None:
         failed = count = 0
         for name, broken in run_checks(subject, export=given.export):
             failed, count = failed + bool(broken), count + 1
-            print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or CHECKS[name].__doc__}")
+            promise = (CHECKS[name].__doc__ or "").removeprefix("Checks that an encoding ").rstrip(".")
+            print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or promise}")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

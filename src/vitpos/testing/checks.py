@@ -32,7 +32,7 @@ from vitpos.testing.traits import check_traits
 
 
 def check_shapes(subject: Subject) -> None:
-    """gives finite logits on grids that are not square, finer or coarser than in training, or a single row or column"""
+    """Checks that an encoding gives finite logits on any grid: not square, finer, coarser, a single row or column."""
     model = subject.model()
     for grid in (GRID, OTHER, (6, 8), (2, 3), (1, 5), (5, 1)):
         for pos in (None, Positions.from_grid(grid)):
@@ -42,7 +42,7 @@ def check_shapes(subject: Subject) -> None:
 
 
 def check_counts(subject: Subject) -> None:
-    """depends on the given positions, not on the number of tokens: 5 of 12 tokens get the same vectors as among all 12"""
+    """Checks that an encoding depends on positions, not on their number: 5 of 12 tokens get the same vectors."""
     model, x = subject.model(), subject.tokens()
     kept = torch.tensor([[0, 3, 4, 9, 10], [11, 2, 5, 1, 0], [7, 6, 8, 10, 3]])
     some, pos = x.gather(1, kept[..., None].expand(-1, -1, x.shape[2])), Positions.from_grid(GRID)
@@ -54,7 +54,7 @@ def check_counts(subject: Subject) -> None:
 
 
 def check_dtypes(subject: Subject) -> None:
-    """works in float32, float64 and bfloat16 and returns the dtype of its inputs"""
+    """Checks that an encoding works in float32, float64 and bfloat16 and returns the dtype of its inputs."""
     reference = subject.model(torch.float32)
     state, outputs = reference.state_dict(), {}
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
@@ -75,7 +75,7 @@ def check_dtypes(subject: Subject) -> None:
 
 
 def check_devices(subject: Subject) -> None:
-    """creates its tensors on the device of its inputs, and its weights on the default device"""
+    """Checks that an encoding creates its tensors on the device of its inputs, and its weights on the default device."""
     with torch.device("meta"):
         model = subject.model(torch.float32)
     state = model.encoding.state_dict()
@@ -90,7 +90,7 @@ def check_devices(subject: Subject) -> None:
 
 
 def check_batches(subject: Subject) -> None:
-    """processes each image of a batch independently, also with positions or hidden positions that differ between images"""
+    """Checks that an encoding processes each image of a batch independently, also if their positions differ."""
     model, x, images = subject.model(), subject.tokens(), subject.images()
     equal(model(images), torch.cat([model(image[None]) for image in images]), "an image changes the output of another")
     hidden = torch.stack([torch.arange(N) < 4, torch.arange(N) % 3 == 0, torch.zeros(N, dtype=torch.bool)])
@@ -107,7 +107,7 @@ def check_batches(subject: Subject) -> None:
 
 
 def check_state(subject: Subject) -> None:
-    """is deterministic in evaluation mode and keeps no state between calls"""
+    """Checks that an encoding is deterministic in evaluation mode and keeps no state between calls."""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     unused = deepcopy(model)
@@ -133,7 +133,7 @@ def check_state(subject: Subject) -> None:
 
 
 def check_sharing(subject: Subject) -> None:
-    """shares no cached values with other instances that have other weights or options"""
+    """Checks that an encoding shares no cached values with other instances that have other weights or options."""
     x = subject.tokens()
     makes = [(subject.make, 0), (subject.make, 1), *((make, 0) for make in subject.variants)]
     models = [subject.model(seed=seed, make=make) for make, seed in makes]
@@ -146,7 +146,7 @@ def check_sharing(subject: Subject) -> None:
 
 
 def check_hidden(subject: Subject) -> None:
-    """has no effect on tokens whose position is hidden (masked by ``Positions.hide``): they can be swapped"""
+    """Checks that an encoding has no effect on tokens with hidden positions (``Positions.hide``): they can be swapped."""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     gone = pos.hide(torch.ones(1, N, dtype=torch.bool))
     equal(forward(model, x, gone), forward(model, x[:, order()], gone), "hidden positions are used")
@@ -158,7 +158,7 @@ def check_hidden(subject: Subject) -> None:
 
 
 def check_hidden_pairs(subject: Subject) -> None:
-    """has no effect on the attention logit of two tokens if the position of one is hidden, wherever the other is"""
+    """Checks that an encoding has no effect on the attention logit of two tokens if one position is hidden."""
     model, mask = subject.model(), torch.zeros(1, N, dtype=torch.bool)
     mask[0, 4] = True
     here, there = (pos.hide(mask) for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())))
@@ -168,7 +168,7 @@ def check_hidden_pairs(subject: Subject) -> None:
 
 
 def check_order(subject: Subject) -> None:
-    """gives the same output if tokens and their positions are permuted together"""
+    """Checks that an encoding gives the same output if tokens and their positions are permuted together."""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     broken = "tokens and positions permuted together change the output: positions are taken from the order of tokens"
     equal(forward(model, x, pos), forward(model, x[:, order()], pos.permute(order())), broken)
@@ -177,7 +177,7 @@ def check_order(subject: Subject) -> None:
 
 
 def check_gradients(subject: Subject) -> None:
-    """uses all its parameters: each gets a finite gradient that is not zero, with initial or with random weights"""
+    """Checks that an encoding uses all its parameters: each gets a gradient that is finite and not zero."""
     zero: dict[str, list[bool]] = {}
     for randomize in (True, False):  # of max(a, b), for one, only the larger part has a gradient other than zero
         model = subject.model(pool="mean", registers=2, randomize=randomize).train()
@@ -193,7 +193,7 @@ def check_gradients(subject: Subject) -> None:
 
 
 def check_copies(subject: Subject) -> None:
-    """gives the same output after deepcopy, and after its state_dict is loaded into a new model"""
+    """Checks that an encoding gives the same output after deepcopy, and after its state_dict is loaded into a new model."""
     model, images = subject.model(), subject.images()
     out, other = model(images), subject.model(seed=5)
     equal(deepcopy(model)(images), out, "a deep copy gives another output")
@@ -204,7 +204,7 @@ def check_copies(subject: Subject) -> None:
 
 
 def check_export(subject: Subject) -> None:
-    """can be exported by torch.export, with and without positions"""
+    """Checks that an encoding can be exported by torch.export, with and without positions."""
     model, images = subject.model(torch.float32), subject.images().float()
     pos = Positions.from_grid(GRID).permute(order())
     for inputs in ((images,), (images, pos), (images, pos.hide(torch.arange(N)[None] < 4))):

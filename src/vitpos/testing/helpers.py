@@ -13,7 +13,8 @@ from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import resized
 from vitpos.errors import InputError
 from vitpos.models import hooks
-from vitpos.models.attention import attention_logits, embed, input_vectors
+from vitpos.models.attention import attention_logits
+from vitpos.models.token_embedding import embed, input_vectors
 from vitpos.models.vit import ViT
 from vitpos.positions import Positions
 

@@ -23,7 +23,7 @@ from vitpos.testing.helpers import (
 
 
 def check_traits(subject: Subject) -> None:
-    """declares exactly the traits that it has, such as ``translation_invariant``"""
+    """Checks that an encoding declares exactly the traits that it has, such as ``translation_invariant``."""
     for name in subject.traits or ():
         if name not in TRAITS:
             raise EncodingError(f"declares {name!r}, which is not a trait; available: {', '.join(TRAITS)}")

@@ -112,7 +112,12 @@ def blur_along_line(
 
 
 def _line_offsets(angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns row and column offsets (B, points) of the points ``steps`` (points,) on lines at ``angle`` (B,) degrees."""
+    """Returns row and column offsets (B, points), in whole pixels, of points on lines through the origin.
+
+    Args:
+        angle: (B,), in degrees from the horizontal axis, one line per image.
+        steps: (points,), distance of each point from the origin in pixels.
+    """
     radians = angle.double().deg2rad()[:, None]
     return (steps * radians.sin() - 0.5).ceil().long(), (steps * radians.cos() - 0.5).ceil().long()
 

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from vitpos.block_masks import BlockMaskSampler
 from vitpos.errors import InputError
-from vitpos.masks import BlockMaskSampler
 from vitpos.patches import permute_patches, permute_pixels
 from vitpos.training.augment.base import Augment
 

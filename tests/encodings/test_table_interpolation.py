@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from tests.encodings.inputs import GRID, N
 from tests.references import peer
-from vitpos.encodings._table import gather, interpolation_weights, resize_flat_table, resize_table
+from vitpos.encodings._table_interpolation import gather, interpolation_weights, resize_flat_table, resize_table
 from vitpos.positions import Positions
 
 

@@ -38,7 +38,10 @@ def rescale_coords(coords: Tensor, old: tuple[int, int], new: tuple[int, int]) -
 
 
 def gather(table: Tensor, weights: Taps) -> Tensor:
-    """Returns the vectors (…, D) of a table (cells, D) that is interpolated with the result of `interpolation_weights`."""
+    """Returns vectors (…, D): weighted sums of the rows of a table (cells, D).
+
+    ``weights`` are the indices and weights that `interpolation_weights` returns.
+    """
     index, weight = weights
     if weight is None:
         return table[index[..., 0]]

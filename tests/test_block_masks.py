@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.references import published_mask
+from vitpos.block_masks import block_mask, permute_masked, upsample_mask
 from vitpos.errors import InputError
-from vitpos.masks import block_mask, permute_masked, upsample_mask
 from vitpos.patches import patchify, permute_patches, upsample_order
 
 GRIDS = st.tuples(st.integers(1, 9), st.integers(1, 9))

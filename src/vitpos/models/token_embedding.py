@@ -1,0 +1,64 @@
+"""Adds what a position encoding adds to tokens: its vectors before each block, and its update of the tokens.
+
+All models use these functions. A token whose position is hidden (masked) gets no vector, or the encoding's vector for
+unknown positions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vitpos.encodings.base import PositionEncoding, total
+from vitpos.models import hooks
+from vitpos.positions import Positions
+
+
+def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
+    """Returns the patch tokens (B, N, D) as they enter block ``layer``: plus the encoding's vectors, then its update.
+
+    A token with a hidden (masked) position gets no vector; at layer 0 it gets the encoding's ``unknown_vector`` instead,
+    if any.
+    """
+    vectors = _vectors(encoding, x, pos, layer)
+    return hooks.update(encoding, x if vectors is None else x + vectors, pos, layer)
+
+
+def _vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor | None:
+    vectors = hooks.vectors(encoding, x, pos, layer)
+    if not pos.has_hidden:
+        return vectors
+    known = pos.known[..., None]
+    unknown = hooks.unknown_vector(encoding, x.shape[2]) if layer == 0 else None
+    masked = None if vectors is None else vectors.where(known, 0)
+    return total([masked, None if unknown is None else torch.where(known, 0, unknown)])
+
+
+def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> tuple[Tensor, bool]:
+    """Returns the vectors (B|1, N, D) that an encoding adds to the tokens at the input, and whether that is all it does.
+
+    The second value is False if the encoding also changes tokens depending on their content, for example by a
+    convolution (`cpe`); the vectors then leave this change out. ``like`` (…, D) gives width, dtype and device.
+    """
+    batch = max(map(len, (pos.coords, pos.index, pos.known)))
+    zeros = like.new_zeros(batch, pos.index.shape[1], like.shape[-1])
+    vectors = _vectors(encoding, zeros, pos, 0)
+    vectors = zeros if vectors is None else zeros + vectors
+    content = torch.randn(zeros.shape, generator=torch.Generator().manual_seed(0)).to(zeros)
+    with torch.no_grad():
+        change = hooks.update(encoding, content, pos, 0) - hooks.update(encoding, zeros, pos, 0)
+    if not torch.allclose(change, content, atol=1e-6):
+        return vectors, False
+    return hooks.update(encoding, vectors, pos, 0), True
+
+
+def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, num_prefix: int) -> Tensor:
+    """Returns the tokens x (B, T, D) as they enter block ``layer``: patch tokens after the encoding's vectors and update.
+
+    The first ``num_prefix`` tokens (CLS and registers) stay unchanged.
+    """
+    patches = x[:, num_prefix:]
+    embedded = embed(encoding, patches, pos, layer)
+    if embedded is patches:
+        return x
+    return torch.cat([x[:, :num_prefix], embedded], 1) if num_prefix else embedded
