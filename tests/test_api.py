@@ -73,6 +73,7 @@ def test_a_type_checker_sees_what_is_imported():
     assert seen == vitpos._HOME and {*seen, "__version__"} == set(vitpos.__all__)
 
 
+@pytest.mark.slow
 def test_a_strict_type_checker_accepts_a_consumer(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "consumer.py").write_text(CONSUMER)

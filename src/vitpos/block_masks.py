@@ -34,9 +34,10 @@ class BlockMaskSampler:
         mask_per: One mask for the ``"batch"``, or one per ``"image"``.
         mask_prob: Probability that a batch is masked.
         mask_warmup: Fraction of training, from the start, without masks.
-        block_size: Areas of the masked rectangles: ``"published"`` for a 14×14 grid, ``"scaled"`` from it to the size
-            of the grid, or ``"exact"``, which adds single cells until exactly the ratio is masked.
-        derangement: Whether no masked cell may keep its position.
+        block_size: Areas of the masked rectangles: ``"published"`` is 8 to 75 cells, made for a 14×14 grid;
+            ``"scaled"`` scales these areas with the number of cells of the grid; ``"exact"`` is ``"scaled"``, plus
+            random single cells until the mask reaches ``mask_ratio``.
+        derangement: Whether every masked patch must change its position.
     """
 
     name: str

@@ -135,7 +135,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Returns the metadata of a safetensors file without reading its tensors."""
+    """Returns the metadata (strings by name) of a safetensors file without reading its tensors."""
     with _opened(path) as file:
         return file.metadata() or {}
 

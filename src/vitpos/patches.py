@@ -18,7 +18,10 @@ def to_2tuple(size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def patch_grid(size: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
-    """Returns the number of rows and columns of patches, each ``patch`` pixels, in an image of ``size`` (height, width)."""
+    """Returns (rows, columns) of the patches of an image.
+
+    ``size`` is the (height, width) of the image, ``patch`` that of a patch, both in pixels.
+    """
     if min(patch) < 1 or size[0] % patch[0] or size[1] % patch[1]:
         raise InputError(
             f"an image of {size[0]}x{size[1]} pixels cannot be cut into patches of {patch[0]}x{patch[1]}; "
@@ -37,7 +40,10 @@ def patchify(images: Tensor, patch: tuple[int, int]) -> Tensor:
 
 
 def unpatchify(patches: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
-    """Returns images (B, C, height, width) from patches (B, N, C·p·q) of p×q pixels, the inverse of :func:`patchify`."""
+    """Returns images (B, C, height, width) from patches (B, N, C·p·q), the inverse of :func:`patchify`.
+
+    ``grid`` is (rows, columns) of patches, ``patch`` = (p, q) the height and width of a patch in pixels.
+    """
     cells = patches.unflatten(2, (-1, *patch)).unflatten(1, grid)  # (B, R, C, channels, p, q)
     return cells.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
@@ -97,7 +103,8 @@ def _move_few(images: Tensor, grid: tuple[int, int], patch: tuple[int, int], ord
 def permute_pixels(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tensor:
     """Returns images (B, C, height, width) in which the pixels within each patch are permuted.
 
-    ``grid`` is (rows, columns) of patches. All patches, of p×q pixels, are permuted by the same ``order`` (p·q,).
+    ``grid`` is (rows, columns) of patches. In every patch of p×q pixels, pixel i gets the content of pixel ``order[i]``;
+    ``order`` is (p·q,), with pixels in row-major order.
     """
     patch = images.shape[2] // grid[0], images.shape[3] // grid[1]
     patches = patchify(images, patch).unflatten(2, (images.shape[1], -1))  # (B, N, C, p·q)
@@ -105,9 +112,10 @@ def permute_pixels(images: Tensor, grid: tuple[int, int], order: Tensor) -> Tens
 
 
 def upsample_order(order: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
-    """Returns the permutation (…, N') of a ``finer`` grid's cells that moves pixels as ``order`` (…, N) of ``grid`` does.
+    """Converts a permutation ``order`` (…, N) of the cells of ``grid`` to one (…, N') of the cells of a ``finer`` grid.
 
-    Images that are permuted by either of them with `permute_patches` are the same.
+    Both permute an image in the same way with `permute_patches`. Grids are (rows, columns); the cells of the finer one
+    subdivide those of ``grid``.
     """
     check_finer(grid, finer)
     index = torch.arange(finer[0] * finer[1], device=order.device).view(1, 1, *finer)

@@ -123,7 +123,10 @@ class Positions:
         return self.select(order)
 
     def select(self, index: Tensor) -> Positions:
-        """Returns the positions of the K tokens at ``index`` (B|1, K), such as those that patch dropout keeps."""
+        """Returns the positions of K of the N tokens, such as those that patch dropout keeps.
+
+        ``index`` (B|1, K) or (K,) gives the numbers of the selected tokens, 0 to N − 1.
+        """
         index = index if index.ndim == 2 else index[None]
         batch = max(len(index), len(self.index))
         index = index.expand(batch, -1)

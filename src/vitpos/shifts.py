@@ -12,10 +12,10 @@ Border = Literal["zeros", "wrap", "crop"]
 
 
 def shift_pair(images: Tensor, by: tuple[int, int], border: Border) -> tuple[Tensor, Tensor]:
-    """Returns images (B, C, height, width) before a shift, and the same images after it.
+    """Returns two tensors of images (B, C, height, width): before a shift and after it.
 
     Args:
-        images: The images.
+        images: (B, C, height, width), values 0 to 255.
         by: Pixels down and right; negative numbers shift up and left.
         border: ``"zeros"`` fills with black, ``"wrap"`` with the pixels that leave on the other side. ``"crop"``
             upscales the images bilinearly by as many pixels as they shift, and returns two crops of the result, so that
@@ -58,12 +58,15 @@ def shift_each(images: Tensor, steps: Tensor, border: Border) -> Tensor:
 
 
 def overlapping_cells(grid: tuple[int, int], by: tuple[int, int], border: Border) -> tuple[Tensor, Tensor]:
-    """Returns two tensors (n,) of grid cells with the same content: before a shift by whole patches, and after it.
+    """Returns the grid cells of n patches before a shift by whole patches, and their cells after it.
+
+    Both are tensors (n,) of row-major cell indices: cell ``after[i]`` has the content that cell ``before[i]`` had.
 
     Args:
         grid: Rows and columns.
-        by: Patches down and right.
-        border: As in `shift_pair`; with ``"wrap"`` n is the number of all cells, otherwise of those that stay visible.
+        by: Number of patches down and right; negative numbers shift up and left.
+        border: With ``"wrap"``, patches that leave on one side enter on the other, and n is the number of all cells. With
+            ``"zeros"`` and ``"crop"``, n is the number of patches that stay visible.
     """
     rows, columns = grid
     cells = torch.arange(rows * columns).view(grid)

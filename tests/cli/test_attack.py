@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from tests.cli.command import vitpos, vitpos_here
+from tests.processes import vitpos
 from vitpos.cli import tables
 from vitpos.data.dataset import load
 from vitpos.evaluations.result import Result
@@ -151,7 +151,7 @@ def broken_files(folder: Path) -> dict[str, Path]:
 )
 def test_mistakes_are_reported_in_one_line(out, tmp_path, words, code, message):
     paths = broken_files(tmp_path) | {"OUT": out}
-    done = vitpos_here("attack", *(paths.get(word, word) for word in words), "--out", tmp_path / "found")
+    done = vitpos("attack", *(paths.get(word, word) for word in words), "--out", tmp_path / "found")
     assert done.returncode == code and message in done.stderr, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and not (tmp_path / "found").exists()
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.command import ENVIRONMENT, vitpos, vitpos_here
+from tests.processes import ENVIRONMENT, vitpos
 
 
 def test_data_sets_are_listed_fetched_and_verified(tmp_path):
@@ -30,5 +30,5 @@ def test_data_sets_are_listed_fetched_and_verified(tmp_path):
     ],
 )
 def test_a_wrong_action_or_name_is_one_line(words, message):
-    done = vitpos_here(*words)
+    done = vitpos(*words)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

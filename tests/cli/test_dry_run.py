@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.cli.command import ENVIRONMENT, TINY, vitpos, vitpos_here
+from tests.processes import ENVIRONMENT, TINY, vitpos
 
 
 def test_a_dry_run_prints_the_cells_and_writes_nothing(tmp_path):
     (tmp_path / "tiny.toml").write_text(TINY)
     for out in ((), ("--out", tmp_path / "out")):
-        done = vitpos_here("run", tmp_path / "tiny.toml", "--seeds", "0,1", *out, "--dry-run")
+        done = vitpos("run", tmp_path / "tiny.toml", "--seeds", "0,1", *out, "--dry-run")
         assert done.returncode == 0 and done.stderr == "dry run passed; nothing was trained or written\n"
     done = vitpos("run", tmp_path / "tiny.toml", "--seeds", "0,1", "--dry-run")
     words = [line.replace("│", " ").split() for line in done.stdout.splitlines()]
@@ -18,13 +18,13 @@ def test_a_dry_run_prints_the_cells_and_writes_nothing(tmp_path):
 
 
 def test_a_dry_run_that_fails_has_exit_code_2(tmp_path):
-    done = vitpos_here("run", "quick", "--dry-run", "--set", "model=vit(heads=5)")
+    done = vitpos("run", "quick", "--dry-run", "--set", "model=vit(heads=5)")
     assert done.returncode == 2 and "heads" in done.stderr and "passed" not in done.stderr
 
 
 def test_only_a_dry_run_needs_no_folder():
     for words in (("run", "quick"), ("score", "rope")):
-        done = vitpos_here(*words)
+        done = vitpos(*words)
         assert done.returncode == 2 and "option --out is missing; give the folder of the run" in done.stderr
 
 

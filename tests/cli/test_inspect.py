@@ -9,8 +9,8 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
 
-from tests.cli.command import vitpos, vitpos_here
 from tests.inspection.tables import plane
+from tests.processes import vitpos
 from vitpos.cli import tables
 from vitpos.lab.inspection_targets import find_targets
 
@@ -34,7 +34,7 @@ def run_of(folder, models, encoding):
     (folder / "tiny.toml").write_text(
         f"data = 'mnist(limit=64)'\nmodel = {models}\nencoding = '{encoding}'\n[train]\nepochs = 0\n"
     )
-    done = vitpos("run", folder / "tiny.toml", "--out", folder / "run")
+    done = vitpos("run", folder / "tiny.toml", "--out", folder / "run", "--workers", 1)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
@@ -92,7 +92,7 @@ def test_wrong_input_gives_one_line_and_writes_nothing(tmp_path):
         [file, "--grid", "4x7", "--image", file],
         [tmp_path],
     ):
-        done = vitpos_here("inspect", *arguments, "--out", tmp_path / "out")
+        done = vitpos("inspect", *arguments, "--out", tmp_path / "out")
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr, done.stderr
     assert not (tmp_path / "sprung").exists() and not (tmp_path / "out").exists()
 

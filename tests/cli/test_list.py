@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.cli.command import vitpos, vitpos_here
+from tests.processes import vitpos
 from vitpos.cli.descriptions import ATTACHES, explain
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings._rotary import Rotary
@@ -15,12 +15,10 @@ from vitpos.encodings._rotary import Rotary
 def test_list_prints_the_definition_of_one_entry():
     done = vitpos("list", "evaluations", "shuffle")
     assert done.returncode == 0 and "consistent_correct:" in done.stdout
-    assert "vitpos run mjp-ratio" in vitpos_here("list", "experiments", "mjp-ratio").stdout
-    assert [entry["name"] for entry in json.loads(vitpos_here("list", "encodings", "rope", "--json").stdout)] == [
-        "rope"
-    ]
+    assert "vitpos run mjp-ratio" in vitpos("list", "experiments", "mjp-ratio").stdout
+    assert [entry["name"] for entry in json.loads(vitpos("list", "encodings", "rope", "--json").stdout)] == ["rope"]
     for wrong in (["evaluations", "shufle"], ["all", "shuffle"], ["experiments", "nothing"]):
-        assert vitpos_here("list", *wrong).returncode == 2
+        assert vitpos("list", *wrong).returncode == 2
 
 
 @pytest.mark.parametrize("kind", ["encodings", "models", "data", "evaluations", "experiments"])
@@ -29,7 +27,7 @@ def test_list_answers_in_json_on_standard_output_alone(kind):
     entries = json.loads(done.stdout)
     assert done.stderr == "" and entries
     assert all({"name", "summary", "options"} <= set(entry) and entry["summary"] for entry in entries)
-    assert all(entry["name"] in vitpos_here("list", kind).stdout for entry in entries[:1])
+    assert all(entry["name"] in vitpos("list", kind).stdout for entry in entries[:1])
 
 
 def test_parameters_are_counted_for_a_geometry():
@@ -40,7 +38,7 @@ def test_parameters_are_counted_for_a_geometry():
 
 @pytest.mark.parametrize("geometry", ["dim=8,heads=3", "dim=0", "grid=14", "biases_prefix=1"])
 def test_a_wrong_geometry_is_one_line(geometry):
-    done = vitpos_here("list", "encodings", "--geometry", geometry)
+    done = vitpos("list", "encodings", "--geometry", geometry)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and repr(geometry) in done.stderr
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.command import TINY, vitpos, vitpos_here
+from tests.processes import TINY, vitpos
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(words, message, tmp_path):
     table = '[[tables]]\ntitle = "x"\ncolumns = [{ label = "a", evaluation = "accuracy", metric = "acuracy" }]\n'
     (tmp_path / "metric.toml").write_text(TINY + table)
     paths = {"OUT": tmp_path / "out", "BROKEN": tmp_path / "broken.toml", "METRIC": tmp_path / "metric.toml"}
-    run = vitpos if words[-1] == "explode" else vitpos_here  # one in a process of its own
-    done = run(*(paths.get(word, word) for word in words))
+    done = vitpos(*(paths.get(word, word) for word in words))
     assert done.returncode == 2, done.stderr
     assert done.stdout == "" and len(done.stderr.strip().splitlines()) == 1
     assert done.stderr.startswith("error: ") and message in done.stderr

@@ -1,18 +1,19 @@
 """The real command in real processes: what it prints, writes and answers, also when it is killed or starved."""
 
 import csv
+import os
 import resource
 import signal
 import subprocess
-import sys
 import time
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from tests.cli.command import ENVIRONMENT, TINY, vitpos
+from tests.processes import ENVIRONMENT, TINY, finish, start, vitpos
 
 
 @pytest.fixture(scope="module")
@@ -171,30 +172,32 @@ def test_finished_cells_have_no_dry_run(tiny, finished):
     assert Count.total == [0]
 
 
-def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "vitpos",
-        "run",
-        str(tiny),
-        "--out",
-        str(tmp_path / "out"),
-        "--set",
-        "train.epochs=500",
-        "--seeds",
-        ",".join(map(str, range(500))),  # more cells than a pipe holds
-    ]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def wait_for_checkpoint(out: Path) -> None:
     deadline = time.monotonic() + 120
-    while not list(tmp_path.rglob("checkpoint.safetensors")) and time.monotonic() < deadline:
+    while not list(out.rglob("checkpoint.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert (
-        process.returncode == 130 and "run the same command again to continue" in errors and "Traceback" not in errors
-    )
-    assert str(tmp_path) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+
+def processes_with(variable: str) -> list[str]:
+    """The processes of this machine that were started with an environment variable."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is another user's
+            found += [path.parent.name] if variable.encode() in path.read_bytes() else []
+    return found
+
+
+def test_ctrl_c_says_how_to_go_on_and_leaves_no_worker(tiny, tmp_path):
+    seeds = ",".join(map(str, range(500)))  # more cells than a pipe holds
+    words = ("run", tiny, "--out", tmp_path / "out", "--set", "train.epochs=500", "--seeds", seeds, "--workers", 2)
+    mark = f"STARTED_BY={tmp_path}"
+    running = start("-m", "vitpos", *words, folder=tmp_path, env={**ENVIRONMENT, "STARTED_BY": str(tmp_path)})
+    wait_for_checkpoint(tmp_path)
+    assert len(processes_with(mark)) >= 2
+    os.kill(running[0].pid, signal.SIGINT)
+    done = finish(running)
+    assert done.returncode == 130 and "run the same command again to continue" in done.stderr
+    assert "Traceback" not in done.stderr and not processes_with(mark)
 
 
 def test_a_page_needs_a_name_and_makes_its_folder(finished, tmp_path):
@@ -229,32 +232,27 @@ def test_a_loss_that_explodes_stops_its_cell_alone_and_keeps_the_last_good_state
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, tmp_path):
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+def small_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(tiny, tmp_path):
     out = tmp_path / "out"
-    full = vitpos("run", tiny, "--out", out, preexec_fn=small_files)
+    full = vitpos("run", tiny, "--out", out, "--workers", 1, before=small_files)
     assert full.returncode == 1 and "File too large" in full.stderr and "Traceback" not in full.stderr
     assert not list(out.rglob("*.part")) and not list(out.rglob("*.safetensors"))
-    assert vitpos("run", tiny, "--out", out).returncode == 0
+    assert vitpos("run", tiny, "--out", out, "--workers", 1).returncode == 0
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tiny, finished, tmp_path):
-    out, long = (
-        tmp_path / "out",
-        ["--set", "train.epochs=40", "--set", "encoding=learned", "--set", "evaluations=accuracy"],
-    )
-    unbroken = tmp_path / "unbroken"
+def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tiny, tmp_path):
+    out, unbroken = tmp_path / "out", tmp_path / "unbroken"
+    long = ["--set", "train.epochs=25", "--set", "encoding=learned", "--set", "evaluations=accuracy"]
     assert vitpos("run", tiny, "--out", unbroken, *long).returncode == 0
-    command = [sys.executable, "-m", "vitpos", "run", str(tiny), "--out", str(out), *long]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list(out.rglob("checkpoint.safetensors")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process, _ = start("-m", "vitpos", "run", tiny, "--out", out, *long, folder=tmp_path)
+    wait_for_checkpoint(out)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not list(out.rglob("weights.safetensors")), "killed too late to show anything"
     assert vitpos("run", tiny, "--out", out, *long).returncode == 0
     (first,), (second,) = (list(folder.rglob("weights.safetensors")) for folder in (out, unbroken))
@@ -264,15 +262,12 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tiny, finished, tmp_pa
 
 def test_two_runs_do_not_work_in_one_folder(tiny, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "vitpos", "run", str(tiny), "--out", str(out), "--set", "train.epochs=500"]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not list(out.rglob("checkpoint.safetensors")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    process, _ = start("-m", "vitpos", "run", tiny, "--out", out, "--set", "train.epochs=500", folder=tmp_path)
+    wait_for_checkpoint(out)
     before = (out / "experiment.json").read_text()
     second = vitpos("run", tiny, "--out", out, "--seeds", "7")
-    process.kill()
-    process.wait()
+    process.terminate()
+    process.join()
     assert second.returncode == 2 and "another process is working in" in second.stderr
     assert (out / "experiment.json").read_text() == before
 

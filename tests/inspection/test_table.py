@@ -41,6 +41,7 @@ def test_figures_hold_the_arrays_that_they_show(section):
     assert curves["table"][1][1] == section.numbers["spectrum"]["table"]["centered"]["explained_2"]
 
 
+@pytest.mark.slow
 def test_large_tables_have_no_similarity_figure():
     assert "similarity" not in {figure.name for figure in inspect_table(noise((41, 40), 4)).figures}
 
@@ -51,6 +52,7 @@ def test_sinusoidal_vectors_have_equal_norms():
     assert finding["verdict"] is None and "same norm" in finding["reason"]
 
 
+@pytest.mark.slow
 def test_extra_adds_svm_mlp_and_umap():
     pytest.importorskip("umap")
     section = inspect_table(TABLE[:3, :4], extra=True)

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import torch
 
 from vitpos.errors import InputError, RunError
 from vitpos.lab.cells import Cell
@@ -53,3 +54,18 @@ def test_a_cell_that_fails_says_why_in_one_line_and_stops_no_other(tmp_path, wor
 def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path):
     with pytest.raises(RunError, match=r"a worker process died \(exit code 3\); run it again"):
         LocalExecutor(2).run(job, [cell("dies"), cell("fine")], tmp_path, Recorder())
+
+
+def write_threads(cell, folder, observer):
+    folder.path.mkdir(parents=True)
+    (folder.path / "threads").write_text(str(torch.get_num_threads()))
+
+
+def test_a_continued_run_has_the_threads_of_an_unbroken_one(tmp_path):
+    cells = [cell("fine"), cell("fine", 1)]
+    for name, left in (("unbroken", cells), ("continued", cells[1:])):
+        LocalExecutor(2, max_workers=2).run(write_threads, left, tmp_path / name, Recorder())
+    unbroken, continued = (
+        (tmp_path / name / "cells" / cells[1].folder_name / "threads").read_text() for name in ("unbroken", "continued")
+    )
+    assert unbroken == continued

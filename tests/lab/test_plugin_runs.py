@@ -2,14 +2,13 @@
 
 import json
 import linecache
-import os
-import subprocess
 import sys
 from types import ModuleType
 
 import pytest
 
 import vitpos
+from tests.processes import ENVIRONMENT, python
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
@@ -56,10 +55,8 @@ def always(ctx, *, number: float = 1.0):
 
 
 def vitpos_in(folder, *words):
-    command = [sys.executable, "-m", "vitpos", *map(str, words)]
-    environment = {key: value for key, value in os.environ.items() if key != TRUSTED}
-    environment |= {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
+    environment = {key: value for key, value in ENVIRONMENT.items() if key != TRUSTED}
+    return python("-m", "vitpos", *words, cwd=folder, env={**environment, "COLUMNS": "200"})
 
 
 def toml(values) -> str:
@@ -143,8 +140,7 @@ def test_a_class_from_a_script_is_stored_by_its_file(tmp_path):
 
 def script(folder, text, *words):
     (folder / "script.py").write_text(text)
-    command = [sys.executable, "script.py", "out", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
+    return python("script.py", "out", *words, cwd=folder)
 
 
 def test_a_script_without_a_guard_gets_one_message_and_runs_once_it_has_one(tmp_path):
@@ -157,8 +153,9 @@ def test_a_script_without_a_guard_gets_one_message_and_runs_once_it_has_one(tmp_
 
 def test_a_script_may_be_edited_between_runs_except_for_the_classes_of_the_run(tmp_path):
     text = SCRIPT.replace("class Still", "SCALE = 1\n\nclass Still").replace("super()", "self.scale = SCALE; super()")
+    text = text.replace("workers=2", "workers=1")
     assert script(tmp_path, text).returncode == 0
-    done = script(tmp_path, text.replace("workers=2", "seeds=[0, 1]") + "    print('done')\n")
+    done = script(tmp_path, text.replace("workers=1", "workers=1, seeds=[0, 1]") + "    print('done')\n")
     assert done.returncode == 0 and "has changed" not in done.stderr, done.stderr
     done = vitpos_in(tmp_path, "evaluate", "out", "--with", "accuracy")
     assert done.returncode == 0 and "has changed" not in done.stderr, done.stderr
@@ -213,7 +210,7 @@ def test_the_source_of_a_class_without_a_file_stands_alone(noted):
 
 
 def test_a_class_of_a_notebook_is_stored_in_the_run_and_imported_only_if_it_is_given(tmp_path, noted):
-    results = vitpos.run(TINY, tmp_path / "out", encoding=noted, workers=2)
+    results = vitpos.run(TINY, tmp_path / "out", encoding=noted, workers=1)
     assert [cell.encoding for cell, _ in results.trained] == ["Noted.py:Noted"]
     stored = tmp_path / "out/plugins/Noted.py"
     done = vitpos_in(tmp_path, "evaluate", "out", "--with", "accuracy")
@@ -226,7 +223,7 @@ def test_a_class_without_source_runs_and_says_that_it_cannot_be_resumed(tmp_path
     scope = {"Base": Learned, "__name__": "nowhere"}
     exec("class Lost(Base):\n    def __init__(self, geometry):\n        super().__init__(geometry)", scope)
     with pytest.warns(PluginWarning, match="Lost has no source"):
-        results = vitpos.run(TINY, tmp_path / "out", encoding=scope["Lost"], workers=2)
+        results = vitpos.run(TINY, tmp_path / "out", encoding=scope["Lost"], workers=1)
     assert len(results.trained) == 1
 
 

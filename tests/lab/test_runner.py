@@ -1,13 +1,12 @@
 """``vitpos.run`` from Python: progress, results, and why a cell failed."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 import vitpos
+from tests.processes import python
 from vitpos.data.dataset import load
 from vitpos.errors import InputError, RunError
 from vitpos.lab import cell_folder, cell_models, runner
@@ -110,5 +109,5 @@ def test_a_script_that_runs_at_its_top_level_gets_the_remedy(small, tmp_path):
     text = TEXT.replace("stripes(count=40)", "mnist(limit=64, test_limit=64)").replace("(2, 4)", "14")
     (tmp_path / "small.toml").write_text(text)
     (tmp_path / "script.py").write_text(f"import vitpos\nvitpos.run({small!r}, {str(tmp_path / 'out')!r}, workers=2)\n")
-    done = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    done = python(tmp_path / "script.py")
     assert done.returncode == 1 and "if __name__ == '__main__'" in done.stderr and "workers=1" in done.stderr

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.cli.command import vitpos
 from tests.leaderboard.entries import PROTOCOL
+from tests.processes import vitpos
 from vitpos import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.leaderboard.entry import TOLERANCE

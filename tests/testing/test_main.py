@@ -1,7 +1,6 @@
 """The public check from a shell prints a table."""
 
-import subprocess
-import sys
+from tests.processes import python
 
 
 def test_from_a_shell_it_prints_a_table(tmp_path):
@@ -14,7 +13,6 @@ def test_from_a_shell_it_prints_a_table(tmp_path):
         "class Bad(Good):\n    traits = ()\n"
     )
     for name, code in (("Good", 0), ("Bad", 1), ("Missing", 2)):
-        command = [sys.executable, "-m", "vitpos.testing", f"{path}:{name}"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = python("-m", "vitpos.testing", f"{path}:{name}")
         assert done.returncode == code, done.stderr
         assert ("FAILED" in done.stdout) == (name == "Bad") and "Traceback" not in done.stderr

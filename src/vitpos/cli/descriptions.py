@@ -103,7 +103,12 @@ def _encoding(described: Description) -> dict[str, Any]:
 
 
 def _parameters(name: str, geometry: str) -> int | str:
-    """Returns the number of parameters of an encoding for ``geometry``, or the reason why it cannot be built."""
+    """Returns the number of parameters of an encoding, or the reason why it cannot be built.
+
+    Args:
+        name: name of the encoding.
+        geometry: size of the model, such as ``dim=384,heads=6,depth=12,grid=14x14``.
+    """
     from vitpos.encodings.base import Geometry
 
     values: dict[str, Any] = dict(GEOMETRY)
@@ -126,7 +131,11 @@ def _parameters(name: str, geometry: str) -> int | str:
 
 
 def show(kind: str, geometry: str | None = None) -> None:
-    """Prints all entries of a kind, such as ``encodings``: name and summary in a line, options and other facts below it."""
+    """Prints all entries of a kind, such as ``encodings``: name and summary in a line, options and other facts below it.
+
+    Args:
+        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of parameters of each encoding.
+    """
     found = descriptions(kind, geometry)
     print(f"{kind}:")
     width = max(len(described["name"]) for described in found)
@@ -186,7 +195,10 @@ def _aligned(lines: dict[str, str]) -> list[str]:
 
 
 def _values(option: dict[str, Any]) -> str:
-    """Returns the default of an option and its other choices, separated by ``|``, such as ``'cls'|'mean'``."""
+    """Returns the default of an option and its other choices, separated by ``|``, such as ``'cls'|'mean'``.
+
+    ``option`` is a dictionary with the keys ``default`` and ``choices``, as returned by `_option`.
+    """
     others = [choice for choice in option["choices"] if choice != option["default"]]
     return "|".join(map(repr, [option["default"], *others]))
 

@@ -60,7 +60,10 @@ def options(
 
 
 def main() -> None:
-    """Runs a command; prints errors in one line and exits with code 2 after an InputError, 1 after a RunError."""
+    """Runs the command line ``vitpos``; prints errors in one line.
+
+    The exit code is 2 after an InputError, 1 after a RunError and 130 after Ctrl-C.
+    """
     from typer.exceptions import Abort, TyperException
 
     warnings.showwarning = _show_warning

@@ -143,9 +143,9 @@ def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterab
     """Returns a rich table with a bold title.
 
     Args:
-        texts: headings of the left-aligned columns, which come first.
-        numbers: headings of the right-aligned columns.
-        rows: one value per column.
+        texts: headings of the text columns, which are left-aligned and to the left of the number columns.
+        numbers: headings of the number columns, which are right-aligned.
+        rows: rows of the table, each with one value per column.
     """
     grid = Grid(title=Text(title, "bold") if title else None, title_justify="left", pad_edge=False)
     for heading in texts:

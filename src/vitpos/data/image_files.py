@@ -27,9 +27,10 @@ TEST_RESIZE = 256 / 224  # test images are resized to this multiple of their siz
 class ImageFiles:
     """Image files that can be indexed like a uint8 tensor (n, 3, height, width) and are decoded when they are read.
 
-    Indexing resizes an image and takes the center crop, as in ImageNet's test protocol (256 for 224). ``batches`` reads
-    training images: a random crop with at least ``crop`` of the area and an aspect ratio of 3/4 to 4/3, mirrored with
-    probability 1/2 if ``mirror``. With ``crop=1`` and without ``mirror`` nothing is random.
+    Indexing resizes an image and takes the center crop, as in ImageNet's test protocol (resize to 256 and crop to 224).
+    ``batches`` reads training images: a random crop with at least the fraction ``crop`` of the area and an aspect ratio of
+    3/4 to 4/3, mirrored with probability 1/2 if ``mirror``. With ``crop=1`` and without ``mirror`` nothing is random.
+    ``size`` is the height and width of the result.
     """
 
     files: tuple[Path, ...]
@@ -55,9 +56,9 @@ class ImageFiles:
             return _stack(pool.map(self._read, chosen), self.shape)
 
     def batches(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Yields one uint8 batch of random crops (B, 3, height, width) per tensor of indices, read ahead in other threads.
+        """Yields training batches of random crops, uint8 (B, 3, height, width), which other threads read ahead.
 
-        The crops depend on torch's global seed.
+        Each tensor (B,) in ``indices`` has the indices of the images of one batch. The crops depend on torch's global seed.
         """
         seeds = [torch.randint(2**62, (len(index),)).tolist() for index in indices]
         waiting: deque[list[Future[Tensor]]] = deque()
@@ -126,13 +127,13 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int], *, crop: boo
 
 
 def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
-    """Returns the center crop of ImageNet's test protocol as a box in the original image.
+    """Returns the center crop of ImageNet's test protocol as a box (left, upper, right, lower) in pixels of the image.
 
-    It is 224/256 as wide and high as the largest box that has the aspect ratio of the result.
+    The box is 224/256 as wide and high as the largest one in the image that has the aspect ratio of the result.
 
     Args:
         image: Width and height of the image.
-        size: Height and width of the result.
+        size: Height and width that the crop is resized to.
     """
     width, height = image
     scale = min(width / size[1], height / size[0]) / TEST_RESIZE
@@ -140,9 +141,14 @@ def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
 
 
 def _random_crop(image: tuple[int, int], min_area: float, rng: random.Random) -> Box:
-    """Returns a random box as torchvision's RandomResizedCrop, with at least the fraction ``min_area`` of the area.
+    """Returns a random box (left, upper, right, lower) in pixels, sampled as in torchvision's RandomResizedCrop.
 
-    ``image`` is (width, height). After ten boxes that do not fit, it is the largest center crop.
+    If ten sampled boxes do not fit, the largest centered box with an aspect ratio from 3/4 to 4/3 is returned.
+
+    Args:
+        image: Width and height of the image.
+        min_area: Minimum area of the sampled boxes as a fraction of the image.
+        rng: Source of random numbers.
     """
     width, height = image
     for _ in range(10):

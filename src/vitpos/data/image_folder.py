@@ -37,7 +37,8 @@ def image_folder(
     Args:
         path: The folder.
         size: Height and width that images are resized to.
-        crop: Minimum fraction of the area in the random crops of training; 1.0 takes the center crop, as in the test.
+        crop: Minimum area of the random crops of training images, as a fraction of the image; 1.0 takes the center crop,
+            as for test images.
         mirror: Mirrors training images with probability 1/2.
         fraction: Fraction of the training images, sampled once.
         limit: Maximum number of training images.
@@ -110,7 +111,7 @@ def _split(by_class: dict[str, list[Path]], purpose: str, size: tuple[int, int],
         by_class: Class name → its image files.
         purpose: Name of the split, for error messages.
         size: Height and width that images are resized to.
-        crop: Minimum fraction of the area in random crops of training.
+        crop: Minimum area of the random crops of training images, as a fraction of the image.
         mirror: Mirrors training images with probability 1/2.
     """
     files = tuple(file for some in by_class.values() for file in some)

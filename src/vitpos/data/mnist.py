@@ -69,7 +69,10 @@ def read(archive: Path) -> dict[str, np.ndarray]:
 
 
 class BundledFiles:
-    """The files of MNIST, with the methods of :class:`~vitpos.data.download.CachedFiles`; nothing is downloaded."""
+    """The MNIST archive inside the package, from which MNIST is read; nothing is downloaded.
+
+    It has the methods of :class:`~vitpos.data.download.CachedFiles`, the downloaded files of other data sets.
+    """
 
     folder = ARCHIVE.parent
     md5 = (ARCHIVE.name,)  # the hashes of its parts are in PARTS

@@ -22,7 +22,7 @@ def noise(
         shape: Channels, height and width of the images.
         classes: Number of classes.
         count: Number of training images; there are as many test images.
-        name: First word of the names of the classes.
+        name: Prefix of the class names, which are "noise 0", "noise 1", … by default.
         seed: Seed of the pixels.
     """
     if min(*shape, classes, count) < 1 or not 0 <= seed < 2**62:

@@ -30,7 +30,8 @@ MIN_DIGIT = 8  # height and width of the smallest legible digit
 class SegmentationSplit:
     """The images and masks of a train or test split.
 
-    ``images`` are uint8 (n, C, height, width); ``masks`` (n, height, width) hold the class number of each pixel.
+    ``images`` are uint8 (n, C, height, width); ``masks``, uint8 (n, height, width), hold the class number of each pixel, or
+    255 for a pixel without a class.
     """
 
     images: Tensor
@@ -133,7 +134,7 @@ def mask_folder(shape: tuple[int, int, int], *, path: str = "") -> SegmentationS
 
 
 def _by_stem(folder: Path, extensions: set[str]) -> dict[str, Path]:
-    """Returns the files of a folder that have one of some extensions: name without extension → path."""
+    """Returns name without extension → path of the files in a folder that have one of ``extensions``, such as ``.png``."""
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return {file.stem: file for file in found if file.suffix.lower() in extensions}
 

@@ -40,7 +40,7 @@ def dot_location(
         count: Number of training images; there are a quarter as many test images.
         size: Height and width of the images.
         grid: Rows and columns of cells.
-        patch: Side of the square.
+        patch: Side of the square in pixels.
         seed: Seed of all random choices.
     """
     if min(grid) < 1 or patch < 1 or any(s % g or s // g < patch for s, g in zip(size, grid, strict=True)):
@@ -80,8 +80,8 @@ def patch_order(
     Args:
         count: Number of training images; there are a quarter as many test images.
         size: Height and width of the images.
-        patch: Side of the squares.
-        distance: Number of columns of patches from one square to the other.
+        patch: Side of the squares in pixels.
+        distance: Distance from one square to the other in units of ``patch``; 1 means that they are adjacent.
         seed: Seed of all random choices.
     """
     bad = patch < 1 or distance < 1 or any(side % patch for side in size)
@@ -151,7 +151,7 @@ def paste(canvas: Tensor, content: Tensor | int, size: tuple[int, int], corner: 
 
     Args:
         canvas: The images.
-        content: The new pixels (n, *size), or one gray level.
+        content: The new pixels (n, *size), or one gray level, 0 to 255.
         size: Height and width of the rectangle.
         corner: Row and column (n, 2) of its upper left pixel.
     """
@@ -166,13 +166,16 @@ def paste(canvas: Tensor, content: Tensor | int, size: tuple[int, int], corner: 
 def split_sizes(
     name: str, count: int, seed: int, size: tuple[int, int] = (DIGIT, DIGIT)
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Returns ((images, seed) of the train split, (images, seed) of the test split); the seeds differ.
+    """Returns two pairs (number of images, seed): one for the train split and one for the test split.
+
+    There are a quarter as many test images as training images. The two seeds are different, and differ from those of any
+    other seed of the data set. Raises InputError if the training images are too large for memory.
 
     Args:
         name: Name of the data set, for error messages.
         count: Number of training images.
         seed: Seed of the data set.
-        size: Height and width of the images; raises InputError if all of them together are too large for memory.
+        size: Height and width of the images.
     """
     if count < 2 * TRAIN_PER_TEST or not 0 <= seed < 2**62:
         raise InputError(f"{name} got count={count}, seed={seed}; take 8 images or more and a seed from 0")
@@ -189,7 +192,10 @@ def _noise(count: int, size: tuple[int, int], generator: torch.Generator) -> Ten
 
 
 def _random_corner(count: int, room: Tensor, generator: torch.Generator) -> Tensor:
-    """Samples corners (count, 2), as row and column, each from 0 to ``room`` (2,) − 1."""
+    """Samples ``count`` random upper left corners (count, 2): integer rows and columns.
+
+    Rows are from 0 to ``room[0]`` − 1, columns from 0 to ``room[1]`` − 1.
+    """
     return (torch.rand(count, 2, generator=generator) * room).long()
 
 

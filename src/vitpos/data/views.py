@@ -16,7 +16,7 @@ from vitpos.patches import seeded_permutation, seeded_permutations
 
 
 def classes(*, keep: tuple[int, ...] = (6, 9)) -> View:
-    """Keeps the images of some classes in both splits and relabels them 0, 1, … in the order of ``keep``."""
+    """Keeps only the images of the class numbers ``keep``, in both splits, and relabels them 0, 1, … in that order."""
 
     def apply(data: Dataset) -> Dataset:
         if not keep or not set(keep) <= set(range(len(data.classes))) or len(set(keep)) < len(keep):
@@ -72,7 +72,7 @@ def permute_patches(
 
     Args:
         grid: Rows and columns of the patches.
-        per: ``"dataset"`` uses one permutation, the one that the evaluation ``jigsaw`` uses with the same seed;
+        per: ``"dataset"`` uses one permutation for all images, the same as the evaluation ``jigsaw`` with the same seed;
             ``"image"`` samples one permutation for each image, so that the grid cell of a patch carries no information.
         seed: Seed of the permutations.
     """

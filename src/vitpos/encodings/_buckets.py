@@ -16,7 +16,11 @@ Usually one index without a weight (None); if a pair lies between buckets, one e
 
 
 def read_buckets(values: Tensor, buckets: Buckets) -> Tensor:
-    """Returns for each pair of patches (B, H, N, N) the value of its bucket, from ``values`` (B, H, N, K) of K buckets."""
+    """Returns for each pair of patches (B, H, N, N) the value of its bucket, from ``values`` (B, H, N, K) of K buckets.
+
+    ``buckets`` is a list of (index, weight), both (B|1, 1, N, N); values are weighted and summed over the list. A weight
+    of None is 1.
+    """
     batch, heads = values.shape[:2]
     total = None
     for index, weight in buckets:
@@ -28,7 +32,11 @@ def read_buckets(values: Tensor, buckets: Buckets) -> Tensor:
 
 
 def sum_buckets(weights: Tensor, buckets: Buckets, count: int) -> Tensor:
-    """Sums attention weights (B, H, N, N) of each query over the keys in each of ``count`` buckets: (B, H, N, count)."""
+    """Sums attention weights (B, H, N, N) of each query over the keys in each of ``count`` buckets: (B, H, N, count).
+
+    ``buckets`` is a list of (index, weight), both (B|1, 1, N, N): a key is in bucket ``index`` with this weight. A
+    weight of None is 1.
+    """
     sums = weights.new_zeros(*weights.shape[:3], count)
     for index, weight in buckets:
         sums = sums.scatter_add(3, index.expand_as(weights), weights if weight is None else weights * weight)

@@ -15,7 +15,7 @@ def interp1d(values: Tensor, at: Tensor) -> Tensor:
 
 
 def floor_and_weight(at: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns (index, weight) for linear interpolation in ``count`` values at positions ``at``, both in its shape.
+    """Returns (index, weight) for linear interpolation in ``count`` values, both in the shape of the positions ``at``.
 
     The index is ``at`` rounded down and clamped to 0 … count − 2; the weight, 0 to 1, is that of the value at index + 1.
     """
@@ -27,7 +27,7 @@ def floor_and_weight(at: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def gather1d(values: Tensor, index: Tensor, weight: Tensor | None) -> Tensor:
     """Returns values (…, M) at integer positions ``index`` (…|1, K): (…, K).
 
-    With ``weight``, 0 to 1, interpolates linearly between each position and the next.
+    With ``weight`` (…|1, K), 0 to 1, interpolates linearly between each position (weight 0) and the next (weight 1).
     """
     index = index.expand(*values.shape[:-1], -1)
     below = values.gather(-1, index)

@@ -53,7 +53,10 @@ class Rotary(PositionEncoding):
         raise NotImplementedError
 
     def cached_table(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype) -> T:
-        """Returns ``make()``, computed once per grid, or at every call if the origin of the coordinates is learned."""
+        """Returns ``make()``, computed once per grid, or at every call if the origin of the coordinates is learned.
+
+        ``name`` is the key of the table in the cache.
+        """
         return self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
 
     def centered_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
@@ -113,20 +116,23 @@ def pair_factors(angles: Tensor, dtype: torch.dtype) -> PairFactors:
 
 
 def rotate_pairs(factors: PairFactors, x: Tensor) -> Tensor:
-    """Returns x (…, N, d) with each pair of channels (2t, 2t + 1) rotated: (a, b) → (a cos − b sin, b cos + a sin)."""
+    """Returns x (…, N, d) with each pair of channels (2t, 2t + 1) rotated: (a, b) → (a cos − b sin, b cos + a sin).
+
+    ``factors`` are the three tensors that `pair_factors` returns.
+    """
     rotated: Tensor = RotatePairs.apply(x, *factors)
     return rotated
 
 
 def rotate_pairs_plain(factors: PairFactors, x: Tensor) -> Tensor:
-    """Computes the same as `rotate_pairs` in a slower but readable form, which tests compare with."""
+    """Returns x (…, N, d) with each pair of channels rotated: a slower, readable form of `rotate_pairs`, used in tests."""
     cos, after, before = factors
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return x * cos + swapped * (after + before)
 
 
 def skew_matrices(values: Tensor, size: int) -> Tensor:
-    """Returns skew-symmetric matrices (…, b, b), b = ``size``, from their b(b − 1)/2 entries above the diagonal."""
+    """Returns skew-symmetric matrices (…, b, b), b = ``size``, from ``values`` (…, b(b − 1)/2) above the diagonal."""
     row, column = torch.triu_indices(size, size, 1, device=values.device)
     flat = values.new_zeros(*values.shape[:-1], size**2).index_copy(-1, row * size + column, values)
     upper = flat.unflatten(-1, (size, size))

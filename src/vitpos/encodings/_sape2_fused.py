@@ -67,7 +67,10 @@ class Lines(torch.autograd.Function):
 
 
 def within_lines(scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Returns views (G, R, C, C) and (G, R, C, R) of scores (G, T, T): pairs within a row and a column; G is any batch."""
+    """Returns two views of scores (G, T, T): (G, R, C, C) of patches in the same row, (G, R, C, R) in the same column.
+
+    The patches are the last R·C tokens, R×C is the ``grid``, and G is batch times heads.
+    """
     count = grid[0] * grid[1]
     pairs = scores[:, -count:, -count:].unflatten(2, grid).unflatten(1, grid)  # (G, R, C, R, C)
     return pairs.diagonal(dim1=1, dim2=3).movedim(-1, 1), pairs.diagonal(dim1=2, dim2=4).movedim(-1, 2)
@@ -135,13 +138,16 @@ def centered(z: Tensor) -> Tensor:
 
 
 def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
-    """Returns the squared distances left·rightᵀ (G, N, N) of `_sides`; values below the rounding error become ``zero``."""
+    """Returns the squared distances left·rightᵀ (G, N, N) of `_sides`; those below the rounding error become ``zero``."""
     squares = torch.bmm(left, right.mT)
     return F.threshold(squares, rounding(squares), zero, inplace=True)
 
 
 def _towards(z: Tensor, both: Tensor) -> Tensor:
-    """Returns the gradient (G, N, L) of vectors z by differentiable operations; ``both`` is g + gᵀ of the scores."""
+    """Returns the gradient (G, N, L) of vectors z in `AddDistances`, by differentiable operations.
+
+    ``both`` (G, N, N) is factor · (g + gᵀ), with g the gradient of the scores of patches.
+    """
     wide = centered(z)
     size = wide.square().sum(-1)
     squares = size[..., :, None] + size[..., None, :] - 2 * (wide @ wide.mT)
@@ -152,5 +158,5 @@ def _towards(z: Tensor, both: Tensor) -> Tensor:
 
 
 def rounding(squares: Tensor) -> float:
-    """Returns the limit below which a squared distance of vectors of norm at most 1 is rounding error, for its dtype."""
+    """Returns the limit below which a squared distance of vectors of norm at most 1 is rounding error, in its dtype."""
     return 32 * torch.finfo(squares.dtype).eps

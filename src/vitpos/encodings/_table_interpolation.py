@@ -49,7 +49,10 @@ def gather(table: Tensor, weights: Taps) -> Tensor:
 
 
 def _axis_weights(at: Tensor, size: int, mode: str) -> tuple[Tensor, Tensor]:
-    """Returns the indices (…, k) of the cells next to ``at`` (…) on one axis and their weights (…, k); k is 2 or 4."""
+    """Returns the indices (…, k) of the cells next to ``at`` (…) on an axis of ``size`` cells, and their weights (…, k).
+
+    k is 2 for ``mode="bilinear"`` and 4 for ``"bicubic"``.
+    """
     whole = at.floor()
     t = at - whole
     if mode == "bilinear":
@@ -62,7 +65,7 @@ def _axis_weights(at: Tensor, size: int, mode: str) -> tuple[Tensor, Tensor]:
 
 
 def _cubic(x: Tensor, a: float = -0.75) -> Tensor:
-    """Returns Keys' cubic convolution kernel at distances from 0 to 2."""
+    """Returns Keys' cubic convolution kernel with parameter ``a`` at distances x from 0 to 2."""
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
     return torch.where(x <= 1, near, far)

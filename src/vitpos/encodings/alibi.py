@@ -10,7 +10,10 @@ from vitpos.positions import Positions
 
 
 class ALiBi(PositionEncoding):
-    """Subtracts the distance of two patches, times a fixed slope 2^(−8h/H) of head h = 1 … H, from their logit."""
+    """Subtracts the distance of two patches, times a fixed slope 2^(−8h/H) of head h = 1 … H, from their logit.
+
+    The distance is Euclidean, in units of patches.
+    """
 
     paper = "Fuller et al. (CROMA), NeurIPS 2023"
     traits = ("translation_invariant",)

@@ -281,7 +281,7 @@ def check_positive(name: str, **values: float) -> None:
 def check_has_prefix(name: str, option: str, geometry: Geometry) -> None:
     """Raises InputError if a model without prefix tokens (CLS or registers) is given an option that needs them.
 
-    ``name`` is the encoding's and ``option`` a text such as ``"prefix_mode='learned'"``, both for the message.
+    ``name`` is the name of the encoding and ``option`` a text such as ``"prefix_mode='learned'"``, for the message.
     """
     if not geometry.num_prefix:
         raise InputError(f"encoding {name!r} got {option} in a model without CLS or registers; leave it out")

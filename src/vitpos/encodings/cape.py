@@ -49,9 +49,9 @@ class CAPE(PositionEncoding):
         self.global_shift, self.local_shift, self.global_scale = global_shift, local_shift, global_scale
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Returns x (B, N, D) unchanged and its positions; in training a new object with separate rows for each image.
+        """Returns x (B, N, D) unchanged and its positions; in training a copy with separate entries for each image.
 
-        ``vectors`` caches the random shifts and scales in this object, so that each forward pass samples them once.
+        ``vectors`` caches the random shifts and scales in this copy, so that each forward pass samples them once.
         """
         return x, replace(pos, known=pos.known.expand(len(x), -1)) if self.training else pos
 

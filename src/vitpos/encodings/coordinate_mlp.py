@@ -18,7 +18,7 @@ class CoordinateMLP(PositionEncoding):
     The activation affects how well an attack can reconstruct images from a gradient that is shared in federated
     learning. With the default initialization, GELU units are nearly linear functions of the position: the matrix of the
     vectors of 64 positions has a condition number of 1e13, and of 1e3 with ReLU. Attacks that solve a linear system
-    need a small one.
+    need a small condition number.
 
     Args:
         hidden_dim: Number of hidden units.

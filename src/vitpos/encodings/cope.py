@@ -57,7 +57,10 @@ class CoPE(PositionEncoding):
 
 
 def _sum_from(gates: Tensor, pos: Positions) -> Tensor:
-    """Returns for each key j the sum of ``gates`` (B, H, N, N) over the keys from j to the end of the row-major order."""
+    """Returns, for each query i and key j, the sum of the gates of i over the keys from j to the last in row-major order.
+
+    ``gates`` and the result are (B, H, N, N).
+    """
     if pos.is_full_grid:
         return gates.flip(-1).cumsum(-1).flip(-1)
     order = pos.index.argsort(1, descending=True)[:, None, None].expand_as(gates)

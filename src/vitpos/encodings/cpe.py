@@ -22,7 +22,7 @@ class CPE(PositionEncoding):
     Args:
         layers: The blocks before which a convolution is applied, counted from 0; by default the second block, as in
             CPVT, or the only one of a model of depth 1.
-        padding: Zeros, or ``circular``, which removes the information about the border.
+        padding: ``zeros``, or ``circular``, which removes the information about the border.
     """
 
     paper = "Chu et al. (CPVT), ICLR 2023"

@@ -33,7 +33,7 @@ class GOAT(PositionEncoding):
         rank: Number of frequencies of the prior; 8 by default, or d/4 in narrower heads.
         key_rank: Number of frequencies in the input of the MLP of u.
         base: Base of the frequencies.
-        key_bias: Whether there is a bias u(j); without it the prior depends on offsets alone.
+        key_bias: Whether there is a bias u(j); without it the prior depends on offsets alone, and c = d − 2·rank.
         split_frequencies: Divides one sequence of frequencies between the axes; if False, both axes use the full range.
     """
 

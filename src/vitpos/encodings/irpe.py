@@ -19,7 +19,7 @@ class IRPE(PositionEncoding):
     """Sorts offsets into buckets, fine near zero and coarse far away, and learns a vector or a number per bucket.
 
     An offset x on one axis is in bucket f(x) = x if |x| ≤ α, otherwise sign(x)·min(β, round(α + (β −
-    α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with (α, β, γ) = ``ratio``·(1, 2, 8). At ``ratio`` 1.9 it runs from
+    α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with (α, β, γ) = ``ratio``·(1, 2, 8). At ``ratio`` 1.9 f runs from
     −3 to 3 on each axis: 49 buckets, and one more for all pairs with a prefix token (CLS or register). Tables start at
     zero.
 
@@ -32,7 +32,7 @@ class IRPE(PositionEncoding):
         mode: ``contextual`` uses a vector per bucket, shared by heads; ``bias`` adds a number per bucket and head to
             the logits, which does not depend on q, k or v.
         ratio: Scale of the buckets.
-        on: What the vectors are added to: queries, keys, values or several of them.
+        on: Which of queries (``q``), keys (``k``) and values (``v``) have vectors; ``qk`` is both queries and keys.
     """
 
     paper = "Wu et al., ICCV 2021"

@@ -13,7 +13,7 @@ from vitpos.positions import Positions
 
 
 class LookHere(PositionEncoding):
-    """Restricts some heads to patches in one direction and subtracts a distance penalty in all; nothing is learned.
+    """Restricts some heads to patches in one direction and subtracts a distance penalty in all heads; nothing is learned.
 
     Inside its field of view, head h of layer l gets −λ_l·m_h·distance, outside −∞; a patch always attends to itself. λ
     falls linearly over depth from 1.5 to 0.5. Two thirds of the heads (rounded up; 8 of 16) have a direction and cycle
@@ -54,9 +54,10 @@ class LookHere(PositionEncoding):
         return torch.stack(heads, 1)
 
     def _visible(self, offsets: Tensor, distance: Tensor, direction: float) -> Tensor:
-        """Returns a mask (B|1, N, N), True where the offset lies within half the field of view of a direction.
+        """Returns a mask (B|1, N, N), True where the key lies in the field of view of a head with a direction.
 
-        ``direction`` is a fraction of 360°.
+        ``offsets`` (B|1, N, N, 2) run from query to key and ``distance`` (B|1, N, N) is their length. ``direction`` is a
+        fraction of 360°, 0 to the right and 0.25 downwards: the center of a field of 180°, the first edge of a smaller one.
         """
         angle = 2 * math.pi * direction + (0 if self.field_of_view == 180 else math.radians(self.field_of_view / 2))
         along = offsets[..., 1] * math.cos(angle) + offsets[..., 0] * math.sin(angle)

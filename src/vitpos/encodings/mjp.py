@@ -46,8 +46,9 @@ class MJP(PositionEncoding):
         localization_fade: Fraction by which the weight of the penalty falls along a cosine until the end of training;
             unless it is 0, the weight also rises linearly from 0 during the warm-up.
         mask_per: One mask and permutation per ``batch``, as in the published code, or per ``image``.
-        block_size: Areas of the masked rectangles: ``published`` for a 14×14 grid, ``scaled`` from it to the size of
-            the grid, or ``exact``, which adds single cells until exactly the ratio is masked.
+        block_size: Areas of the masked rectangles: ``published`` is 8 to 75 patches, made for a 14×14 grid; ``scaled``
+            scales these areas with the number of patches; ``exact`` is ``scaled``, plus random single patches until the
+            mask reaches ``mask_ratio``.
         derangement: Whether every masked patch must change its position.
         init_std: Standard deviation of the initial unknown vector.
         weight_decay: Applies weight decay to the parameters.
@@ -131,7 +132,7 @@ class MJP(PositionEncoding):
         return x + vectors
 
     def penalty(self, pos: Positions, others: Sequence[PositionEncoding] = ()) -> Tensor | float:
-        """Returns the localization loss, a scalar: mean absolute error of predicted row and column times its weight.
+        """Returns the localization loss, a scalar: its weight times the mean absolute error of predicted row and column.
 
         Row and column of each patch are predicted from the vectors that ``others``, the other encodings of the sum, add
         to the tokens. The mean is over patches with a known (not masked) position; 0 if the others add no vectors.

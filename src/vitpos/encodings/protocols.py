@@ -18,7 +18,7 @@ from vitpos.positions import Positions
 
 @runtime_checkable
 class Resizable(Protocol):
-    """An encoding with a table per grid cell or offset, which can be resampled for another grid."""
+    """An encoding with a table of one entry per grid cell or offset, which can be resampled for another grid."""
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Self:
         """Returns a copy whose tables are resampled for another grid (rows, columns); ``mode`` is the interpolation."""
@@ -29,7 +29,7 @@ class NTKScalable(Protocol):
     """A rotary encoding whose frequencies can be lowered for a larger grid (NTK scaling)."""
 
     def ntk_scaled(self, factor: float) -> Self:
-        """Returns a copy with frequencies lowered for a grid ``factor`` times as large as the training grid."""
+        """Returns a copy with frequencies lowered for a grid with ``factor`` times the training grid's rows and columns."""
 
 
 @runtime_checkable
@@ -126,12 +126,18 @@ class CountsByContent(Protocol):
 
 
 def resized(encoding: PositionEncoding, grid: tuple[int, int], *, mode: str = "bicubic") -> PositionEncoding:
-    """Returns an encoding, or a sum, with its tables resampled for another grid; encodings without a table are kept."""
+    """Returns an encoding, or a sum, with its tables resampled for another grid; encodings without a table are kept.
+
+    ``grid`` is (rows, columns), ``mode`` the interpolation, such as ``"bicubic"``.
+    """
     return _map(encoding, lambda part: part.resized(grid, mode=mode) if isinstance(part, Resizable) else part)
 
 
 def ntk_scaled(encoding: PositionEncoding, factor: float) -> PositionEncoding:
-    """Returns an encoding, or a sum, with rotary frequencies lowered for a grid ``factor`` times as large (NTK scaling)."""
+    """Returns an encoding, or a sum, with rotary frequencies lowered for a larger grid (NTK scaling).
+
+    The grid has ``factor`` times the rows and columns of the training grid. Encodings without NTK scaling are kept.
+    """
     return _map(encoding, lambda part: part.ntk_scaled(factor) if isinstance(part, NTKScalable) else part)
 
 

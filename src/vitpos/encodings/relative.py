@@ -57,9 +57,9 @@ class RelativeBias(PositionEncoding):
         return interpolation_weights(pos.offsets() * scale + zero, shape, mode="bilinear")
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> RelativeBias:
-        """Returns a copy whose table is resampled for another grid like an image, as Swin does.
+        """Returns a copy whose table is resampled like an image for another grid (rows, columns), as Swin does.
 
-        The result differs from reading the old table at scaled coordinates.
+        ``mode`` is the interpolation. The result differs from reading the old table at scaled offsets.
         """
         new = deepcopy(self)
         shape = 2 * grid[0] - 1, 2 * grid[1] - 1

@@ -22,8 +22,8 @@ class RoPE(Rotary):
 
     Args:
         base: Base of the frequencies.
-        ntk_factor: Scales the base to base·s^(d/(d − 4)) for a grid s times as large (NTK), which leaves the highest
-            frequency unchanged and divides the lowest by s.
+        ntk_factor: Ratio s of a larger grid's rows and columns to those of the training grid (NTK scaling). The base
+            becomes base·s^(d/(d − 4)), which leaves the highest frequency unchanged and divides the lowest by s.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
             the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
         register_grid: Rows and columns of a separate grid for register tokens, as in ViT-5: the last prefix tokens, one
@@ -65,7 +65,10 @@ class RoPE(Rotary):
         return super().hooks - ({"rotate_prefix"} if self.register_grid is None else set())
 
     def ntk_scaled(self, factor: float) -> RoPE:
-        """Returns a copy for a grid ``factor`` times as large, with its base scaled as by ``ntk_factor=factor``."""
+        """Returns a copy for a grid with ``factor`` times the rows and columns, by NTK scaling of the base.
+
+        The base is multiplied by factor^(d/(d − 4)), d the head width; a factor below 1 changes nothing.
+        """
         new = deepcopy(self)
         new.base = self.base * _ntk_scale(self.head_dim, max(factor, 1.0))
         return new

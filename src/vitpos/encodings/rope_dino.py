@@ -97,7 +97,8 @@ class RoPEDINO(Rotary):
 def frequencies_on_grid(values: Tensor, grid: tuple[int, int]) -> Tensor:
     """Converts frequencies (d/4,) for coordinates from −1 to 1 to frequencies (d/2, 2) in radians per row and per column.
 
-    The first d/4 entries are for rows, the others for columns.
+    ``grid`` is (rows, columns) of the training grid, which −1 to 1 covers. The first d/4 entries of the result rotate by
+    the row, the others by the column.
     """
     zeros = torch.zeros_like(values)
     rows, columns = (2 / side * values for side in grid)

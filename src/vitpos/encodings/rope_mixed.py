@@ -45,7 +45,7 @@ class RoPEMixed(Rotary):
         return self.mixed_frequencies.detach().mT
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d) at these positions with the frequencies of a layer."""
+        """Returns a function that rotates q or k (B, H, N, d) at these positions by the frequencies of block ``layer``."""
         coords = self.centered_coords(pos, dtype)
         angles = coords[:, None] @ self.mixed_frequencies[layer].to(coords.dtype)  # (B|1, H, N, d/2)
         return partial(rotate_pairs, pair_factors(angles, dtype))

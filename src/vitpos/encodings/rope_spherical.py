@@ -57,7 +57,7 @@ class RoPESpherical(Rotary):
     def _triples(self, angles: Tensor, first: int, dtype: torch.dtype) -> PairFactors:
         """Returns three factors (B|1, 1, N, d) with which `rotate_pairs` rotates two channels of each triple by ``angles``.
 
-        The two channels are ``first`` and ``first + 1``; the third channel is not changed.
+        The two channels are ``first`` (0 or 1) and ``first + 1`` of the triple; its third channel is not changed.
         """
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         zero, one = torch.zeros_like(sin), torch.ones_like(cos)

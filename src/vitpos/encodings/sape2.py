@@ -135,7 +135,8 @@ class SaPE2(PositionEncoding):
         """Returns gates and counts (…, length) along a row or column of patches, from scaled products q·k/√d (…, length).
 
         A gate σ(q·k/√d), 0 to 1, is the weight with which a patch is counted; a count is the sum of the gates from that
-        patch to the end of the row or column. ``present`` is 1 where there is a patch, ``width`` the head width d.
+        patch to the end of the row or column. ``present`` is 1 where there is a patch with a known (not masked)
+        position, otherwise 0; ``width`` is the head width d.
         """
         gates = present.expand_as(products)
         if self.gates:

@@ -22,7 +22,7 @@ class Sinusoidal(PositionEncoding):
 
     Args:
         temperature: Base of the geometric progression of wavelengths; 10 to 100 suits small grids.
-        layout: Order of the channels.
+        layout: Order of the channels: that of ``timm``, or ``moco`` for that of MoCo-v3 and MAE.
     """
 
     paper = "Chen et al. (MoCo-v3), ICCV 2021; He et al. (MAE), CVPR 2022"

@@ -82,8 +82,9 @@ class EvalContext:
         return predict_classes(self.model, self.data, transforms)
 
     def sample(self, max_images: int | None, *, seed: int = 0) -> EvalContext:
-        """Returns a context with ``max_images`` random test images; the same context if that is None or includes all.
+        """Returns a context with ``max_images`` random test images.
 
+        If ``max_images`` is None or at least the number of test images, this context is returned.
         The context is created once per ``max_images`` and ``seed``, so that evaluations of the same sample use the same
         predictions.
         """

@@ -51,8 +51,8 @@ def corruption(
     severities, not normalized, as reported for CIFAR-10-C.
     error_without_frost: the same mean without frost, which is procedural here and uses photographs in ImageNet-C.
     clean_error: fraction of the same images that are misclassified without corruption.
-    mce: mean over ``corruptions`` without frost of the error divided by AlexNet's error on ImageNet-C.
-    relative_mce: mean over the same corruptions of error − clean_error, divided by the same difference of AlexNet.
+    mce: mean over ``corruptions`` without frost of the ratio error / AlexNet's error on ImageNet-C.
+    relative_mce: mean over the same corruptions of the ratio of error − clean_error to the same difference of AlexNet.
     mce and relative_mce are fractions (papers multiply them by 100) and are computed only for ``parameters="imagenet"``
     with all five severities. Compare them only with an mCE of ImageNet at 224×224 over the same 14 corruptions, and only
     roughly, because the published images use ImageMagick's motion blur and are stored as JPEG. On other data AlexNet's

@@ -40,8 +40,9 @@ def ood(
     no value. calibration_error_all_bins: the same with the last bin.
 
     Args:
-        dataset: Data set whose test images are the outliers, or other classes of the same data set. Its images are resized
-            to the model's image size, converted to its number of channels, and normalized like the test images.
+        dataset: Spec of the data set whose test images are the outliers: another data set, or other classes of the same
+            one, as in ``"mnist + classes(keep=(6, 9))"``. Its images are resized to the model's image size, converted to
+            its number of channels, and normalized like the test images.
         classes: Numbers of the classes whose logits and test images are used; all by default.
         max_images: Maximum number of outliers, a random sample; never more than there are test images.
     """
@@ -85,7 +86,7 @@ def ood(
 
 
 def _overlaps(data: Dataset, other: Dataset) -> bool:
-    """Returns whether images of ``other`` are no outliers: both sets have the same source and share a class."""
+    """Returns whether ``other`` cannot give outliers for ``data``, because both have the same source and share a class."""
     if not data.spec or not set(data.classes) & set(other.classes):
         return False
     one, two = (DATASETS.parse(each.spec)[0] for each in (data, other))

@@ -18,7 +18,7 @@ BATCH = 128
 
 
 def features_and_logits(model: Classifier, data: Dataset, transform: Transform | None = None) -> tuple[Tensor, Tensor]:
-    """Returns the features (n, D) that enter the classification head, and the logits (n, classes), of the test images.
+    """Returns features (n, D), which enter the classification head, and logits (n, classes) of the n test images.
 
     Args:
         transform: Called with each batch of uint8 images and the index of its first image; returns the images and the

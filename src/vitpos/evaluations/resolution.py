@@ -60,7 +60,8 @@ def resolution(
             range and the patches of a padded image keep their coordinates, the default for padded images. ``"ntk"`` is
             ``"extrapolate"`` with rotary frequencies lowered so that the lowest rotates no further than in training.
         resize_tables: First resamples stored position tables to the new grid: ``bicubic``, ``bilinear`` or ``area``,
-            optionally with ``-antialias``, ``-norm`` or both appended. By default the encoding interpolates in its own way.
+            optionally with ``-antialias``, ``-norm`` (keeps the norms of the vectors) or both appended. By default the
+            encoding interpolates in its own way.
         finetune_steps: Number of steps of 64 training images that a copy of the model is fine-tuned at the new size.
         finetune_lr: Learning rate of the fine-tuning; the position encoding uses a tenth of it.
         max_images: Number of random test images; all by default.

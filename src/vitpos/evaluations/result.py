@@ -18,7 +18,7 @@ class Result:
         curves: Metric → {x: value}, such as accuracy by image size.
         arrays: Name → tensor, such as the confusion matrix.
         images: Name → images (n, C, height, width) with values 0 to 1. Attacks return ``reconstruction``, ``target`` and,
-            if they are iterative, ``trajectory`` (n, steps, C, height, width).
+            if they are iterative, ``trajectory`` (n, snapshots, C, height, width).
         reason: Why the evaluation does not apply to the model, if there are no numbers.
     """
 

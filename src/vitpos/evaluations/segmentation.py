@@ -102,11 +102,12 @@ class Head(nn.Module):
 
 
 def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor:
-    """Returns the most frequent class in each patch, (n, N), of masks (n, height, width) with the class of each pixel.
+    """Returns the most frequent class in each of the N patches of n masks: (n, N).
 
     A pixel of value 255 has no class; patches of only such pixels get 255 (IGNORE_INDEX).
 
     Args:
+        masks: (n, height, width), the class number of each pixel.
         patch: Height and width of a patch in pixels.
         classes: Number of classes.
     """
@@ -116,7 +117,10 @@ def patch_classes(masks: Tensor, patch: tuple[int, int], classes: int) -> Tensor
 
 
 def segmentation_metrics(confusion: Tensor) -> dict[str, float]:
-    """Returns the metrics miou, mean_accuracy, accuracy and majority_accuracy, defined in `segmentation`, as name → value.
+    """Returns metric → value, each 0 to 1: miou, mean_accuracy, accuracy and majority_accuracy.
+
+    ``miou`` is the mean intersection over union and ``mean_accuracy`` the mean accuracy, both over the classes that occur;
+    ``accuracy`` is that of all patches, ``majority_accuracy`` that of always predicting the most frequent class.
 
     Args:
         confusion: (classes, classes), number of patches by their class (row) and predicted class (column).

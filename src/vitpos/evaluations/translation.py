@@ -150,8 +150,8 @@ def random_shifts(
     worst_case_accuracy: fraction of the test images that are predicted correctly after every shift.
 
     Args:
-        max_shift: Maximum shift in pixels; each image is shifted by its own random numbers of rows and columns, which are
-            the same for all models.
+        max_shift: Maximum shift in pixels. Each image is shifted by its own random numbers of rows and columns, from
+            −``max_shift`` to ``max_shift``, which are the same for all models.
         border: ``"wrap"`` fills the border with the pixels that leave on the other side, ``"zeros"`` with black.
         num_pairs: Number of pairs of random shifts.
         seed: Seed of the shifts.

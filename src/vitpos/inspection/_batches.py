@@ -36,9 +36,9 @@ def image_batches(
 
     Args:
         limit: number of test images, sampled with ``seed``; None for all.
-        shuffled: permute the patches of each image by its own permutation. Positions stay with the grid slots, so the
+        shuffled: permute the patches of each image by its own random permutation (also from ``seed``), so that the
             content of a patch carries no information about its position.
-        indices: (M,), which of the sampled images to yield; all by default.
+        indices: (M,), indices into the sampled images, of those to yield; all by default.
     """
     model.eval()
     split, grid = data.sample_test(limit, seed=seed).test, image_grid(model, data)

@@ -27,34 +27,37 @@ class MirrorSymmetry:
         self.sizes = [size for size in parity.bincount().tolist() if size]
 
     def split(self, x: Tensor) -> list[Tensor]:
-        """Splits x (…, N, q), with one entry per grid position, into parts that are even or odd under flips of the grid.
+        """Splits x (…, N, q), q columns with one entry per grid position, into parts even or odd under flips of the grid.
 
-        Returns the coefficients in an orthogonal basis: up to four tensors (…, n, q), one for each combination of even
-        or odd under flipping the rows and even or odd under flipping the columns.
+        Returns the coefficients of x in an orthogonal basis: up to four tensors (…, n, q), one for each combination of
+        even or odd under flipping the rows and even or odd under flipping the columns. Their lengths n add up to N.
         """
         rows, columns = (basis.to(x.dtype) for basis in self.bases)
         y = columns @ (rows @ x.unflatten(-2, self.grid).flatten(-2)).unflatten(-1, (self.grid[1], x.shape[-1]))
         return list(y.flatten(-3, -2)[..., self.order, :].split(self.sizes, -2))
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """Inverts :meth:`split`: returns (…, N, q) from up to four tensors (…, n, q)."""
+        """Inverts :meth:`split`: returns x (…, N, q) from the list of up to four tensors (…, n, q) that it returned."""
         x = torch.cat(list(parts), -2)[..., self.order.argsort(), :].unflatten(-2, self.grid)
         rows, columns = (basis.mT.to(x.dtype) for basis in self.bases)
         y = rows @ (columns @ x).flatten(-2)
         return y.unflatten(-1, (self.grid[1], x.shape[-1])).flatten(-3, -2)
 
     def blocks(self, matrix: Tensor) -> list[Tensor]:
-        """Returns the up to four blocks (…, n, n) on the diagonal of matrices (…, N, N) after a change of basis.
+        """Returns the up to four diagonal blocks (…, n, n) of matrices (…, N, N) over grid positions in another basis.
 
-        The basis is that of :meth:`split`: each block has the vectors that are even, or odd, under flips of the rows and
-        of the columns of the grid. The matrices must be equal to their transpose and stay the same if the grid is
-        flipped; all entries outside the blocks are then zero.
+        Each new basis vector is even or odd under flipping the rows of the grid, and even or odd under flipping its
+        columns; there is one block per combination, and the sizes n add up to N. The matrices must be equal to their
+        transpose and stay the same if the grid is flipped; all entries outside the blocks are then zero.
         """
         return [self.split(part.mT)[parity] for parity, part in enumerate(self.split(matrix))]
 
 
 def _parity_basis(side: int) -> Tensor:
-    """Returns an orthogonal matrix (side, side) whose first rows are even and whose last rows are odd under reversal."""
+    """Returns an orthogonal matrix (side, side): its first rows equal their reverse, the others minus their reverse.
+
+    The first ``(side + 1) // 2`` rows are of the first kind.
+    """
     half, identity = side // 2, torch.eye(side, dtype=torch.float64)
     reversed_ = identity.flip(1)
     even, odd = ((identity + sign * reversed_)[:half] / math.sqrt(2) for sign in (1, -1))

@@ -66,10 +66,10 @@ class AttentionSum:
 
 
 def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> Tensor:
-    """Returns the attention between patches (depth, H, N, N), float64, averaged over ``limit`` test images.
+    """Returns the attention between patches (depth, H, N, N), float64, averaged over test images.
 
-    Prefix tokens (CLS and registers) are left out as queries and keys, and each row is renormalized to sum to 1 in each
-    image.
+    ``limit`` is the number of images, sampled with ``seed``; None for all. Prefix tokens (CLS and registers) are left
+    out as queries and keys, and each row is renormalized to sum to 1 in each image.
     """
     vit = require_global_attention(model, "mean attention")
     attention = AttentionSum(vit, math.prod(image_grid(vit, data)))
@@ -128,7 +128,10 @@ def _entropy(attention: Tensor) -> Tensor:
 
 
 def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
-    """Returns the weight (T,) of each final token in the feature that is classified: one-hot for CLS, or 1/N per patch."""
+    """Returns the weight (T,) of each final token in the pooled feature that is classified; ``tokens`` is T.
+
+    The weights are one-hot if CLS is classified, and 1/N per patch if the mean over patches is.
+    """
     one_hot = torch.eye(tokens, device=model.project.weight.device)[None]
     return model.pool_tokens(one_hot)[0]
 

@@ -23,7 +23,10 @@ from vitpos.models.swin import Stage, Swin
 
 @dataclass(frozen=True)
 class Target:
-    """An inspection target: a model or checkpoint with its metadata and position tensors."""
+    """What :func:`inspect` inspects: a model or checkpoint with its metadata and position tensors.
+
+    The tensors are the vectors added to patch tokens, the attention biases by offset, and the rotary frequencies.
+    """
 
     name: str
     metadata: dict[str, Any]  # format, encodings, grid, depth and so on, as in inspect.json
@@ -37,7 +40,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Inspection:
-    """The result of inspecting a target: its sections (table, offsets, model); if there is none, ``reason`` says why."""
+    """The result of inspecting a model or checkpoint (``target``): a list of sections, each with numbers and figures.
+
+    The sections are ``table`` (added vectors), ``offsets`` (biases and rotary frequencies) and ``model`` (activations),
+    as far as they apply. If there is none, ``reason`` says why.
+    """
 
     target: Target
     sections: list[Section]
@@ -45,7 +52,10 @@ class Inspection:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Returns the content of ``inspect.json``: name and metadata of the target, section name → its numbers."""
+        """Returns the content of ``inspect.json``: name and metadata of the target, and section name → its numbers.
+
+        Without sections there is an entry ``reason`` instead.
+        """
         numbers = {"name": self.target.name, **self.target.metadata}
         numbers |= {section.name: section.numbers for section in self.sections}
         if not self.sections:

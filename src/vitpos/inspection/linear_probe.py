@@ -42,9 +42,8 @@ def probe_positions(
     """Fits a linear probe per layer from patch tokens to row and column; returns depth + 1 scores (R² and error).
 
     The first is for the tokens that enter the first block, the others for those that each block returns. Three fifths
-    of the images are fitted, one fifth chooses the ridge penalty, one fifth gives the scores. The probe is
-    linear: it finds positions that vary smoothly in the tokens, or any table with at least as many channels as
-    positions.
+    of the images are fitted, one fifth chooses the ridge penalty, one fifth gives the scores. A linear probe finds
+    positions if the tokens vary smoothly with them, or if tokens have at least as many channels as there are positions.
 
     Args:
         shuffled: permute the patches of each image, so that content carries no information about position; a model
@@ -84,7 +83,7 @@ def probe_positions(
 
 
 def _probe(errors: Tensor, coords: Tensor) -> Probe:
-    """Returns R² with its standard error, absolute error and chance of one layer.
+    """Returns the scores of one layer: R² with its standard error, mean absolute error, and the error of chance.
 
     Args:
         errors: (images, 2, axes), mean squared and mean absolute error of each image.
@@ -130,9 +129,10 @@ class _Moments:
 
 
 def _best_ridge(train: _Moments, validation: _Moments) -> Ridge:
-    """Fits a ridge regression from tokens to row and column for each penalty.
+    """Fits a ridge regression from tokens to row and column for each penalty in ``PENALTIES``.
 
-    Returns weight (D, 2) and bias (2,) of the fit with the least validation error.
+    Returns weight (D, 2) and bias (2,) of the fit with the smallest squared error on the validation images. ``train``
+    and ``validation`` hold the sums over tokens that the regression needs.
     """
     mean, covariance, cross = train.centered()
     values, directions = torch.linalg.eigh(covariance)
@@ -147,9 +147,13 @@ def _best_ridge(train: _Moments, validation: _Moments) -> Ridge:
 
 
 def _squared_error(weight: Tensor, bias: Tensor, moments: _Moments) -> Tensor:
-    """Returns the mean squared error () of tokens @ weight + bias as prediction of the coordinates, summed over axes.
+    """Returns the mean squared error () of tokens @ weight + bias as prediction of row and column, summed over both.
 
-    A constant that is equal for all fits is left out.
+    The variance of the coordinates, which is equal for all fits, is left out.
+
+    Args:
+        weight, bias: (D, 2) and (2,).
+        moments: sums over the tokens on which the error is computed.
     """
     mean, covariance, cross = moments.centered()
     offset = mean @ weight + bias - moments.coords.mean(0)

@@ -92,7 +92,12 @@ class LogitMoments:
 
 
 def _center_rows(logits: Tensor, finite: Tensor, off_diagonal: Tensor) -> Tensor:
-    """Subtracts from each row of logits (B, H, N, N) its mean over unmasked keys other than the query; 0 where masked."""
+    """Subtracts from each row of logits (B, H, N, N) its mean over unmasked keys other than the query; 0 where masked.
+
+    Args:
+        finite: (H, N, N) bool, False where a head masks a pair.
+        off_diagonal: (N, N) bool, False on the diagonal.
+    """
     logits = logits.masked_fill(~finite, 0)
     counted = finite & off_diagonal
     means = (logits * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp_min(1)
@@ -112,8 +117,8 @@ def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[flo
     neighbors: mean over horizontally and vertically adjacent pairs minus that over all other pairs. same_row,
     same_column: over pairs in the same row (column) minus all others. two_dimensional: over vertical neighbors minus
     non-adjacent pairs that are closer in row-major order. border, corners: within the border (corners) and within the
-    center, averaged, minus between the two. ``…_beyond_distance``: the same after subtracting from each pair the mean
-    over all pairs at its distance.
+    center (the inner half of rows and columns), averaged, minus between the two. ``…_beyond_distance``, except for
+    neighbors and two_dimensional: the same after subtracting from each pair the mean over all pairs at its distance.
 
     A position with itself is left out, as are masked pairs (−∞) of a head; NaN if no pair is left in any head.
     Contrasts for which the grid has no pairs are absent. There are no significance tests.
@@ -157,5 +162,8 @@ def _weighted_difference(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def _mean_over_heads(heads: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Returns contrast name → mean of its values over heads, without NaN; ``heads`` are contrast name → value ()."""
+    """Returns contrast name → mean of its values over heads, ignoring heads with NaN.
+
+    ``heads`` has one dictionary per head: contrast name, such as ``neighbors``, → value ().
+    """
     return {name: torch.stack([head[name] for head in heads]).nanmean().item() for name in heads[0]}

@@ -75,7 +75,10 @@ class LayerSummary:
 
 
 def summarize_layers(model: Classifier, data: Dataset, *, limit: int | None = 500, seed: int = 0) -> LayerSummary:
-    """Returns linear probes, logit variances and mean attention of each layer, over ``limit`` test images."""
+    """Returns linear probes, logit variances and mean attention of each layer, over ``limit`` test images (None: all).
+
+    The images are sampled with ``seed``.
+    """
     vit = require_global_attention(model, "a summary of layers")
     grid, patch = image_grid(vit, data), vit.patch
     patches = math.prod(grid)

@@ -29,7 +29,10 @@ class NullModel:
     """
 
     def __init__(self, grid: tuple[int, int], separation: Tensor):
-        """Groups all pairs of the N positions into classes: pairs with equal values in ``separation`` (N, N, …)."""
+        """Groups all pairs of the N positions of a grid into classes of equal distance or offset.
+
+        ``separation`` (N, N, …) is the distance or offset of each pair; pairs with equal values form a class.
+        """
         self.symmetry = MirrorSymmetry(grid)
         flat = separation.reshape(len(separation) ** 2, -1)
         self.values, class_of, counts = flat.unique(dim=0, return_inverse=True, return_counts=True)
@@ -39,16 +42,20 @@ class NullModel:
     def residual_weights(self, weight: Tensor) -> Tensor:
         """Returns weights w (N, N) with Σ w · v = Σ weight · (v − class mean of v) for any values v (N, N) of pairs.
 
-        A class is all pairs at equal distance, or at equal offset.
+        ``weight`` (N, N) are the weights of a contrast, such as "same row minus other pairs". A class is all pairs of
+        positions at equal distance, or at equal offset.
         """
         sums = weight.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), weight.flatten())
         return weight - (self.smoother.mT @ sums / self.counts)[self.class_of]
 
     def expected_products(self, products: Tensor) -> Tensor:
-        """Returns the inner products (N, N) that the null model predicts for vectors with inner products ``products``.
+        """Returns the inner products (N, N) of position vectors that the null model expects.
 
-        The squared distances between the vectors, which are centered, are replaced by their means over all pairs of
-        positions at equal distance, or at equal offset.
+        The squared distances between the vectors are replaced by their means over all pairs of positions at equal
+        distance, or at equal offset, and converted back to inner products.
+
+        Args:
+            products: (N, N), observed inner products of centered position vectors.
         """
         squares = products.diagonal()
         distances = self.class_means(squares[:, None] + squares - 2 * products)
@@ -73,7 +80,8 @@ class NullModel:
 
         Args:
             samples: number of tables in total.
-            centered: x is centered and its squared distances are matched; otherwise its inner products are.
+            centered: True if x is centered; the tables then match its mean squared distances, otherwise its mean inner
+                products.
         """
         own = x @ x.mT
         covariance = self.expected_products(own) if centered else self.class_means(own)
@@ -99,7 +107,7 @@ class OffsetNull(NullModel):
     """Null model in which the similarity of two positions depends on |Δrow| and |Δcolumn| alone.
 
     Vectors may be similar within rows or columns, but the border is not special. Statements about border, corners and
-    norms are compared with tables sampled from it.
+    norms are tested against random tables sampled from this model.
     """
 
     def __init__(self, grid: tuple[int, int]):
@@ -110,10 +118,10 @@ class OffsetNull(NullModel):
 class DistanceNull(NullModel):
     """Null model in which the similarity of two positions depends on their Euclidean distance alone.
 
-    Statements about rows and columns are compared with tables sampled from it. Means over pairs of equal distance are
-    smoothed over distance by local quadratic regression (Gaussian weights of width ``BANDWIDTH`` patches times the
-    number of pairs). Without smoothing, similarity within rows would look like an effect of distance, since only pairs
-    within a row or column are exactly 2 or 3 patches apart.
+    Statements about rows and columns are tested against random tables sampled from this model. Means over pairs of equal
+    distance are smoothed over distance by local quadratic regression, weighted by the number of pairs and by a Gaussian
+    with a standard deviation of ``BANDWIDTH`` patches. Without smoothing, similarity within rows would look like an
+    effect of distance, since only pairs within a row or column are exactly 2 or 3 patches apart.
     """
 
     def __init__(self, grid: tuple[int, int]):
@@ -138,9 +146,10 @@ class DistanceNull(NullModel):
 
 
 def _local_quadratic(at: Tensor, counts: Tensor) -> Tensor:
-    """Returns the matrix (K, K) that smooths values at K distances ``at`` by local quadratic regression.
+    """Returns the matrix (K, K) that smooths values at K distances by local quadratic regression.
 
     Args:
+        at: (K,), the distances in patches.
         counts: (K,), number of pairs at each distance, the weight of its value.
     """
     gap = at - at[:, None]

@@ -38,6 +38,7 @@ def offset_biases(
     or all are 0, as in a table that is initialized with zeros.
 
     Args:
+        geometry: sizes of the model: the grid (R, C) of patches, depth, number of heads and width.
         train_grid: grid on which the encoding was trained, if it differs from the grid of ``geometry``.
     """
     grid = geometry.grid
@@ -105,8 +106,9 @@ def bias_numbers(table: Tensor) -> dict[str, Any]:
     Entries are lists with one number per head, except noise and diversity; every pair of positions counts once. std:
     standard deviation of the biases, in logits. by_distance, by_row, by_column: fraction of the variance, 0 to 1,
     explained by the distance, by |Δrow| alone and by |Δcolumn| alone. antisymmetric: fraction that changes sign when
-    query and key are exchanged. noise: fraction → its expected value for a table of white noise, mean over heads.
-    diversity: 1 − mean correlation between two heads, one number; None for one head. Masked offsets (−∞) are left out.
+    query and key are exchanged. noise: by_distance, by_row, by_column and antisymmetric → the fraction expected for
+    a table of white noise, mean over heads. diversity: 1 − mean correlation between two heads, one number; None for one
+    head. Masked offsets (−∞) are left out.
     """
     table = table.double()
     rows, columns = ((side + 1) // 2 for side in table.shape[1:])
@@ -167,7 +169,10 @@ def _noise_variance(weights: Tensor, groups: Tensor) -> Tensor:
 
 
 def _group_sums(values: Tensor, groups: Tensor) -> Tensor:
-    """Returns the sum of ``values`` (H, rows, columns) over each of G groups, (H, G); ``groups`` are group numbers."""
+    """Returns the sum (H, G) of ``values`` (H, rows, columns) over each of G groups of offsets.
+
+    ``groups`` (rows · columns,) is the group number of each offset.
+    """
     return values.new_zeros(len(values), int(groups.max()) + 1).index_add_(1, groups, values.flatten(1))
 
 

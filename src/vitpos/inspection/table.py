@@ -29,13 +29,14 @@ PROJECTION_TITLES = {"pca": "First two principal components", "umap": "UMAP"}
 def inspect_table(table: Tensor, *, extra: bool = False, seed: int = 0) -> Section:
     """Returns the section ``table``: numbers and figures of a position table (R, C, D), beside two baseline tables.
 
-    The baselines, of the same shape, are white noise and fixed sin-cos. norm: mean, smallest and largest norm of the
+    The baselines, on the same grid, are white noise and fixed sin-cos. norm: mean, smallest and largest norm of the
     vectors; norm_by_position: (R, C) norms. spectrum: singular values of the table and of both baselines. regression:
-    prediction of a position from its vector, for the table and both baselines. structure: tests of statements such as
-    "neighbors are similar". projection: agreement of PCA and UMAP with the grid.
+    scores of predicting a position from its vector, for the table and both baselines. structure: tests of statements
+    such as "neighbors are similar". projection: agreement of PCA and UMAP with the grid.
 
     Args:
-        extra: also regress by SVM and MLP and project by UMAP (minutes; needs the extra ``analysis``).
+        extra: also predict positions from their vectors by SVM and MLP, and project the vectors by UMAP. It takes
+            minutes and needs the extra ``analysis``.
     """
     grid = table.shape[0], table.shape[1]
     flat = table.detach().cpu().double().flatten(0, 1)
@@ -86,7 +87,11 @@ def baseline_tables(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
 
 
 def _spectrum_numbers(one: Spectrum) -> dict[str, Any]:
-    """Returns a spectrum as a dictionary: explained_1, …, effective_rank, reason and two cumulative curves."""
+    """Returns a spectrum as a dictionary: explained_n, effective_rank, reason and two cumulative curves.
+
+    explained_n is the fraction of the variance in the first n = 1 … 10 components. cumulative_variance and
+    cumulative_singular_values have one entry per number of components.
+    """
     curves = {"cumulative_variance": one.variance, "cumulative_singular_values": one.cumulative}
     return one.explained() | {"effective_rank": one.effective_rank, "reason": one.reason} | curves
 

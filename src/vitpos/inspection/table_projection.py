@@ -41,8 +41,8 @@ def pca(table: Tensor) -> Projection:
 def umap(table: Tensor, *, neighbors: int = 15, seed: int = 0) -> Projection:
     """Returns the projection of a table (R, C, D) to two dimensions by UMAP (McInnes et al., 2018; umap-learn).
 
-    Layouts are deterministic for a seed and vary between seeds: compare numbers over several seeds rather than trusting
-    one figure.
+    ``neighbors`` is UMAP's ``n_neighbors``, at most the number of positions − 1. Layouts are deterministic for a seed and
+    vary between seeds: compare numbers over several seeds rather than trusting one figure.
     """
     if neighbors < 2:
         raise InputError(f"UMAP got neighbors={neighbors}; use 2 or more")
@@ -65,10 +65,10 @@ def _projection(table: Tensor, points: Tensor) -> Projection:
 
 
 def principal_components(table: Tensor, *, dimensions: int = 2) -> Tensor:
-    """Returns the first principal component scores (R, C, dimensions) of a table (R, C, D), 0 where there are fewer.
+    """Returns the scores (R, C, dimensions) of the first principal components of a table (R, C, D).
 
-    The table is first divided by its largest absolute entry. The sign of each component is such that its score with the
-    largest absolute value is positive.
+    Scores are 0 for components that the table does not have. The table is first divided by its largest absolute
+    entry. The sign of each component is such that its score with the largest absolute value is positive.
     """
     x = center(flatten_table(table))
     u, values, _ = torch.linalg.svd(x, full_matrices=False)
@@ -96,7 +96,7 @@ def _umap_layout(x: Tensor, neighbors: int, seed: int) -> Tensor:
 
 
 def grid_residual(points: Tensor) -> float | None:
-    """Returns the Procrustes distance between points (R, C, K) and their grid: 0 for a perfect grid, at most 1.
+    """Returns the Procrustes distance between points (R, C, K) in K dimensions and their grid: 0 (perfect grid) to 1.
 
     Points and true coordinates (row and column, in patches) are centered and scaled to a sum of squares of 1; the
     points are rotated, reflected and scaled to fit best; the residual is the sum of squared distances that remains.
@@ -112,10 +112,13 @@ def grid_residual(points: Tensor) -> float | None:
 
 
 def trustworthiness(table: Tensor, points: Tensor, *, neighbors: int = 5) -> float | None:
-    """Returns to what degree neighbors in a projection (R, C, K) are neighbors in the table (R, C, D), from 0 to 1.
+    """Returns to what degree neighbors in a projection are neighbors in the table (R, C, D), from 0 to 1 (all of them).
 
     It is the trustworthiness of Venna and Kaski (2001), computed by scikit-learn for the ``neighbors`` nearest positions,
     fewer than half of all; None for fewer than 3 positions. Tables of more than 2,000 positions are subsampled.
+
+    Args:
+        points: (R, C, K), the position vectors projected to K dimensions.
     """
     try:
         from sklearn.manifold import trustworthiness as sklearn_trustworthiness

@@ -30,14 +30,14 @@ from vitpos.inspection.table_stats import (
 from vitpos.patches import seeded_permutations
 
 LINEAR, EXTRA = ("ridge", "minimum_norm"), ("svm", "mlp")
-PENALTIES = torch.logspace(-8, 3, 12, dtype=torch.float64)  # in units of the mean variance along a direction
+PENALTIES = torch.logspace(-8, 3, 12, dtype=torch.float64)  # in units of the mean squared norm of centered vectors
 
 
 @dataclass(frozen=True)
 class Regression:
     """Scores of regressions from position vectors to positions; ``methods`` is method → metric → score.
 
-    It is empty, with a ``reason``, for fewer than 4 positions. The metrics concern two predicted quantities:
+    ``methods`` is empty, with a ``reason``, for fewer than 4 positions. The metrics concern two predicted quantities:
     ``index``, the row-major index of a position from 0, and ``grid``, its row and column in patches (mean of both).
     ``…_mae``: mean absolute error on the held-out positions of a fold, mean over folds; ``…_train_mae``: the same on
     the positions that were fitted, far below ``…_mae`` if the fit memorizes. ``…_r2``: R² over all held-out positions;
@@ -67,7 +67,9 @@ def regression(
         methods: ``ridge`` (penalty chosen on inner folds), ``minimum_norm`` (least squares with intercept, as
             scikit-learn's LinearRegression), ``svm`` and ``mlp`` (scikit-learn's SVR and MLPRegressor on standardized
             vectors and targets; minutes).
-        shuffles: repetitions with shuffled folds; 10 by default, fewer for large tables (2,000 positions in total).
+        folds: number of folds, of the outer and of the inner cross-validation.
+        shuffles: repetitions with newly shuffled folds; by default 10, or 2,000 / N (at least 1) if there are more than
+            200 positions N.
     """
     used, steps = subsample(table)
     x, grid = center(flatten_table(used)), (used.shape[0], used.shape[1])
@@ -98,21 +100,29 @@ def regression(
 
 
 def penalty_grid(positions: int) -> Tensor:
-    """Returns the ridge penalties to try: 12 from 10⁻⁸ to 10³, or every other one for more than 400 positions."""
+    """Returns the ridge penalties to try: 12 from 10⁻⁸ to 10³, or every other one for more than 400 ``positions``.
+
+    The unit is the mean squared norm of the centered position vectors.
+    """
     return PENALTIES if positions <= LARGE else PENALTIES[1::2]
 
 
 def nested_ridge(u: Tensor, values: Tensor, targets: Sequence[Tensor], orders: Tensor, folds: int) -> list[Tensor]:
-    """Returns ridge predictions (S, k, N, K) for each target (N, K), from S shufflings × k folds of nested CV.
+    """Returns ridge predictions (S, folds, N, K) for each target (N, K), by nested cross-validation in S shufflings.
 
-    A target holds K numbers to predict at each of N positions. The centered vectors to predict from are given by left
-    singular vectors u (N, r) and singular values (r,). ``orders`` (S, N) are the shufflings; each of the k folds holds
-    out a contiguous part of an order, and the inner folds split the rest likewise. The penalty minimizes the squared
-    error over the inner folds, per fold and target; the intercept is not penalized.
+    Entry [s, f] is predicted, at all N positions, by the fit without fold f of shuffling s. Its penalty minimizes the
+    squared error over the inner folds, per fold and target; the intercept is not penalized.
 
-    Nothing is fitted twice. With Q = (I − hat matrix) / penalty of the fit on all N positions, the residuals of a fit
-    without the positions F are Q_FF⁻¹ (Q y)_F, and the Q of that fit on the remaining positions T is
+    Nothing is fitted twice. With Q = (I − hat matrix) / penalty of the fit on all N positions, the errors at the
+    positions F of a fit without them are Q_FF⁻¹ (Q y)_F, and the Q of that fit on the remaining positions T is
     Q_TT − Q_TF Q_FF⁻¹ Q_FT.
+
+    Args:
+        u, values: left singular vectors (N, r) and singular values (r,) of the centered vectors to predict from.
+        targets: each (N, K), K numbers to predict at each of N positions.
+        orders: (S, N), shuffled positions. Each fold holds out a contiguous part of an order, and the inner folds split
+            the rest likewise.
+        folds: number of outer folds, and of inner folds.
     """
     y = torch.cat(list(targets), 1)
     widths = [target.shape[1] for target in targets]
@@ -135,7 +145,7 @@ def _residual_makers(u: Tensor, squares: Tensor, penalties: Tensor) -> Tensor:
 
     Args:
         u: (N, r), left singular vectors of the centered position vectors.
-        squares: (r,), their squared singular values.
+        squares: (r,), squared singular values of the centered position vectors.
     """
     q = u / (squares + penalties[:, None])[:, None] @ u.mT
     if u.shape[1] < len(u) - 1:  # directions in which the vectors do not vary
@@ -144,7 +154,7 @@ def _residual_makers(u: Tensor, squares: Tensor, penalties: Tensor) -> Tensor:
 
 
 def _without_fold(q: Tensor, residuals: Tensor, penalties: Tensor, fold: Tensor, folds: int) -> tuple[Tensor, Tensor]:
-    """Fits targets y (N, K) by ridge regression without the positions of one fold, for each of P penalties.
+    """Fits K targets y (N, K) by ridge regression without the positions of one fold, for each of P penalties.
 
     Returns the errors y − ŷ (P, N, K) at all positions, and the squared errors (P, K) over the inner folds, which choose
     the penalty.
@@ -173,7 +183,7 @@ def _without_fold(q: Tensor, residuals: Tensor, penalties: Tensor, fold: Tensor,
 
 
 def _fold_masks(orders: Tensor, folds: int) -> Tensor:
-    """Returns bool masks (S, k, N): the positions that each of k ``folds`` of S shufflings holds out.
+    """Returns bool masks (S, folds, N), True for the positions that a fold of one of S shufflings holds out.
 
     The folds are contiguous parts of the permutations ``orders`` (S, N).
     """
@@ -183,11 +193,12 @@ def _fold_masks(orders: Tensor, folds: int) -> Tensor:
 
 
 def _minimum_norm(u: Tensor, values: Tensor, targets: Sequence[Tensor], held_out: Tensor) -> list[Tensor]:
-    """Returns predictions (S, k, N, K) of minimum-norm least squares with intercept, for each target (N, K).
+    """Returns predictions (S, folds, N, K) of minimum-norm least squares with intercept, for each target.
 
     Args:
         u, values: left singular vectors (N, r) and singular values (r,) of the vectors to predict from.
-        held_out: (S, k, N), positions left out of each fit, for S shufflings of k folds.
+        targets: each (N, K), K numbers to predict at each of N positions.
+        held_out: (S, folds, N) bool, True for positions left out of the fit, for each fold of S shufflings.
     """
     y = torch.cat(list(targets), 1)
     x = u * values if len(values) else y.new_zeros(len(y), 1)
@@ -196,21 +207,22 @@ def _minimum_norm(u: Tensor, values: Tensor, targets: Sequence[Tensor], held_out
 
 
 def _least_squares(x: Tensor, y: Tensor, held_out: Tensor) -> Tensor:
-    """Returns predictions (k, N, K) of y (N, K) from x (N, D) by k least-squares fits.
+    """Returns predictions (folds, N, K) of K targets y (N, K) from vectors x (N, D) by one least-squares fit per fold.
 
-    Each fit leaves out the positions of one mask of ``held_out`` (k, N) and predicts all positions.
+    A fit leaves out the positions where its mask in ``held_out`` (folds, N) is True, and predicts all positions.
     """
     train = (~held_out).to(x.dtype)
     weights = train / train.sum(1, keepdim=True)
-    x_centered, y_centered = x - (weights @ x)[:, None], y - (weights @ y)[:, None]  # (k, N, …)
+    x_centered, y_centered = x - (weights @ x)[:, None], y - (weights @ y)[:, None]  # (folds, N, …)
     a, b = x_centered * train[..., None], y_centered * train[..., None]
     return x_centered @ torch.linalg.lstsq(a, b, driver="gelsy").solution + (weights @ y)[:, None]
 
 
 def _sklearn(method: str, x: Tensor, y: Tensor, held_out: Tensor, seed: int) -> Tensor:
-    """Returns predictions (S, k, N, K) of y (N, K) from x (N, D) by scikit-learn's SVR or MLPRegressor.
+    """Returns predictions (S, folds, N, K) of K targets y (N, K) from vectors x (N, D) by scikit-learn.
 
-    There is one fit for each of S shufflings and k folds, without the positions in the mask ``held_out`` (S, k, N).
+    There is one fit for each fold of S shufflings, without the positions where ``held_out`` (S, folds, N) is True.
+    ``method`` is ``"svm"`` (SVR) or ``"mlp"`` (MLPRegressor).
     """
     predictions = y.repeat(*held_out.shape[:2], 1, 1).numpy()
     with warnings.catch_warnings():
@@ -237,9 +249,12 @@ def _regressor(method: str, seed: int) -> Any:
 
 
 def _scores(name: str, y: Tensor, predictions: Tensor, held_out: Tensor) -> dict[str, float]:
-    """Returns metric → score for one target y (N, K): ``grid_mae``, ``grid_r2`` and so on for the name ``grid``.
+    """Returns metric → score for one target y (N, K), such as ``grid_mae`` and ``grid_r2`` for the ``name`` "grid".
 
-    ``predictions`` are (S, k, N, K) and ``held_out`` (S, k, N), for S shufflings of k folds.
+    Args:
+        y: (N, K), K true numbers at each of N positions.
+        predictions: (S, folds, N, K), by the fit of each fold in S shufflings.
+        held_out: (S, folds, N) bool, True for the positions that a fold holds out.
     """
     errors = predictions - y
     absolute = errors.abs().mean(3)
@@ -257,7 +272,10 @@ def _scores(name: str, y: Tensor, predictions: Tensor, held_out: Tensor) -> dict
 
 
 def _fold_mean(values: Tensor, masks: Tensor) -> Tensor:
-    """Returns (S,): the mean of ``values`` (S, k, N) over the masked positions of each fold, then over folds."""
+    """Returns (S,): the mean of ``values`` (S, folds, N) over positions where ``masks`` is True, then over folds.
+
+    S is the number of shufflings; ``masks`` (S, folds, N) are bool.
+    """
     return ((values * masks).sum(2) / masks.sum(2)).mean(1)
 
 

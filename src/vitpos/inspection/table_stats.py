@@ -23,8 +23,8 @@ def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None
     """Returns the vectors (N, D) that the encoding adds to the patch tokens.
 
     Args:
-        grid: rows and columns of patches; by default the grid the model was built for. Coordinates of another grid are
-            interpolated into that one.
+        grid: rows and columns of patches; by default the grid the model was built for. The coordinates of another grid
+            are scaled to the range of the default one.
     """
     own = model.geometry.grid
     pos = Positions.from_grid(grid or own, train_grid=own)
@@ -47,7 +47,7 @@ def validate_table(table: Tensor) -> Tensor:
 
 
 def flatten_table(table: Tensor) -> Tensor:
-    """Flattens a table (R, C, D) to (N, D), row-major, float64, and divides it by its largest magnitude."""
+    """Flattens a table (R, C, D) to (N, D), row-major, float64, and divides it by its largest absolute entry."""
     flat = validate_table(table).double().flatten(0, 1)
     largest = flat.abs().max()
     return flat / largest if largest > 0 else flat
@@ -117,10 +117,10 @@ def linear_cka(x: Tensor, y: Tensor) -> float | None:
 class Spectrum:
     """Singular values σ of a position table and quantities derived from them (MJP, CVPR 2023: Definition 1, Table 6).
 
-    values: K singular values, descending, in units of the table's largest magnitude. variance: Σ_{i≤n} σ_i² / Σ σ_i²
-    for n = 1 … K, the variance explained by n principal components. cumulative: Σ_{i≤n} σ_i / Σ σ_i. effective_rank:
-    exp of the entropy of σ² / Σ σ², between 1 (one direction) and K (all directions equal). If nothing varies, the last
-    three are None and ``reason`` says why.
+    values: K singular values, descending, of the table divided by its largest absolute entry. variance:
+    Σ_{i≤n} σ_i² / Σ σ_i² for n = 1 … K, the variance explained by n principal components. cumulative: Σ_{i≤n} σ_i / Σ σ_i.
+    effective_rank: exp of the entropy of σ² / Σ σ², between 1 (one direction) and K (all directions equal). If all
+    singular values are 0, variance, cumulative and effective_rank are None, and ``reason`` says why.
     """
 
     values: list[float]
@@ -138,7 +138,7 @@ def spectrum(table: Tensor) -> dict[str, Spectrum]:
     """Returns two spectra of a table (R, C, D): ``centered``, with the mean vector subtracted as in PCA, and ``raw``.
 
     MJP's Definition 1 does not state which is meant; its Table 6 uses torch.pca_lowrank, which centers. Its Figure 4
-    mentions both eigenvalues and singular values: ``variance`` is the former, ``cumulative`` the latter.
+    mentions both eigenvalues and singular values: the field ``variance`` uses the former, ``cumulative`` the latter.
     """
     x = flatten_table(table)
     both = torch.linalg.svdvals(torch.stack([center(x), x]))  # (2, K)

@@ -109,9 +109,10 @@ def structure(
 
 
 def contrasts(grid: tuple[int, int]) -> dict[str, Tensor]:
-    """Returns statement name → weights (N, N); Σ weights · cosines is the difference of mean cosines that it claims.
+    """Returns statement name, such as ``neighbors``, → weights (N, N) of the cosines of all pairs of positions.
 
-    Weights are symmetric, sum to 0 and are 0 on the diagonal. Statements for which the grid has no pairs are absent.
+    Σ weights · cosines is the difference of mean cosines that the statement claims to be positive. Weights are
+    symmetric, sum to 0 and are 0 on the diagonal. Statements for which the grid has no pairs are absent.
     """
     rows, columns = grid
     index = torch.arange(rows * columns)
@@ -138,7 +139,7 @@ def contrasts(grid: tuple[int, int]) -> dict[str, Tensor]:
 
 
 def regions(grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns bool masks (N,) of the border, its corners, and the center.
+    """Returns three bool masks (N,) over the positions of a grid: the border, its corners, and the center.
 
     The center is the inner half of rows and columns, without the border.
     """
@@ -149,7 +150,10 @@ def regions(grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _region_weights(first: Tensor, second: Tensor) -> Tensor:
-    """Returns weights (N, N) of the mean over pairs of different positions, one from each of two masks (N,)."""
+    """Returns weights (N, N) that average over pairs of different positions, one in each of two bool masks (N,).
+
+    The weights of these pairs are equal and sum to 1; all others are 0.
+    """
     pairs = (first[:, None] & second) | (second[:, None] & first)
     return _mean_weights(pairs & ~torch.eye(len(first), dtype=torch.bool))
 
@@ -185,7 +189,7 @@ def _equal_norms(x: Tensor) -> Finding | None:
 
 
 def _center_minus_border(norms: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Returns the mean of ``norms`` (…, N) in the center minus that on the border, divided by the mean norm: (…)."""
+    """Returns (mean of ``norms`` (…, N) in the center − mean on the border) / mean over all positions, shape (…)."""
     border, _, inner = regions(grid)
     return (norms[..., inner].mean(-1) - norms[..., border].mean(-1)) / norms.mean(-1)
 
@@ -248,7 +252,7 @@ def _residual_contrasts(
 
 
 def _finding(name: str, own: Tensor, samples: Tensor, null_mean: Tensor, *, observed: Tensor, raw: Tensor) -> Finding:
-    """Returns the finding of the statement ``name``, with effect and p-value, without verdict.
+    """Returns the result of testing the statement ``name``, such as "neighbors": effect and p-value, without verdict.
 
     Args:
         own: (), value of the table, which the p-value compares with ``samples``.

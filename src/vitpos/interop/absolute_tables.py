@@ -93,7 +93,11 @@ def find_absolute_table(
 
 
 def _vectors_last(tensor: Tensor, dim: int | None) -> Tensor:
-    """Reshapes a stored table to (N, D) or (R, C, D): removes a batch axis of 1, and moves D to the end for PiT."""
+    """Reshapes a stored position table to (N, D) or (R, C, D).
+
+    Removes a batch axis of 1, and moves the first axis to the end if it has the token width ``dim`` and the last has not
+    (PiT stores (D, R, C)).
+    """
     if tensor.ndim in (3, 4) and len(tensor) == 1:
         tensor = tensor[0]
     channels_first = tensor.ndim == 3 and tensor.shape[0] == dim and tensor.shape[-1] != dim
@@ -101,7 +105,12 @@ def _vectors_last(tensor: Tensor, dim: int | None) -> Tensor:
 
 
 def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable:
-    """Returns the :class:`AbsoluteTable` of a table that is stored on its grid, (R, C, D)."""
+    """Returns the :class:`AbsoluteTable` of a table that is stored on its grid, (R, C, D).
+
+    Args:
+        requested: the grid given by the caller, if any; raises if it is not (R, C).
+        label: name of the table in error messages.
+    """
     grid = (table.shape[0], table.shape[1])
     if requested not in (None, grid):
         stored, asked = format_grid(grid), format_grid(requested)
@@ -114,7 +123,10 @@ def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, p
     """Returns the table (R, C, D) that is the sum of a vector per row and a vector per column (timm's NaFlex).
 
     Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
         rows, columns: names of the tensors (R, D) and (C, D).
+        requested: the grid given by the caller, if any; raises if it is not (R, C).
+        path: file name for error messages.
     """
     row, column = (to_float32(_vectors_last(trunk.tensors[name], None), f"{path}: {name}") for name in (rows, columns))
     sizes_fit = row.ndim == 2 and column.ndim == 2 and row.shape[1] == column.shape[1]
@@ -128,9 +140,15 @@ def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, p
 
 
 def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid | None, label: str) -> AbsoluteTable:
-    """Returns the :class:`AbsoluteTable` of a flat table ``rows`` (T, D): rows of prefix tokens, and (R, C, D) on a grid.
+    """Returns the :class:`AbsoluteTable` of a flat table ``rows`` (T, D): prefix rows, and patch rows as (R, C, D).
 
     The grid is the requested one, or that of a hint or of a sin-cos formula, or a square.
+
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        hints: grids implied by other tensors or the configuration; the first that fits the table is used.
+        requested: the grid given by the caller, if any.
+        label: name of the table in error messages.
     """
     counts = _position_counts(trunk, len(rows))
     if requested is not None or not any(math.prod(hint.grid) in counts for hint in hints):
@@ -145,9 +163,14 @@ def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid
 
 
 def _position_counts(trunk: Trunk, rows: int) -> dict[int, str]:
-    """Returns possible numbers of patch positions in a flat table → explanation, such as " after 1 row for CLS".
+    """Returns the numbers of patch positions that a flat table may have, each → an explanation of the other rows.
 
-    None, some or all of the prefix tokens (CLS, registers) may have a row. Numbers that form squarer grids come first.
+    For 197 rows and a CLS token: 196 → " after 1 row for CLS" and 197 → "", since some, all or none of the prefix tokens
+    (CLS, registers) may have a row. Numbers that form squarer grids come first.
+
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        rows: number of rows of the table.
     """
     tokens = trunk.prefix_tokens() or ([("a prefix token", 1)] if trunk.projection is None else [])
     names = ["", *accumulate((kind for kind, _ in tokens), lambda a, b: f"{a} and {b}")]
@@ -169,9 +192,9 @@ def _squareness(count: int) -> float:
 
 
 def _sincos_hint(rows: Tensor, counts: Iterable[int]) -> list[GridHint]:
-    """Returns a list of one hint: the grid of the sin-cos table in ``rows`` (T, D); [] if they contain none.
+    """Returns the grid of the sin-cos table that ``rows`` (T, D) contain, as a list of one hint; [] if they contain none.
 
-    ``counts`` are possible numbers of positions; the last rows of that number are compared with sin-cos tables.
+    ``counts`` are possible numbers n of patch positions; the last n rows are compared with sin-cos tables.
     """
     for count in counts:
         sin_cos = match_sincos(rows[len(rows) - count :], factorizations(count))
@@ -223,22 +246,25 @@ def _formulas(dim: int, grids: Iterable[Grid]) -> Iterator[tuple[SinCosTable, Ca
 def _sincos_2d(
     index: Tensor, *, grid: Grid, axes: tuple[int, int], order: tuple[int, ...], dim: int, divisor: int
 ) -> Tensor:
-    """Returns 2-D sin-cos vectors (M, D) of the positions with row-major indices (M,).
+    """Returns 2-D sin-cos vectors (M, D) of M positions of a grid.
 
     Args:
+        index: (M,), row-major indices of the positions.
         axes: (0, 1) if vectors start with the row, (1, 0) with the column.
         order: permutation of the axes (position, row or column, sin or cos, frequency) before flattening.
-        divisor: ω_k = 10000^(−k/divisor).
+        dim: width D of the vectors.
+        divisor: the frequencies are ω_k = 10000^(−k/divisor).
     """
     coords = torch.stack([index // grid[1], index % grid[1]], 1)[:, axes]
     return _sinusoids(coords, dim // 4, divisor).permute(order).flatten(1)
 
 
 def _sincos_1d(index: Tensor, *, start: int, order: tuple[int, ...], dim: int) -> Tensor:
-    """Returns 1-D sin-cos vectors (M, D) of indices (M,), counted from ``start``.
+    """Returns 1-D sin-cos vectors (M, D) of the coordinates ``index + start``, where ``index`` is (M,).
 
     Args:
         order: permutation of the axes (position, sin or cos, frequency) before flattening.
+        dim: width D of the vectors.
     """
     return _sinusoids(index + start, dim // 2, dim // 2).permute(order).flatten(1)
 

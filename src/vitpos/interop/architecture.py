@@ -135,10 +135,10 @@ def find_trunk(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Trun
 
 
 def _roots(tensors: Mapping[str, Tensor], pattern: str) -> dict[str, str | None]:
-    """Returns wrapper prefix, such as ``teacher.backbone.``, → rest of the name that matches the regular expression.
+    """Splits tensor names that end with ``pattern``, a regular expression, into a wrapper prefix and the match.
 
-    There is one entry per prefix among the tensor names. Prefixes of teachers and EMA weights come first; decoders and
-    text encoders are left out.
+    Returns prefix, such as ``teacher.backbone.`` or an empty string, → first match after it. Prefixes of teachers and EMA
+    weights come first; decoders and text encoders are left out.
     """
     roots: dict[str, str | None] = {}
     for name in tensors:
@@ -154,6 +154,7 @@ def _trunk(
     """Returns the vision transformer whose tensor names start with the first key of ``roots``.
 
     Args:
+        library: the library that the tensor names indicate, such as timm or Hugging Face.
         roots: wrapper prefix, such as ``teacher.backbone.``, → name of the patch projection after it, if known.
         tensors: all tensors of the file by name.
         config: configuration of the checkpoint, which may name the type of model.
@@ -164,7 +165,13 @@ def _trunk(
 
 
 def _family(library: str, names: Iterable[str], config: Mapping[str, Any]) -> str:
-    """Returns the model family, such as "DeiT" or "Hugging Face ViT"; the library if names and config show no family."""
+    """Returns the model family, such as "DeiT" or "Hugging Face ViT"; the library if names and config show no family.
+
+    Args:
+        library: the library that the tensor names indicate, such as timm or Hugging Face.
+        names: all tensor names of the checkpoint.
+        config: configuration of the checkpoint, which may name the type of model.
+    """
     prefix = "Hugging Face " if library == "Hugging Face" else ""
     if prefix and isinstance(config.get("model_type"), str):
         return prefix + sanitize(config["model_type"])
@@ -189,9 +196,13 @@ def _layer_order(name: str) -> list[tuple[int, str]]:
 
 
 def patch_projection(trunk: Trunk, path: str) -> tuple[tuple[int, int] | None, int | None, int | None]:
-    """Returns patch size (height, width), channels and output width of the patch projection, None where unknown.
+    """Returns patch size (height, width), input channels and output width of the patch projection, None where unknown.
 
-    A linear projection of flattened patches shows its output width only.
+    For a linear projection of flattened patches only the output width is known.
+
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        path: file name for error messages.
     """
     if trunk.projection is None:
         return None, None, None
@@ -210,7 +221,10 @@ def patch_projection(trunk: Trunk, path: str) -> tuple[tuple[int, int] | None, i
 
 
 def count_layers(trunk: Trunk) -> int | None:
-    """Returns the number of transformer blocks, counted by the names of attention tensors; None if there are none."""
+    """Returns the number of transformer blocks, counted by the names of attention tensors; None if there are none.
+
+    ``trunk`` holds the tensors of the vision transformer in the checkpoint.
+    """
     for weight in trunk.matching(r"encoderblock\.\w+\.query\.kernel").values():
         return weight.shape[0]  # big_vision stacks all layers in one tensor
     blocks = {match[1] for name in trunk.tensors if "decoder" not in name and (match := ATTENTION.match(name))}
@@ -223,6 +237,7 @@ def count_heads(
     """Returns the number of heads, from the configuration or from shapes; None if unknown or different between layers.
 
     Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
         dim: width of the tokens, if known.
         known: numbers of heads implied by position tensors.
         head_dims: widths of one head implied by position tensors.

@@ -83,6 +83,7 @@ def recognize(contents: CheckpointContents, *, grid: Grid | None = None) -> Chec
     """Returns the position encoding of a checkpoint that was read, and the grid, width, depth and heads of its model.
 
     Args:
+        contents: the tensors and the configuration of the checkpoint.
         grid: rows and columns of patches; needed if neither tensors nor configuration determine them.
     """
     path, trunk = str(contents.path), find_trunk(contents.tensors, contents.config)
@@ -142,9 +143,12 @@ def _encodings(
     """Returns encoding name, as in ``vitpos list``, → description of what the checkpoint stores of it.
 
     Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        absolute: the table added to the tokens, if any.
         tables: bias tables (2R−1, 2C−1, H) by name.
-        evaluated: the same, computed by networks such as Swin-v2's.
+        evaluated: bias tables of the same shape, computed by networks such as Swin-v2's.
         decomposed: vectors of row offsets and of column offsets, by name.
+        rotary: the rotary encoding, if any.
     """
     found = {absolute.encoding: absolute.description} if absolute else {}
     if tables:

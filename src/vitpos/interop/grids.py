@@ -96,7 +96,10 @@ def _candidates(counts: Mapping[int, str]) -> str:
 
 
 def grid_from_config(config: Mapping[str, Any], patch: Grid | None) -> GridHint | None:
-    """Returns the grid implied by image size and patch size of a configuration; None if one of them is missing."""
+    """Returns the grid implied by the image size in a configuration and the patch size; None if one of them is missing.
+
+    ``patch`` is the patch size (height, width); None for that of the configuration.
+    """
     image = _size(config, "image_size", "img_size", "input_size")
     patch = patch or _size(config, "patch_size")
     if image is None or patch is None:
@@ -162,7 +165,10 @@ def _relative_index(grid: Grid) -> Tensor:
 
 
 def grid_from_coordinates(row: Tensor, column: Tensor) -> Grid | None:
-    """Returns the grid whose positions in row-major order have these rows (N,) and columns (N,); None if none does."""
+    """Returns the grid whose N positions in row-major order have the coordinates ``row`` (N,) and ``column`` (N,).
+
+    None if there is no such grid.
+    """
     if row.ndim != 1 or row.shape != column.shape or not len(row) or not _all_finite(row, column):
         return None
     grid = (int(row.max()) + 1, int(column.max()) + 1)
@@ -174,9 +180,9 @@ def grid_from_coordinates(row: Tensor, column: Tensor) -> Grid | None:
 
 
 def grid_from_axial_angles(cosines: Tensor) -> Grid | None:
-    """Returns the grid of a stored buffer of axial rotary cosines (N, d); None if it is not one.
+    """Returns the grid of a stored buffer of axial rotary cosines (N, d), one row per position and d channels.
 
-    The first half of its channels depends on the row alone, the second half on the column alone.
+    The first half of the channels must depend on the row alone, the second half on the column alone; otherwise None.
     """
     if cosines.ndim != 2 or len(cosines) < 2 or cosines.shape[1] < 2 or not _all_finite(cosines):
         return None
@@ -195,5 +201,5 @@ def _all_finite(*tensors: Tensor) -> bool:
 
 
 def grid_hints(grids: Iterable[tuple[Grid | None, str]]) -> list[GridHint]:
-    """Returns a :class:`GridHint` for each pair (grid, tensor name) whose grid is not None."""
+    """Returns a :class:`GridHint` (possible grid and its source) for each pair (grid, tensor name) with a grid."""
     return [GridHint(grid, sanitize(source)) for grid, source in grids if grid is not None]

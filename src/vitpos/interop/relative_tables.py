@@ -38,8 +38,12 @@ MAX_WORK = 1 << 26  # hidden units × offsets, far above the 512 · 47² of the 
 def window_hints(trunk: Trunk, config: Mapping[str, Any]) -> list[GridHint]:
     """Returns the grids, or attention windows, that tensors of relative encodings imply, with the tensors' names.
 
-    These tensors are index tables, coordinate tables and tables of row and column offsets; the last hint is
-    ``window_size`` of the configuration.
+    The tensors are index tables, coordinate tables and tables of row and column offsets. The last hint is
+    ``window_size`` of the configuration, if given.
+
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        config: configuration of the checkpoint.
     """
     grids: list[tuple[Grid | None, str]] = []
     grids += [(grid_from_relative_index(index), name) for name, index in trunk.matching(INDEX).items()]
@@ -73,6 +77,10 @@ def largest_biases(tables: Mapping[str, Tensor], hints: Sequence[GridHint]) -> G
     """Returns the grid (R, C) of the largest bias table (2R−1, 2C−1, H), with its source; None if there are no tables.
 
     The source is that of the hint with the same grid, otherwise the name of the table.
+
+    Args:
+        tables: bias tables by name.
+        hints: grids implied by other tensors or the configuration.
     """
     if not tables:
         return None
@@ -87,13 +95,15 @@ def find_bias_tables(
 ) -> dict[str, Tensor]:
     """Returns tensor name → bias table (2R−1, 2C−1, H), in the order of layers.
 
-    The grid of each is the requested one, or that of its own index or of a hint, or the only smaller window that fits,
-    since windows shrink to the grid of late stages.
+    The grid (R, C) of a table is the requested one, or that of the table's ``relative_position_index`` or of a hint, or
+    the only smaller window that fits, since windows shrink to the grid of late stages.
 
     Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
         hints: grids implied by other tensors or the configuration, used in order.
         requested: the grid given by the caller, if any.
         strict: raise if the first table fits no grid; otherwise such tables are left out.
+        path: file name for error messages.
     """
     tables = {}
     for name, tensor in trunk.matching(TABLE).items():
@@ -149,7 +159,12 @@ def _choose_window(
 
 
 def find_decomposed_tables(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, Tensor]]:
-    """Returns name → vectors of row offsets (2R−1, d) and of column offsets (2C−1, d) (SAM, ViTDet, MViT-v2)."""
+    """Returns name → a vector per row offset (2R−1, d) and a vector per column offset (2C−1, d) (SAM, ViTDet, MViT-v2).
+
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        path: file name for error messages.
+    """
     tables = {}
     for name, rows in trunk.matching("rel_pos_h").items():
         other = name.removesuffix("h") + "w"
@@ -169,14 +184,17 @@ def _same_width(rows: Tensor, columns: Tensor) -> bool:
 
 
 def find_bias_networks(trunk: Trunk) -> dict[str, Tensor]:
-    """Returns name → last weight (H, hidden) of each network from offset to bias (Swin-v2, timm's ``rel_pos``)."""
+    """Returns name → last weight (H, hidden units) of each MLP from offset to bias (Swin-v2, timm's ``rel_pos``).
+
+    ``trunk`` holds the tensors of the vision transformer in the checkpoint.
+    """
     return {name: tensor for name, tensor in trunk.matching(NETWORK).items() if tensor.ndim == 2}
 
 
 def evaluate_bias_networks(
     trunk: Trunk, config: Mapping[str, Any], *, requested: Grid | None, image: GridHint | None, path: str
 ) -> dict[str, Tensor]:
-    """Evaluates the networks from offset to bias on all offsets of their window; returns name → (2R−1, 2C−1, H).
+    """Evaluates the networks from offset to bias on all offsets of their window; returns name → bias (2R−1, 2C−1, H).
 
     Networks whose window is unknown are left out.
 

@@ -35,7 +35,13 @@ class RotaryTables:
 
 
 def find_rotary_tables(trunk: Trunk, config: Mapping[str, Any], path: str) -> RotaryTables | None:
-    """Returns the rotary encoding that a checkpoint stores, or that the name of its model implies; None if neither."""
+    """Returns the rotary encoding that a checkpoint stores, or that the name of its model implies; None if neither.
+
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        config: configuration of the checkpoint, which may name the model.
+        path: file name for error messages.
+    """
     for name, tensor in trunk.matching(r"rope_embed\.periods").items():
         if tensor.ndim == 1 and len(tensor):
             periods = to_float32(tensor, label := f"{path}: {sanitize(name)}")
@@ -68,9 +74,9 @@ def _implied_by_name(trunk: Trunk, config: Mapping[str, Any]) -> RotaryTables | 
 
 
 def _mixed_frequencies(trunk: Trunk, path: str) -> Tensor | None:
-    """Returns the learned frequencies (depth, H|1, 2, pairs) of RoPE-Mixed; None if there are none.
+    """Returns the learned frequencies (depth, H|1, 2, pairs) of RoPE-Mixed, row before column; None if there are none.
 
-    timm stores them in one tensor, the authors' code in one per block.
+    H|1 is 1 if heads are not stored separately. timm has one tensor for all blocks, the authors' code one per block.
     """
     layers = []
     for name, tensor in trunk.matching("freqs").items():
@@ -84,10 +90,10 @@ def _mixed_frequencies(trunk: Trunk, path: str) -> Tensor | None:
 
 
 def _axial_frequencies(cosines: Tensor, sines: Tensor) -> Tensor | None:
-    """Returns the rotation per row and per column, (1, 1, 2, pairs), from stored cosines and sines (N, d), as in EVA-02.
+    """Returns the rotation in radians per row and per column, (1, 1, 2, pairs), of a stored rotary buffer, as in EVA-02.
 
-    A step is assumed to rotate by less than π. None if the buffer is not a pure rotation over its grid, or if the grid
-    has a single row or column.
+    ``cosines`` and ``sines`` are (N, d), one row per position. A step of one row or column is assumed to rotate by
+    less than π. None if the buffer is not a pure rotation over its grid, or if the grid has a single row or column.
     """
     grid = grid_from_axial_angles(cosines)
     if grid is None or min(grid) < 2 or sines.shape != cosines.shape or not sines.is_floating_point():

@@ -105,7 +105,10 @@ def timm_names(model: nn.Module) -> dict[str, Parts]:
 
 
 def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Parts]:
-    """Returns timm's name → our tensor; names are converted by the replacements ``names`` (ours → timm's), in order."""
+    """Returns timm's name → our tensor, as a tuple of one.
+
+    Names are converted by string replacements, ``names`` (part of our name → part of timm's), in order.
+    """
     renamed: dict[str, Parts] = {}
     for name, tensor in model.state_dict().items():
         if isinstance(model, PatchClassifier) and name == "project.weight":
@@ -117,5 +120,5 @@ def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Parts]:
 
 
 def _shape(parts: Parts) -> torch.Size:
-    """Returns the shape of the tensors concatenated along axis 1."""
+    """Returns the shape of the tensors ``parts`` concatenated along axis 1; that of the tensor if there is only one."""
     return torch.cat(parts, 1).shape if len(parts) > 1 else parts[0].shape

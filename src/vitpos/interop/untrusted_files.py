@@ -151,7 +151,12 @@ def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _array(stream: IO[bytes], size: int, name: str) -> Tensor | None:
     """Reads one numeric array of an npz as a tensor; returns None for text.
 
-    Raises if the size in the array's header differs from the ``size`` in bytes that is present.
+    Raises if the size in the array's header differs from the number of bytes that are present.
+
+    Args:
+        stream: the opened ``.npy`` member of the npz.
+        size: number of bytes of the member, with its header.
+        name: name of the array in error messages.
     """
     version = npy.read_magic(stream)
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
@@ -227,8 +232,9 @@ def _flatten(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:
     """Returns dotted name → tensor for the tensors in nested dictionaries, without optimizer state.
 
     Args:
+        value: a tensor, or nested dictionaries as ``torch.load`` returns them; anything else is ignored.
         name: start of all names.
-        depth: maximum number of levels.
+        depth: maximum number of levels of dictionaries.
     """
     if isinstance(value, Tensor):
         return {name: value.detach()} if name and value.layout == torch.strided and not value.is_quantized else {}
@@ -241,7 +247,10 @@ def _flatten(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:
 
 
 def _training_arguments(loaded: Any) -> dict[str, Any]:
-    """Returns the training arguments that a checkpoint stores beside its weights, such as ``args``; {} if none."""
+    """Returns the training arguments that a checkpoint stores beside its weights; {} if there are none.
+
+    ``loaded`` is what ``torch.load`` returned; its entries ``args``, ``config``, ``cfg`` and ``hyper_parameters`` are used.
+    """
     kept: dict[str, Any] = {}
     for key in ("args", "config", "cfg", "hyper_parameters") if isinstance(loaded, Mapping) else ():
         value = loaded.get(key)

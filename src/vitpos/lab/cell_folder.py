@@ -82,10 +82,10 @@ class CellFolder:
         return read_json(self.path / "machine.json")
 
     def save_result(self, evaluation: str, result: Result) -> None:
-        """Stores the result of one evaluation, replacing an older one of the same evaluation.
+        """Stores the result of one evaluation, such as ``jigsaw(per='image')``; replaces an older one of that evaluation.
 
         Values that are not finite are omitted: NaN means that a metric is undefined, and JSON has no infinity. Images are
-        stored as uint8. The scores are written last, so that their tensors exist.
+        stored as uint8. Numbers are written after arrays and images, so that stored numbers are never without them.
         """
         file = self._tensor_file(evaluation)
         tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
@@ -99,7 +99,10 @@ class CellFolder:
         write_json(self.path / "scores.json", self._scores | {evaluation: stored})
 
     def load_result(self, evaluation: str) -> Result:
-        """Returns the result of one evaluation with its arrays and uint8 images; an empty Result if there is none."""
+        """Returns the stored result of one evaluation, such as ``jigsaw(per='image')``, with its arrays and uint8 images.
+
+        Returns an empty Result if none is stored.
+        """
         result = _read_result(self._scores.get(evaluation, {}))
         if not self._tensor_file(evaluation).exists():
             return result
@@ -132,11 +135,11 @@ class CellFolder:
         return int(about["epoch"]), tensors, json.loads(about["log"])
 
     def save_samples(self, images: Tensor) -> None:
-        """Stores test images (n, C, height, width) as uint8, for the report."""
+        """Stores n test images, uint8 (n, channels, height, width), for the report."""
         write_tensors(self.path / "test_samples.safetensors", {"images": images}, {})
 
     def load_samples(self) -> Tensor:
-        """Returns the stored test images (n, C, height, width)."""
+        """Returns the n stored test images, uint8 (n, channels, height, width)."""
         return read_tensors(self.path / "test_samples.safetensors")[0]["images"]
 
     def save_position_table(self, table: Tensor) -> None:
@@ -149,7 +152,7 @@ class CellFolder:
         return read_tensors(path)[0]["table"] if path.exists() else None
 
     def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
-        """Stores machine, log and weights of a trained model; afterwards `trained` is true.
+        """Stores the weights of a trained model, its log and a description of the machine; then `trained` is true.
 
         Args:
             log: one dictionary per epoch.

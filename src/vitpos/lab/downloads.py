@@ -22,7 +22,7 @@ def missing_data(cells: Iterable[Cell]) -> list[str]:
 
 
 def data_terms(cells: Iterable[Cell]) -> list[Term]:
-    """Returns the terms of the data specs of cells (trainings) and of their evaluations: name and options of each.
+    """Returns the terms (name and options) of all data specs that cells (trainings) and their evaluations use.
 
     The data ``mnist + subset(limit=100)`` has two terms: the data set ``mnist`` and its view ``subset``.
     """

@@ -30,10 +30,10 @@ def dry_run(
     observer: Observer | None = None,
     stand_ins: Mapping[str, str] | None = None,
 ) -> dict[Cell, int]:
-    """Executes data, model and evaluations of every configuration on two images, and checks the columns of tables.
+    """Builds the model of every configuration, runs its evaluations on two images, and checks the columns of tables.
 
-    Raises the errors that a run would otherwise raise after hours of training. Returns cell → number of parameters of its
-    model.
+    Raises the errors that a run would otherwise raise after hours of training. Returns cell (one training) → number of
+    parameters of its model.
 
     Args:
         cells: trainings to check; those that differ only in their seed are checked once.

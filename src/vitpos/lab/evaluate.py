@@ -101,8 +101,8 @@ def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) 
 def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
     """Evaluates the trained models of an experiment, or one of them, and stores the results in their folders.
 
-    Returns (results of the experiment, evaluations as they are stored): one that differs from a stored one only by
-    written-out default options is stored under the existing spelling.
+    Returns (results of the experiment, evaluations as they are stored). An evaluation that is already stored, with or
+    without its default options written out, keeps the stored spelling.
 
     Args:
         path: folder of an experiment, or of one of its cells (trainings).

@@ -38,7 +38,7 @@ class Executor(Protocol):
 
         Args:
             job: called as ``job(cell, cell_folder, observer)``; trains and evaluates one cell.
-            cells: all trainings of the experiment.
+            cells: the trainings of the experiment that are not finished.
             folder: folder of the experiment.
             observer: receives the events of all cells.
         """
@@ -49,10 +49,14 @@ class LocalExecutor:
 
     Args:
         workers: Number of processes; by default one per core, or a single one if there is a GPU.
+        max_workers: Number of trainings of the experiment, finished or not, which more processes would not help. Each
+            process gets the cores divided by the number of processes as threads: counting the finished trainings too
+            makes a continued run use the same number of threads, and so give the same bits, as an unbroken one.
     """
 
-    def __init__(self, workers: int | None = None):
-        self.workers = workers or (1 if torch.cuda.is_available() else num_cores())
+    def __init__(self, workers: int | None = None, *, max_workers: int = sys.maxsize):
+        wanted = workers or (1 if torch.cuda.is_available() else num_cores())
+        self.workers = max(1, min(wanted, max_workers))
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
         """Calls ``job(cell, cell_folder, observer)`` for every cell (training); forwards the events of all processes.
@@ -61,19 +65,19 @@ class LocalExecutor:
             folder: folder of the experiment.
             observer: receives the events.
         """
-        workers = max(1, min(self.workers, len(cells)))
-        if workers > 1:
+        if self.workers > 1 and cells:
             with _noticing_ctrl_c() as pressed:
-                _run_in_pool(job, cells, folder, workers, observer, pressed)
+                _run_in_pool(job, cells, folder, self.workers, observer, pressed)
             return
         for cell in cells:
             _run_one(job, cell, folder, observer)
 
 
 def refuse_to_nest() -> None:
-    """Exits with code NESTED if a worker process imports a user's script that calls ``vitpos.run`` at its top level.
+    """Exits with code NESTED if this process is a worker that is still importing the user's script.
 
-    Otherwise each worker would start workers of its own. The main process raises the error.
+    Such a script calls ``vitpos.run`` at its top level, and each worker would start workers of its own. The main process
+    raises the error.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(NESTED)
@@ -98,7 +102,10 @@ def single_threaded() -> Iterator[None]:
 def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
     """Runs the job on one cell (training) and sends CellDone or CellFailed; stores the traceback of an unexpected error.
 
-    ``folder`` is the folder of the experiment.
+    Args:
+        job: called as ``job(cell, cell_folder, observer)``; trains and evaluates the cell.
+        folder: folder of the experiment.
+        observer: receives the events.
     """
     cell_folder = CellFolder(folder / "cells" / cell.folder_name)
     try:
@@ -150,18 +157,20 @@ def _run_in_pool(
     """Runs the job on every cell (training) in several processes and forwards their events to the observer.
 
     Args:
+        job: called as ``job(cell, cell_folder, observer)``; trains and evaluates one cell.
         folder: folder of the experiment.
-        workers: number of processes.
+        workers: number of processes among which the cores are divided; no more are started than there are cells.
         pressed: list that is not empty after Ctrl-C.
     """
     context = multiprocessing.get_context("spawn")
     tasks: multiprocessing.Queue[Cell | None] = context.Queue()
     events: multiprocessing.Queue[Event] = context.Queue()
     tasks.cancel_join_thread()  # so that stopping does not wait for the queue to drain
-    for task in (*cells, *[None] * workers):
+    started = min(workers, len(cells))
+    for task in (*cells, *[None] * started):
         tasks.put(task)
     arguments = (job, tasks, events, folder, max(1, num_cores() // workers))
-    processes = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(workers)]
+    processes = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(started)]
     for process in processes:
         process.start()
     try:
@@ -201,6 +210,7 @@ def _work(
     """Main function of a worker process: runs the job on each cell (training) from a queue until it receives None.
 
     Args:
+        job: called as ``job(cell, cell_folder, observer)``; trains and evaluates one cell.
         tasks: queue of cells, with a None for each worker at its end.
         events: queue for the events of the cells, which the main process reads.
         folder: folder of the experiment.

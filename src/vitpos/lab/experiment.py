@@ -221,7 +221,7 @@ def _takes_positions(model: str) -> bool:
 
 
 def _merge(cells: Iterable[Cell]) -> list[Cell]:
-    """Merges cells that are the same training; the remaining cell has the evaluations of all its duplicates."""
+    """Merges cells (trainings) that differ only in their evaluations into one cell with all these evaluations."""
     merged: dict[str, Cell] = {}
     for cell in cells:
         known = merged[cell.folder_name].evaluations if cell.folder_name in merged else ()
@@ -230,10 +230,10 @@ def _merge(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Returns the cells (trainings) with ``varied`` set: the training options in which cells of one model differ.
+    """Returns the cells (trainings) with their field ``varied`` set, the pairs (name, value) of options that vary.
 
-    These are compared between cells with the same data, model and encoding. Without ``varied``, two cells with different
-    options would be averaged as if they were two seeds.
+    These are the training options, such as ``train.lr``, that differ between cells with the same data, model and encoding.
+    Without ``varied``, two cells with different options would be averaged as if they were two seeds.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
@@ -248,10 +248,12 @@ def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def _available(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) -> Iterator[Table]:
-    """Yields the tables, each without the columns whose evaluation none of its trainings has; empty tables are left out.
+    """Yields each table without the columns whose evaluation none of its trainings has; skips it if no column is left.
 
     Args:
-        strict: whether such a column, or a baseline that no row has, is an error; false if the user changed settings.
+        cells: all trainings of the experiment, with their evaluations.
+        strict: whether to raise an InputError for such a column, or for a baseline that no row has. False if the user
+            changed settings.
     """
     for table in tables:
         rows = [cell for cell in cells if table.shows(cell)]
@@ -271,7 +273,10 @@ def _available(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) 
 
 
 def _default_table(cells: Sequence[Cell]) -> list[Table]:
-    """Returns a list with a table that has a column for each evaluation with an accuracy; an empty list if none has one."""
+    """Returns a list with one table, which has a column for each evaluation of the cells that returns an ``accuracy``.
+
+    Returns an empty list if there is no such evaluation.
+    """
     specs = dict.fromkeys(spec for cell in cells for spec in cell.evaluations)
     shown = [spec for spec in specs if re.search(r"^accuracy:", _definition(spec), re.MULTILINE)]
     return [Table("Accuracy", tuple(Column(spec, spec) for spec in shown), bar_chart=True)] if shown else []

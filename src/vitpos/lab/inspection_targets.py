@@ -19,7 +19,9 @@ LoadTarget = Callable[[], Target]
 
 
 def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTarget]]:
-    """Returns pairs (name, function that loads it as a Target) of the models or checkpoints in a path.
+    """Returns pairs (name, load function) of the models or checkpoints in a path.
+
+    A load function returns a `Target`: a model or checkpoint with the metadata and tensors that an inspection needs.
 
     Args:
         path: folder of a run or of one training, a weights file of vitpos, or a checkpoint of another library.

@@ -42,7 +42,7 @@ def run(
     plugins: Sequence[str] = (),
     **settings: Any,
 ) -> Results:
-    """Trains and evaluates the unfinished cells (trainings) of an experiment, stores them and returns all results.
+    """Trains and evaluates the unfinished cells (trainings) of an experiment; stores and returns the results of all cells.
 
     A cell that fails does not stop the others; at the end a RunError gives the reason. The weights of a cell depend on
     the number of threads (cores divided by workers) through floating-point rounding.
@@ -57,7 +57,7 @@ def run(
         seeds: Replace the seeds of the experiment.
         plugins: Python files or modules that register encodings, models and so on.
         settings: Override values of the experiment, as ``encoding=MyClass, train={"epochs": 1}``; classes and functions
-            are accepted as well as specs.
+            are accepted as well as specs such as ``rope(base=10)``.
     """
     refuse_to_nest()
     if observer is None:
@@ -76,8 +76,12 @@ def run(
     with ExperimentFolder.create_locked(Path(out), experiment) as folder:
         results = Results(folder)
         observer.on_event(events.RunStart(results))
-        executor = executor or LocalExecutor(workers)
-        executor.run(run_cell, experiment.cells, folder.path, _Recorder(results, observer))
+        for cell in experiment.cells:
+            if results.is_done(cell):
+                observer.on_event(events.CellDone(cell))
+        results.write_csv()
+        executor = executor or LocalExecutor(workers, max_workers=len(experiment.cells))
+        executor.run(run_cell, results.pending, folder.path, _Recorder(results, observer))
     if results.errors:
         cell, error = next(iter(results.errors.items()))
         count = f"{len(results.errors)} of {len(experiment.cells)} cells failed"
@@ -142,6 +146,8 @@ def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[
     """Stores test images, position vectors, log and, last, the weights of a trained model in its folder.
 
     Args:
+        folder: folder of the training.
+        data: the data set that the model was trained on.
         log: one dictionary per epoch.
     """
     model.eval()
@@ -154,6 +160,6 @@ def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[
 
 
 def _samples(data: Dataset) -> Tensor:
-    """Returns the first test image of each class, of at most ten classes: (n, C, height, width)."""
+    """Returns the first test image of each of n classes, at most ten: uint8 (n, channels, height, width)."""
     first = [(data.test.labels == label).nonzero()[:1, 0] for label in range(len(data.classes))]
     return data.test.images[torch.cat(first)[:SAMPLES]]

@@ -51,7 +51,10 @@ def setting_texts(settings: Mapping[str, Any]) -> list[str]:
 
 
 def storable(key: str, value: Any) -> Any:
-    """Converts the value of a setting to one that JSON can store: a class becomes a text such as ``mine.py:Class``."""
+    """Converts the value of setting ``key``, such as ``encoding``, to one that JSON can store.
+
+    A class or function becomes its registered name or a text such as ``mine.py:Class``.
+    """
     if isinstance(value, Mapping):
         return {name: storable(f"{key}.{name}" if key == "train" else name, one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -61,9 +64,10 @@ def storable(key: str, value: Any) -> Any:
 
 
 def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """Removes the ``[[key]]`` tables from a parsed TOML document and returns them.
+    """Removes the ``[[key]]`` tables from a parsed TOML document and returns them as a list of dictionaries.
 
     Args:
+        key: name of the tables, such as ``cells``.
         where: what the document is, for error messages.
     """
     blocks = document.pop(key, [])
@@ -73,9 +77,12 @@ def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str
 
 
 def flatten(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Flattens nested TOML tables to keys such as ``train.lr``; raises an InputError for unknown keys.
+    """Flattens nested TOML tables into one dictionary with keys such as ``train.lr``.
+
+    Raises an InputError for unknown keys.
 
     Args:
+        document: the parsed TOML.
         where: what the document is, for error messages.
     """
     flat: dict[str, Any] = {}

@@ -80,7 +80,11 @@ class Row:
         return any(estimate.values for estimate in self.estimates)
 
     def label(self, name: str) -> str:
-        """Returns the text of the row under heading ``name``, one of `labels`, such as ``encoding`` or ``train.lr``."""
+        """Returns a setting of the row as text, such as ``rope``; ``none`` if it is empty.
+
+        Args:
+            name: heading of the setting: ``trained on``, ``model``, ``encoding`` or a training option such as ``train.lr``.
+        """
         cell = self.cell
         known = {"trained on": cell.data, "model": cell.model, "encoding": cell.encoding}
         value = known[name] if name in known else cell.train_value(name)
@@ -95,7 +99,7 @@ def seeds_of(rows: Sequence[Row]) -> int:
 def labels(rows: Sequence[Row]) -> list[str]:
     """Returns the headings of the settings in which rows differ, such as ``["model", "encoding", "train.lr"]``.
 
-    `shared` gives the settings that all rows have in common.
+    ``encoding`` is always among them. `shared` gives the model and data that all rows have in common.
     """
     trained_on = ["trained on"] if len({row.cell.data for row in rows}) > 1 else []
     model = ["model"] if len({row.cell.model for row in rows}) > 1 else []
@@ -103,7 +107,10 @@ def labels(rows: Sequence[Row]) -> list[str]:
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Groups rows that differ only in their encoding; a key names the other settings, ``""`` if there is one group."""
+    """Returns groups of table rows that differ only in their encoding, as a dictionary settings → rows.
+
+    A key is a text with those other settings in which the groups differ; it is empty if there is one group.
+    """
     groups: dict[str, list[Row]] = {}
     names = [name for name in labels(rows) if name != "encoding"]
     for row in rows:
@@ -115,7 +122,7 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def summarize(results: Results, table: Table) -> list[Row]:
     """Returns the rows of a table, one per group of trainings that differ only in their seed.
 
-    An estimate of a number that is missing has no values.
+    A missing number is an estimate without values. If the table has a baseline, rows have their differences from it.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in results.experiment.cells:
@@ -129,7 +136,13 @@ def summarize(results: Results, table: Table) -> list[Row]:
 
 
 def _with_differences(row: Row, rows: Sequence[Row], table: Table) -> Row:
-    """Returns a row with its differences from the baseline row, which differs from it only in the encoding."""
+    """Returns ``row`` with its differences from the baseline row, and ratios to it for columns that show them.
+
+    The baseline row has the same settings and the baseline encoding of the table. Without one, ``row`` is unchanged.
+
+    Args:
+        rows: all rows of the table.
+    """
 
     def rest(cell: Cell) -> tuple[object, ...]:
         return cell.data, cell.model, cell.varied
@@ -161,7 +174,7 @@ def evaluation_table(results: Results, spec: str) -> Table:
 def _stored_columns(results: Results, spec: str) -> list[Column]:
     """Returns a column for each number and curve point that evaluation ``spec`` has stored for any training.
 
-    Results with more than MANY of them are left out.
+    Trainings for which it has stored more than MANY (40) of them are ignored.
     """
     points: dict[tuple[str, float | None], None] = {}
     for cell, _ in results.trained:

@@ -11,9 +11,10 @@ from vitpos.lab.tables import Table
 
 
 def format_number(value: float, *, percent: bool, short: bool = False) -> str:
-    """Formats a number as text: 0.9402 as ``94.02`` if ``percent``, others as ``1,234`` or ``0.4821``.
+    """Formats a number as text, such as ``0.4821`` or ``1,234``; with ``percent``, the fraction 0.9402 is ``94.02``.
 
-    ``short`` gives one decimal in percent, otherwise three significant digits.
+    Percentages have two decimals, other numbers four significant digits, and integers all digits. With ``short``,
+    percentages have one decimal and other numbers three significant digits.
     """
     if percent:
         return f"{100 * value:.1f}" if short else f"{100 * value:.2f}"
@@ -23,9 +24,12 @@ def format_number(value: float, *, percent: bool, short: bool = False) -> str:
 
 
 def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
-    """Formats an estimate: ``94.02 ± 0.11``, the mean for one seed, ``48.1 (1.25×)`` with a ratio, ``–`` if missing.
+    """Formats a table entry as text: mean ± standard deviation over seeds, such as ``94.02 ± 0.11``; ``–`` if missing.
 
-    ``mark``: adds ▲ or ▼ if it is significantly higher or lower than in the baseline row.
+    One seed gives the mean alone. The ratio to the baseline row is appended if it is known: ``48.1 (1.25×)``.
+
+    Args:
+        mark: whether to append ▲ or ▼ if the entry is significantly higher or lower than that of the baseline row.
     """
     if not estimate.values:
         return "–"
@@ -66,7 +70,7 @@ def shared(rows: Sequence[Row]) -> str:
 
 
 def significance_legend(table: Table, rows: Sequence[Row]) -> str:
-    """Returns the explanation of the significance marks ▲ and ▼ of a table; empty if it has no baseline or one seed."""
+    """Returns the explanation of the significance marks ▲ and ▼ of a table; empty without a baseline or with one seed."""
     if not table.baseline or seeds_of(rows) < 2:
         return ""
     return (

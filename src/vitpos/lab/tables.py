@@ -15,7 +15,10 @@ class Column:
     Args:
         label: heading of the column.
         evaluation: the evaluation with its options, such as ``jigsaw(per='image')``.
+        metric: name of the number, curve or array in the result of the evaluation.
         percent: whether the values are fractions, to be shown in percent.
+        better: whether higher or lower values are better; empty if neither.
+        show_ratio: whether the ratio to the baseline row of the table is shown too.
         x: the x value, if ``metric`` is a curve: the column shows the curve's value there.
         at: the index, if ``metric`` is an array: the column shows that entry, such as ``[6, 9]`` of a confusion matrix.
     """
@@ -41,7 +44,8 @@ class Column:
 class Table:
     """A result table of an experiment, averaged over seeds.
 
-    ``data``, ``model`` and ``encoding`` select which trainings are its rows; empty: all of them.
+    Its rows are the trainings whose data, model and encoding are in the tuples ``data``, ``model`` and ``encoding``; an
+    empty tuple selects all.
     """
 
     title: str

@@ -29,8 +29,8 @@ class Number:
 class Recommendation:
     """The encodings that do not differ significantly from the best one in a leaderboard column, best first.
 
-    ``cheapest`` is the one of them with the fastest training step, "" if the protocol does not measure it. ``found`` is
-    False if no two encodings differ.
+    ``column`` is the key of the column. ``cheapest`` is the one of these encodings with the fastest training step, "" if
+    the protocol does not measure it. ``found`` is False if no two encodings differ significantly in the column.
     """
 
     column: str
@@ -40,7 +40,7 @@ class Recommendation:
 
 
 class Board:
-    """The entries of one protocol, ranked by its first column.
+    """A leaderboard: the entries (one per encoding) of one protocol, ranked by the first column of the protocol.
 
     Entries with one seed and quick entries, which are from shortened runs, have no rank.
     """
@@ -63,7 +63,7 @@ class Board:
 
     @classmethod
     def load(cls, sources: Iterable[Path], protocol: Protocol) -> Board:
-        """Reads and checks entries from files or folders of files and returns their Board.
+        """Reads and checks leaderboard entries from JSON files, or folders of them, and returns their Board.
 
         Raises an InputError for the first entry that is not valid. Files of one encoding with different seeds become one
         entry.
@@ -81,11 +81,14 @@ class Board:
         return cls(protocol, list(joined.values()))
 
     def rank(self, entry: Entry) -> int | None:
-        """Returns the rank of an entry by the first column, from 1; None for entries with one seed and quick ones."""
+        """Returns the rank of an entry by the first column of the protocol, from 1; None if it is not ranked.
+
+        Entries with one seed and entries of shortened (quick) runs are not ranked.
+        """
         return None if entry.quick else self.ranks.get(entry.encoding)
 
     def number(self, entry: Entry, key: str) -> Number | None:
-        """Returns mean and 95 % interval of an entry in the column ``key``; None if it has no value there.
+        """Returns the mean and 95 % interval of an entry in column ``key``, such as ``accuracy``; None if it has no value.
 
         If the entry is ranked in that column, the mean is adjusted for missing seeds, and the interval uses the variance
         that is estimated from all entries.
@@ -101,15 +104,16 @@ class Board:
     def group(self, entry: Entry) -> str:
         """Returns the group letters of an entry, such as ``ab``; empty if it is not ranked.
 
-        Two entries that share a letter do not differ significantly in the first column.
+        Two entries that share a letter do not differ significantly in the first column of the protocol.
         """
         ranking = self.rankings.get(self.main)
         return ranking.groups.get(entry.encoding, "") if ranking and not entry.quick else ""
 
     def differences(self, entry: Entry) -> dict[str, tuple[float, float]]:
-        """Returns other encoding → (difference in the first column, half the width of its 95 % interval).
+        """Returns other encoding → (difference, half the width of its 95 % interval).
 
-        The others are the baselines of the protocol and the best entry. Empty if the entry is not ranked.
+        The difference is this entry minus the other one, in the first column of the protocol. The others are the baselines
+        of the protocol and the best entry. The dictionary is empty if the entry is not ranked.
         """
         ranking = self.rankings.get(self.main)
         if not ranking or entry.encoding not in ranking.means or entry.quick:
@@ -122,8 +126,8 @@ class Board:
     def recommendations(self) -> list[Recommendation]:
         """One Recommendation per column in which higher or lower is better: the encodings that do not differ from the best.
 
-        Optional columns are left out: an encoding without such a number may be the best of all, as one whose gradient
-        gives away no patch has no closed form.
+        Optional columns are left out, because having no number there may be the best result: an attack that cannot be
+        applied to an encoding reconstructs nothing.
         """
         times = {e.encoding: self.number(e, "time") for e in self.entries if not e.quick}
         found = []
@@ -147,9 +151,9 @@ class Board:
         return {encoding: seeds for encoding, seeds in lacking.items() if seeds}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns one dictionary per entry: encoding, rank, group, seeds …, and mean and half width of each column.
+        """Returns one dictionary per entry: encoding, rank, group, number of seeds …, and mean and half width per column.
 
-        The half width is that of the 95 % interval. A value that is missing is an empty string.
+        The half width is half the width of the 95 % interval of the mean. A value that is missing is an empty string.
         """
         found = []
         for entry in self.entries:
@@ -171,7 +175,7 @@ class Board:
 
 
 def format_measure(value: float, column: Measure) -> str:
-    """Formats a value of a column as text: fractions in percent and ratios with two decimals, counts with commas."""
+    """Formats a value of a column as text: 0.9402 as ``94.02`` (fractions), ``1.25`` (ratios) or ``1,234`` (counts)."""
     if column.unit == "count":
         return f"{value:,.0f}"
     return f"{100 * value:.2f}" if column.percent else f"{value:.2f}"

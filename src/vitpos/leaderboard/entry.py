@@ -23,24 +23,25 @@ MAX_BYTES = 1_000_000  # larger files are refused
 
 @dataclass(frozen=True)
 class Entry:
-    """The numbers of one encoding under a protocol.
+    """A leaderboard entry: the numbers of one encoding under a protocol, i.e. a fixed experiment.
 
     Args:
         protocol: Name of the protocol, such as ``vitpos-1``.
         protocol_sha256: Hash of the file of the protocol.
         encoding: Spec of the encoding, such as ``rope(base=10.0)``.
-        family: Family of the encoding, which decided its learning rate.
+        family: Family of the encoding (added, bias, rotary or context), which decided its learning rate.
         summary: One sentence on the encoding.
-        paper: Its source.
+        paper: Paper that introduced the encoding; may be empty.
         code: Name of the encoding → sha256 of the file that defines it; for a sum, one for each of its encodings.
-        numbers: Column → seed → value.
-        training_losses: Encoding → loss of a short training. Those of the baselines show that the package trains as it did
-            when the protocol was made, that of the encoding that two entries of it are of the same code.
+        numbers: Column of the protocol → seed → value.
+        training_losses: Encoding → loss of a short training. The losses of the baselines show that the package trains as it
+            did when the protocol was made; equal losses of the encoding show that two of its entries are of the same code.
         reasons: Column → why the encoding has no such number.
         machine: Processor, cores, system and versions.
         commit: Commit of the package that the entry was made with; empty if unknown.
-        maps: Title → maps of the grid, such as the mean logit of a central patch with every patch, one map per block.
-        quick: Whether it is from a shortened run; such an entry is shown and not ranked.
+        maps: Title → n maps (n, rows, columns) of the patch grid, such as the mean logit of the central patch with every
+            patch, one map per block.
+        quick: Whether the entry is from a shortened run; it is then shown but not ranked.
     """
 
     protocol: str
@@ -67,8 +68,9 @@ class Entry:
     def file_name(self) -> str:
         """Name of the JSON file of the entry: the spec of its encoding, such as ``rope.json``.
 
-        A spec with characters other than letters, digits, dots and underscores is shortened to its words and a hash.
-        Seeds that do not begin with 0 are appended: they complete another entry of the encoding.
+        A spec with characters other than letters, digits, dots and underscores is shortened to its words and a hash. The
+        name of a shortened run ends in ``-quick``. The seeds of other runs are appended if seed 0 is not among them: such
+        an entry adds seeds to another entry of the encoding.
         """
         name = "-".join(re.findall(r"[\w.]+", self.encoding, re.ASCII))[:60]
         if name != self.encoding:
@@ -89,7 +91,7 @@ class Entry:
 def load_entry(path: Path) -> Entry:
     """Reads a leaderboard entry from its JSON file and returns it.
 
-    Checks its format, its protocol, that it has all numbers of every seed, and their ranges.
+    Checks the format, the protocol, the losses of short trainings, and that every seed has all numbers in valid ranges.
 
     Raises:
         InputError: With the file, the value that is wrong and the remedy, in one line.
@@ -217,7 +219,7 @@ def _out_of_range(column: Measure, value: float) -> str:
 
 
 def _is_stack(grids: Any) -> bool:
-    """Whether a value is a list of equally large grids of numbers."""
+    """Whether a value is a list of equally large grids (lists of rows) of numbers."""
 
     def shape(value: Any) -> tuple[int, ...] | None:
         if isinstance(value, int | float) and not isinstance(value, bool):

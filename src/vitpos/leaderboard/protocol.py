@@ -22,8 +22,13 @@ class Measure:
     """A column of the leaderboard: a metric of an evaluation.
 
     Args:
-        unit: ``fraction`` from 0 to 1, shown in percent; ``count``; or ``ratio`` to the model without encoding.
-        optional: Whether an encoding may have no such number, with a reason.
+        label: Heading of the column.
+        evaluation: The evaluation with its options, such as ``closed_form``.
+        metric: Name of the number in the result of the evaluation.
+        better: Whether higher or lower values are better; empty if neither.
+        unit: ``fraction`` (from 0 to 1, shown in percent), ``count`` (an integer) or ``ratio`` (a value divided by that of
+            the model without encoding).
+        optional: Whether an entry may give a reason in place of the number.
         data: Data set that the measured model was trained on, if the experiment trains on several.
     """
 
@@ -112,7 +117,7 @@ def family_of(hooks: Sequence[str] | frozenset[str], traits: Sequence[str]) -> s
     """Returns the family of an encoding, which decides its learning rate: context, rotary, bias or added.
 
     Context: the logit of two tokens depends on other tokens too, as in SaPE2. Rotary: it rotates q and k. Bias: it changes
-    logits, attention weights or values. Added: everything else. The first that applies counts.
+    logits, attention weights or values. Added: everything else. The first of them that applies, in this order, is returned.
 
     Args:
         hooks: Names of the methods by which the encoding acts in the model, such as ``rotate``.

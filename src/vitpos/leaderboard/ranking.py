@@ -23,11 +23,11 @@ Values = Mapping[str, Mapping[int, float]]  # encoding → seed → value
 
 @dataclass(frozen=True)
 class Ranking:
-    """A fitted two-way model, encoding + seed, of one metric.
+    """The encodings ranked by one metric: a fitted model value = mean of the encoding + effect of the seed + noise.
 
     Args:
         means: Mean of each encoding over all seeds of the ranking, adjusted for seeds that it lacks; best first.
-        covariance: Covariance matrix of these means, in the same order.
+        covariance: Covariance matrix (encodings, encodings) of these means, in the same order.
         df: Degrees of freedom of the residual variance.
         std: Residual standard deviation: the noise between seeds.
     """
@@ -102,10 +102,11 @@ def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
     """Ranks the encodings that have two seeds or more; returns None if there are fewer than two of them.
 
     Fits value = mean of the encoding + effect of the seed + noise by least squares. Encodings with missing seeds are
-    allowed as long as seeds connect all encodings.
+    allowed as long as common seeds connect all encodings.
 
     Args:
         values: Encoding → seed → value of one metric.
+        higher_is_better: Whether the encoding with the highest mean is the first, or the one with the lowest.
     """
     ranked = {name: by_seed for name, by_seed in values.items() if len(by_seed) > 1}
     if len(ranked) < 2:

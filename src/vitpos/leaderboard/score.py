@@ -45,9 +45,9 @@ def score(
     plugins: Sequence[str] = (),
     observer: Observer | None = None,
 ) -> Entry:
-    """Trains an encoding under a protocol, measures all its columns, writes its leaderboard entry and returns it.
+    """Trains and measures an encoding under a leaderboard protocol, writes its entry and returns it.
 
-    An unfinished run in ``out`` is continued.
+    A protocol fixes model, data, training and measured columns. An unfinished run in ``out`` is continued.
 
     Args:
         encoding: A spec such as ``rope(base=10)``, a class or a factory.
@@ -115,11 +115,11 @@ def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float]
 
 
 def _maps(results: Results) -> dict[str, list[list[list[float]]]]:
-    """Returns maps of the grid from the first trained model: title → one or more maps (n, rows, columns) as lists.
+    """Returns maps of the patch grid from the first trained model: title → n maps (n, rows, columns) as nested lists.
 
-    The first are the mean attention logits of the central patch with every patch, one map per block. If the encoding adds
-    vectors to tokens, there is also the cosine similarity of the central vector with the others. Models without patches
-    have no maps.
+    One title has the mean attention logits of the central patch with every patch, one map per block. If the encoding adds
+    vectors to tokens, a second title has one map of the cosine similarity of the central vector with all vectors. The
+    dictionary is empty for models without patches.
     """
     cell, folder = results.trained[0]
     model, data = load_model(folder), load(cell.data)
@@ -138,9 +138,9 @@ def _maps(results: Results) -> dict[str, list[list[list[float]]]]:
 
 
 def _rounded(stack: Tensor) -> list[list[list[float]]]:
-    """Converts maps (n, rows, columns) to nested lists with four decimals.
+    """Converts n maps (n, rows, columns) to nested lists with four decimals.
 
-    NaN, where all heads mask a pair of patches, becomes the smallest value.
+    NaN, which stands for pairs of patches that all heads mask, becomes the smallest other value.
     """
     filled = stack.nan_to_num(float(stack[~stack.isnan()].min()))
     return [[[round(value, 4) for value in row] for row in grid] for grid in filled.tolist()]

@@ -9,9 +9,10 @@ from vitpos.errors import InputError
 
 
 def check_image_pair(images: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns ``images`` and ``targets``, each (B, C, height, width), in their common dtype, at least float32.
+    """Returns ``images`` and ``targets``, two batches (B, C, height, width) to compare, in a common dtype.
 
-    Raises ``InputError`` for integer tensors (values must lie in 0…1) and for shapes that differ or are not 4-D.
+    The dtype is float32, or float64 if one of the two is. Raises ``InputError`` for integer tensors (values must lie in
+    0…1) and for shapes that differ or are not 4-D.
     """
     for batch in (images, targets):
         if not batch.is_floating_point():

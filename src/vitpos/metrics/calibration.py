@@ -29,13 +29,13 @@ def response_rate_accuracy(confidence: Tensor, correct: Tensor) -> float:
 def calibration_error(confidence: Tensor, correct: Tensor, *, all_bins: bool = False) -> float:
     """Returns the RMS calibration error √ Σ_b (n_b / n) · (mean confidence in b − accuracy in b)², bins b of 100 images.
 
-    Bins are formed in order of confidence. The last bin holds the most confident images and the remainder of the
-    division; the code published with ImageNet-A leaves it out of the sum.
+    Bins are formed in order of confidence; n_b of the n images are in bin b. The last bin holds the most confident
+    images and the remainder of the division; the code published with ImageNet-A leaves it out of the sum.
 
     Args:
         confidence: (n,), such as the largest softmax probability.
         correct: (n,) bool, whether the prediction is correct.
-        all_bins: Include the last bin. Without it, fewer than 200 images give NaN.
+        all_bins: Include the last bin in the sum; by default it is left out, and fewer than 200 images give NaN.
     """
     ranked = torch.stack(_sorted_by_confidence(confidence, correct))  # (2, n)
     ends = torch.arange(1, max(len(correct) // BIN, 1)) * BIN

@@ -24,11 +24,12 @@ def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
 def average_precision(scores: Tensor, positive: Tensor) -> float:
     """Returns the area under the precision–recall curve, Σ_k (recall_k − recall_{k−1}) · precision_k.
 
-    The thresholds k are the distinct scores from the highest to the lowest.
+    The thresholds k are the distinct scores from the highest to the lowest. Uninformative scores give the fraction of
+    positives.
 
     Args:
         scores: (n,), higher for images that should be detected.
-        positive: (n,) bool, the images to detect. Uninformative scores give the fraction of positives.
+        positive: (n,) bool, True for the images to detect.
     """
     true_positives, false_positives = _cumulative_counts(scores, positive)
     recall_steps = true_positives.diff(prepend=true_positives.new_zeros(1)) / positive.sum()
@@ -40,7 +41,7 @@ def roc_auc(scores: Tensor, positive: Tensor) -> float:
 
     Args:
         scores: (n,), higher for images that should be detected.
-        positive: (n,) bool, the images to detect.
+        positive: (n,) bool, True for the images to detect.
     """
     counts = _cumulative_counts(scores, positive)
     true_positives, false_positives = (torch.cat([x.new_zeros(1), x]) for x in counts)
@@ -52,7 +53,7 @@ def fpr_at_recall(scores: Tensor, positive: Tensor, *, recall: float = 0.95) -> 
 
     Args:
         scores: (n,), higher for images that should be detected.
-        positive: (n,) bool, the images to detect.
+        positive: (n,) bool, True for the images to detect.
     """
     true_positives, false_positives = _cumulative_counts(scores, positive)
     enough = true_positives / positive.sum() >= recall
@@ -66,7 +67,7 @@ def _cumulative_counts(scores: Tensor, positive: Tensor) -> tuple[Tensor, Tensor
 
     Args:
         scores: (n,), higher for images that should be detected.
-        positive: (n,) bool, the images to detect.
+        positive: (n,) bool, True for the images to detect.
     """
     ranked, index = scores.sort(descending=True)
     last = torch.cat([ranked.diff() != 0, torch.ones(min(len(ranked), 1), dtype=torch.bool)])

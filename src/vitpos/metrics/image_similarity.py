@@ -26,7 +26,10 @@ def mse(images: Tensor, targets: Tensor) -> Tensor:
 
 
 def psnr(images: Tensor, targets: Tensor) -> Tensor:
-    """Returns the PSNR of each image, −10 · log₁₀(MSE) in decibels for pixels in 0…1, (B,); infinite for equal images."""
+    """Returns the peak signal-to-noise ratio (B,) in decibels, −10 · log₁₀(MSE); infinite for equal images.
+
+    Both batches are (B, C, height, width) with pixels in 0…1.
+    """
     return -10 * mse(images, targets).log10()
 
 
@@ -54,12 +57,12 @@ def ssim(images: Tensor, targets: Tensor) -> Tensor:
 def fourier(images: Tensor, targets: Tensor) -> Tensor:
     """Returns 1 − cosine similarity of the 2-D Fourier magnitudes, (B,): 0 for equal and 1 for orthogonal spectra.
 
-    Magnitudes are invariant to cyclic shifts and the cosine to overall brightness. The zero frequency dominates, so
-    distances between natural images are small.
+    Both batches are (B, C, height, width) with pixels in 0…1. Magnitudes are invariant to cyclic shifts, and the
+    cosine to a factor of brightness. The zero frequency dominates, so distances between natural images are small.
 
     The metric "FFT2D" of MJP (Ren et al., CVPR 2023) is another: the cosine *distance* (the paper calls it a similarity)
     of the complex transforms, which by Parseval's theorem equals the cosine distance of the pixels. If the second
-    transform is not conjugated, as in SciPy at that time, it compares with the target rotated by 180°.
+    transform is not conjugated, as in SciPy at that time, the image is compared with the target rotated by 180°.
     """
     transforms = (torch.fft.fft2(batch) for batch in check_image_pair(images, targets))
     x, y = (F.normalize(transform.abs().flatten(1)) for transform in transforms)  # (B, C · height · width)

@@ -39,7 +39,7 @@ ALLOWED = {  # globals that a pickle of numpy arrays refers to; the first is pri
 
 
 class Stage(NamedTuple):
-    """One convolution of AlexNet, as kernel and bias, and the weights (``head``) of its D output channels in LPIPS."""
+    """One convolution of AlexNet: its kernel and bias, and the weights (``head``) of its output channels in LPIPS."""
 
     kernel: Tensor  # (D, D of the previous stage, k, k)
     bias: Tensor  # (D,)
@@ -83,7 +83,12 @@ def lpips_unavailable(size: Sequence[int]) -> str:
 
 
 def _features(x: Tensor, stages: Sequence[Stage]) -> Iterator[Tensor]:
-    """Yields the output (B, D, rows, columns) of each of AlexNet's five convolutions for images x (B, 3, height, width)."""
+    """Yields the outputs (B, channels, rows, columns), after ReLU, of AlexNet's five convolutions.
+
+    Args:
+        x: images (B, 3, height, width), normalized.
+        stages: weights of the five convolutions.
+    """
     first, second, third, fourth, fifth = stages
     x = F.conv2d(x, first.kernel, first.bias, stride=4, padding=2).relu()
     yield x

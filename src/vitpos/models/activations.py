@@ -58,9 +58,10 @@ def capture_activations(
 
     Args:
         images: (B, C, height, width), normalized.
+        positions: Positions of the patches; by default those of the patch grid of the images.
         on_tokens: Called as ``on_tokens(layer, tokens)`` with patch tokens (B, N, D): layer 0 is the input of the first
             block, layer l the output of block l.
-        on_attention: Called with an :class:`AttentionCall` before every attention module.
+        on_attention: Called with an :class:`AttentionCall` before every attention module runs.
     """
     x, pos = model.embed_patches(images, positions)
     if on_tokens:
@@ -91,9 +92,10 @@ def capture_activations(
 def layer_tokens_and_logits(
     model: PatchClassifier, images: Tensor, positions: Positions | None = None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Returns two lists with one tensor per layer: patch tokens (B, N, D) and attention logits (B, H, N, N) of patches.
+    """Returns two lists with one tensor per block: patch tokens (B, N, D) after it, attention logits (B, H, N, N) in it.
 
-    Both lists are empty for models with windowed attention, whose tokens do not stay on one grid.
+    The logits are those among patches. ``positions`` are by default those of the patch grid of the images. Both lists
+    are empty for models with windowed attention, whose tokens do not stay on one grid.
     """
     tokens: list[Tensor] = []
     logits: list[Tensor] = []
@@ -112,7 +114,7 @@ def layer_tokens_and_logits(
 
 
 def relative_error(values: Tensor, expected: Tensor) -> Tensor:
-    """Returns ‖values − expected‖ / ‖expected‖ of each image: (B,), in float64.
+    """Returns ‖values − expected‖ / ‖expected‖ of each image: (B,), in float64; both inputs are (B, …).
 
     Masked logits (−∞) count as equal if both are −∞; if only one is, their difference counts as the root mean square of
     the finite expected entries.

@@ -44,9 +44,10 @@ class AttentionInputs(NamedTuple):
 def attention_inputs(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None = None
 ) -> AttentionInputs:
-    """Applies an encoding to q and k (B, H, T, d); returns rotated q and k, the bias for the logits, or the logits.
+    """Applies an encoding to q and k (B, H, T, d); returns rotated q and k with a bias for the logits, or all logits.
 
-    A pair of tokens of which one has a hidden (masked) position gets a bias such that its logit is the plain q·k/√d.
+    ``layer`` is the number of the block, from 0. A pair of tokens of which one has a hidden (masked) position gets a
+    bias such that its logit is the plain q·k/√d.
     ``x`` (B, T, D) are the tokens that enter attention; only encodings that define ``token_bias`` need them.
     """
     if not pos.has_hidden and (logits := _fused_logits(q, k, encoding, pos, layer)) is not None:
@@ -159,8 +160,8 @@ class SelfAttention(nn.Module):
         Args:
             pos: Positions of the N patch tokens.
             layer: Number of the block, from 0; encodings may differ by layer.
-            mask: (W, 1, T, T), added to the logits of each group of W windows: −∞ where a token must not be attended
-                to.
+            mask: For windowed attention, where B is the number of images times W windows: (W, 1, T, T), added to the
+                logits of each image; −∞ where a token must not be attended to.
         """
         q, k, v = self.qkv_heads(x)
         inputs = attention_inputs(q, k, encoding, pos, layer, x)
@@ -214,7 +215,9 @@ def _acts_after_softmax(encoding: PositionEncoding) -> bool:
 def mixed_weights(
     weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, mask: Tensor | None = None
 ) -> Tensor:
-    """Returns the attention weights (B, H, T, T) after the ``mix_weights`` of encodings that have it, such as `gpsa`.
+    """Returns the attention weights (B, H, T, T) after the method ``mix_weights`` of encodings that define it.
+
+    For example, `gpsa` mixes in weights that depend on positions.
 
     Only weights among patches with known (not masked) positions change, and rows still sum to 1. ``mask`` (W, 1, T, T) is
     0 or −∞ for each of W windows, as in ``SelfAttention.forward``; pairs with −∞ keep their weight of zero.
@@ -240,9 +243,10 @@ def mixed_weights(
 def _add_values(
     y: Tensor, weights: Tensor, v: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
 ) -> Tensor:
-    """Returns the attention output y (B, H, T, d) plus the ``added_values`` of encodings that have them, such as `shaw`.
+    """Returns the attention output y (B, H, T, d) plus what the method ``added_values`` of encodings returns.
 
-    These are added for patch tokens only, without pairs that have a hidden (masked) position.
+    For example, `shaw` adds a learned vector per offset to the values. ``weights`` (B, H, T, T) are the attention
+    weights. Only patch tokens change, and pairs with a hidden (masked) position do not count.
     """
     count = pos.index.shape[1]
     for part in encoding.parts:

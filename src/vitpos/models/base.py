@@ -166,7 +166,10 @@ class PatchClassifier(Classifier):
 
 
 def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
-    """Raises InputError if the model's head does not have one output for each of the ``classes`` of data set ``data``."""
+    """Raises InputError if the number of outputs of the model's head is not the number of ``classes``.
+
+    ``classes`` are the names of the classes of the data set called ``data``.
+    """
     head = getattr(model, "head", nn.Identity())
     layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
     if layers and layers[-1].out_features != len(classes):
@@ -205,7 +208,10 @@ def init_weights(root: nn.Module, init: Init) -> None:
 
 
 def reject_encoding(model: str, encoding: EncodingLike) -> None:
-    """Raises InputError if ``encoding`` uses positions or has weights; called by models without tokens, such as a CNN."""
+    """Raises InputError if ``encoding`` uses positions or has weights; called by models without tokens, such as a CNN.
+
+    ``model`` is the name of the model, for the message.
+    """
     traits = [set(entry.traits) for entry in ENCODINGS.describe_all(encoding)]
     if any("permutation_invariant" not in known or "learnable" in known for known in traits):
         given = encoding if isinstance(encoding, str) else getattr(encoding, "__name__", type(encoding).__name__)

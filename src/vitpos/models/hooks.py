@@ -1,7 +1,8 @@
 """Calls the hooks of a position encoding, or of each encoding of a sum, and checks the shapes of what they return.
 
-A wrong shape would often broadcast to a wrong result. It is refused here, in one line that names the encoding, the hook and
-its file. Only shapes are compared, which costs no time and works in ``torch.export`` and ``torch.compile``.
+Hooks are the methods through which an encoding acts on a model, such as ``vectors``, ``bias`` and ``rotate``. A wrong
+shape would often broadcast to a wrong result. It is refused here, in one line that names the encoding, the hook and its
+file. Only shapes are compared, which costs no time and works in ``torch.export`` and ``torch.compile``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def unknown_vector(encoding: PositionEncoding, width: int) -> Tensor | None:
 
 
 def vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor | None:
-    """Returns the vectors (B|1, N, D) that an encoding adds to patch tokens x (B, N, D) before a block, or None."""
+    """Returns vectors (B|1, N, D), or None, that an encoding adds to patch tokens x (B, N, D) before block ``layer``."""
     returned = [(part, part.vectors(pos, layer, x.dtype)) for part in encoding.parts]
     return total(
         None if one is None else require_shape(part, "vectors", one, tuple(x.shape), broadcast=1)
@@ -88,7 +89,10 @@ def bias(
 
 
 def rotate(encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-    """Returns q and k (B, H, N, e) of the patch tokens after the encoding's ``rotate``; unchanged if it has none."""
+    """Returns q and k (B, H, N, e) of the patch tokens after the encoding's ``rotate``; unchanged if it has none.
+
+    The width e may differ from that of the given q and k (B, H, N, d).
+    """
     for part in encoding.parts:
         if "rotate" in part.hooks:
             q, k = _checked_pair(part, "rotate", part.rotate(q, k, pos, layer), q)
@@ -106,8 +110,8 @@ def rotate_prefix(encoding: PositionEncoding, q: Tensor, k: Tensor, layer: int) 
 def require_shape(part: PositionEncoding, hook: str, returned: Any, *shapes: Sizes, broadcast: int = 0) -> Tensor:
     """Returns the tensor that a hook returned; raises InputError unless it has one of the ``shapes``.
 
-    The message contains the encoding ``part`` and the name ``hook`` of its method. The first ``broadcast`` axes may also
-    be 1.
+    The message contains the class of the encoding ``part`` and the name ``hook`` of its method. None in a shape allows
+    any size. The first ``broadcast`` axes may also have size 1.
     """
     for shape in shapes:
         if _fits(returned, shape, broadcast):

@@ -15,7 +15,7 @@ EXPANSION = 4  # ratio of the output channels of a bottleneck to its inner chann
 
 
 class ResNet(Classifier):
-    """ResNet-50 by default: stages of bottleneck blocks, each at half the resolution and twice the width.
+    """ResNet-50 by default: stages of bottleneck blocks, each at half the resolution and twice the width of the one before.
 
     A stage downsamples in the 3×3 convolution of its first block (v1.5, as in torchvision), not in the 1×1 convolution
     before it as in the paper.
@@ -71,7 +71,7 @@ class ResNet(Classifier):
 
 
 class Bottleneck(nn.Module):
-    """A residual block of 1×1, 3×3 and 1×1 convolutions.
+    """A residual block of 1×1, 3×3 and 1×1 convolutions, with ``inner``, ``inner`` and 4·``inner`` output channels.
 
     The scale of the last norm starts at zero, so that the block starts as the identity.
     """

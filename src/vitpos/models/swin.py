@@ -29,9 +29,9 @@ class Swin(PatchClassifier):
 
     There are two position encodings. ``encoding`` acts once before the first stage, on the whole patch grid; it may add
     to tokens, permute them or hide their positions (``learned + mjp``), but not act in attention. ``window_encoding``
-    acts inside the windows, one instance per stage: by default the relative bias of the paper. If it adds vectors to
-    tokens, it does so at the start of each stage, on windows that are not shifted. Positions passed to the model are
-    those of the patch grid.
+    acts inside the windows, one instance per stage: by default the relative bias of the paper. Vectors that it
+    adds to tokens before the first block of a stage are added in windows that are not shifted. Positions passed to the
+    model are those of the patch grid.
 
     A window larger than the grid of its stage is reduced to that grid and not shifted. A grid that is not a multiple of
     the window is padded with masked tokens (timm does not mask them); odd grids are padded with zeros before merging.
@@ -43,7 +43,7 @@ class Swin(PatchClassifier):
         window: Side of the windows in patches, one number or (rows, columns).
         window_encoding: Spec of the position encoding inside windows.
         drop_path: Rate of stochastic depth in the last block, rising linearly from 0 in the first.
-        weight_init: DeiT's truncated normal with std 0.02, or Xavier's uniform.
+        weight_init: ``normal`` is DeiT's truncated normal with std 0.02, ``xavier`` is Xavier's uniform.
         qk_norm: Normalizes queries and keys: ``cosine`` attention with a learned scale per head (Swin-v2), or a
             ``layernorm`` per head.
     """
@@ -123,9 +123,9 @@ class Swin(PatchClassifier):
 
 
 class Stage(nn.Module):
-    """One stage of Swin: merges the patches of the previous stage, then applies its blocks.
+    """One stage of Swin: merges the patches of the previous stage (if ``merge``), then applies its blocks.
 
-    Every second block shifts its windows.
+    ``inside`` is the geometry of one window: its grid is the size of the window. Every second block shifts its windows.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Stage(nn.Module):
                 init_weights(module, init)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps tokens (B, R, C, D) on the grid of the previous stage to tokens (B, R', C', D') on that of this stage."""
+        """Maps tokens (B, R, C, D) on the previous stage's grid to tokens (B, R', C', D') on the grid of this stage."""
         if self.merge is not None:
             x = self.merge(x)
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=False)
@@ -165,7 +165,10 @@ class Stage(nn.Module):
 
 
 class WindowBlock(Block):
-    """A pre-norm block: attention inside windows and an MLP, each with a residual connection."""
+    """A pre-norm block: attention inside windows and an MLP, each with a residual connection.
+
+    ``inside`` is the geometry of one window, ``hidden`` the width of the MLP.
+    """
 
     def __init__(self, inside: Geometry, hidden: int, drop_path: float, *, shifted: bool, qk_norm: QKNorm):
         super().__init__(inside.dim, inside.heads, hidden, drop_path, eps=1e-5, qk_norm=qk_norm)

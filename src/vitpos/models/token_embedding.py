@@ -1,4 +1,4 @@
-"""Adds what a position encoding adds to tokens: its vectors before each block, and its update of the tokens.
+"""Applies to tokens what a position encoding does before a block: adds its vectors, then calls its ``update``.
 
 All models use these functions. A token whose position is hidden (masked) gets no vector, or the encoding's vector for
 unknown positions.
@@ -15,8 +15,9 @@ from vitpos.positions import Positions
 
 
 def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
-    """Returns the patch tokens (B, N, D) as they enter block ``layer``: plus the encoding's vectors, then its update.
+    """Returns the patch tokens (B, N, D) as they enter block ``layer``: x plus the encoding's vectors, then updated.
 
+    The update is the encoding's method ``update``, which depends on the tokens' content, such as a convolution (`cpe`).
     A token with a hidden (masked) position gets no vector; at layer 0 it gets the encoding's ``unknown_vector`` instead,
     if any.
     """

@@ -27,7 +27,8 @@ class ViT(PatchClassifier):
         pool: What is classified: the CLS token, or the mean over the patch tokens.
         registers: Number of register tokens (Darcet et al., ICLR 2024).
         drop_path: Rate of stochastic depth in the last block, rising linearly from 0 in the first.
-        weight_init: DeiT's truncated normal with std 0.02, or Xavier's uniform, which suits narrow models (dim 64).
+        weight_init: ``normal`` is DeiT's truncated normal with std 0.02, ``xavier`` is Xavier's uniform, which suits
+            narrow models (dim 64).
         april_block: Leaves out the norm before the first attention and both residuals of the first block, as the APRIL
             attack needs it.
         qk_norm: Normalizes queries and keys: ``cosine`` attention with a learned scale per head (Swin-v2), or a
@@ -90,7 +91,7 @@ class ViT(PatchClassifier):
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block: attention and MLP, each with a residual connection."""
+    """A pre-norm transformer block: attention and an MLP of width ``hidden``, each with a residual connection."""
 
     def __init__(
         self, dim: int, heads: int, hidden: int, drop_path: float, *, eps: float = 1e-6, qk_norm: QKNorm = None
@@ -109,9 +110,10 @@ class Block(nn.Module):
 
 
 class AprilBlock(nn.Module):
-    """A first block without the norm before its attention and without residual connections.
+    """A transformer block without the norm before its attention and without residual connections.
 
-    The closed-form attack on gradients of APRIL (Lu et al., CVPR 2022) needs this form.
+    ``hidden`` is the width of its MLP. The attack APRIL (Lu et al., CVPR 2022), which reconstructs images from gradients
+    in closed form, needs this as the first block.
     """
 
     def __init__(self, dim: int, heads: int, hidden: int, *, qk_norm: QKNorm = None):

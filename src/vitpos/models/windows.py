@@ -67,9 +67,10 @@ class Windows:
         return torch.zeros_like(different, dtype=dtype).masked_fill(different, -torch.inf)[:, None]
 
     def _regions(self, axis: int, device: torch.device) -> Tensor:
-        """Returns the region of each index along one axis after shift and padding; only tokens of one region may attend.
+        """Returns the region of each row (``axis`` 0) or column (``axis`` 1) of the grid after shift and padding.
 
-        0: tokens in their original order, 1: tokens that the shift moved to the end, 2: padding.
+        0: tokens in their original order, 1: tokens that the shift moved to the end, 2: padding. Tokens attend only to
+        tokens of the same region.
         """
         at, cells = torch.arange(self._padded[axis], device=device), self.grid[axis]
         return (at >= cells - self.shift[axis]).long() + (at >= cells)

@@ -149,9 +149,9 @@ def line_chart(
     Args:
         series: name → points (x, mean, standard deviation).
         x, y: axis labels.
-        highlighted: series drawn in color, with a band of ± one standard deviation; the others are gray.
+        highlighted: series drawn in color (at most 7), with a band of ± one standard deviation; the others are gray.
         dashed: name of the series drawn dashed.
-        limits: lower and upper end of the y axis.
+        limits: lower and upper end of the y axis; by default the range of the data.
     """
     colors = dict(zip(highlighted, COLORS, strict=False))
     return lines({title: series}, x=x, y=y, colors=colors, dashed=dashed, limits=limits)[0]
@@ -165,7 +165,13 @@ def _draw_line(axes: Axes, points: Points, color: str | None, style: str) -> Non
 
 
 def _label_line_ends(axes: Axes, series: Mapping[str, Points], colors: Mapping[str, str], *, gap: float) -> None:
-    """Writes the name of each series to the right of its last point; labels are at least ``gap`` × axes height apart."""
+    """Writes the name of each series to the right of the axes, at the height of its last point if there is room.
+
+    Args:
+        series: name → points (x, mean, standard deviation).
+        colors: name → color of the dotted line from point to label; gray for the others.
+        gap: smallest distance of two labels, as a fraction of the height of the axes.
+    """
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [(*to_axes.transform((x, y)), name) for name, points in series.items() for x, y, _ in points[-1:]]
     ends = sorted((end for end in ends if math.isfinite(end[1])), key=lambda end: end[1])
@@ -177,9 +183,10 @@ def _label_line_ends(axes: Axes, series: Mapping[str, Points], colors: Mapping[s
 
 
 def spread_labels(heights: Sequence[float], gap: float) -> list[float]:
-    """Returns heights of labels that do not overlap: ascending ``heights``, moved as little as possible.
+    """Returns heights at which labels do not overlap: the given ``heights``, moved as little as possible.
 
-    They are at least ``gap`` apart and, if there is room, between 0 and 1.
+    The result is at least ``gap`` apart and, if there is room, between 0 and 1. Heights and ``gap`` are fractions of the
+    height of the axes; ``heights`` must be ascending.
     """
     groups: list[list[float]] = []  # heights minus the gaps below them; groups that would overlap share their mean
     for number, height in enumerate(heights):
@@ -226,7 +233,7 @@ def heatmap(
 
 
 def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
-    """Returns a figure of confusion matrices side by side, with a percentage in each entry.
+    """Returns a figure of confusion matrices, two per row, with a percentage in each entry of 0.5 % or more.
 
     Args:
         tables: title → matrix (true class, predicted class) of fractions, 0 to 1, of the true class.

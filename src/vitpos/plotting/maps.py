@@ -52,7 +52,10 @@ def map_rows(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = Tru
 
 
 def _color_limits(stacks: Mapping[str, np.ndarray], signed: bool) -> tuple[float, float]:
-    """Returns (min, max) of all finite values, widened if they differ by rounding alone; symmetric about 0 if signed."""
+    """Returns the limits (low, high) of a color scale: the range of all finite values in the arrays of ``stacks``.
+
+    The range is widened if the values differ by rounding alone, and made symmetric about 0 if ``signed``.
+    """
     values = np.concatenate([stack[np.isfinite(stack)] for stack in stacks.values()])
     low, high = (values.min(), values.max()) if len(values) else (0.0, 1.0)
     if high - low <= 1e-6 * max(abs(low), abs(high)):
@@ -120,10 +123,10 @@ def tile(maps: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 def point_grid(points: np.ndarray, *, title: str, labels: Sequence[str] = ()) -> Figure:
     """Returns a figure of grid positions as points in 2-D or 3-D.
 
-    Neighbors in a row are joined in blue, neighbors in a column in red; the first point is black.
+    Neighbors in a row are joined in blue, neighbors in a column in red; the position in row 0, column 0 is black.
 
     Args:
-        points: (R, C, 2) or (R, C, 3), such as principal components.
+        points: (R, C, 2) or (R, C, 3), coordinates of each grid position, such as principal components.
         labels: labels of the axes.
     """
     flat, listed = points.shape[2] == 2, points.reshape(-1, points.shape[2])
@@ -146,9 +149,9 @@ def point_grid(points: np.ndarray, *, title: str, labels: Sequence[str] = ()) ->
 
 
 def frequency_planes(frequencies: np.ndarray) -> Figure:
-    """Returns a figure of rotary frequencies (depth, H, pairs, 2), radians per row and column.
+    """Returns a scatter plot of rotary frequencies (depth, H, pairs, 2), radians per row and column (last axis).
 
-    There is a panel per layer, a color per head and a point per pair of channels.
+    There is a panel per layer, a color per head and a point per pair of channels: x is radians per column, y per row.
     """
     columns = min(4, len(frequencies))
     rows = -(-len(frequencies) // columns)

@@ -42,6 +42,7 @@ def april(
     where P is the patch projection, x the patches of the image and x' those of the reconstruction. lost_by_projection:
     fraction of the squared norm of the pixels that lies in the null space of P and cannot be reconstructed even from the
     true tokens.
+    More options are those of the attacked client, such as ``images``, ``scenario`` and ``defense``.
 
     Args:
         attacker: What the attacker knows about hidden positions (those that the client's model must not use, as in MJP):
@@ -105,8 +106,8 @@ def with_token_metrics(model: Classifier, shared: SharedGradient, found: Reconst
 
 
 def _least_norm_pixels(model: ViT, patches: Tensor) -> Tensor:
-    """Returns the least-norm pixels (N, P) of N patches that the projection, without its bias, maps to ``patches`` (N, D).
+    """Returns the pixels (N, P) of least norm that the patch projection, without its bias, maps to ``patches`` (N, D).
 
-    P is the number of pixel values in a patch.
+    N is the number of patches, P the number of pixel values in a patch.
     """
     return torch.linalg.lstsq(model.project.weight, patches.mT, driver="gels").solution.mT

@@ -117,7 +117,10 @@ class Client:
             )
 
     def _shuffle(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Permutes the patches of images (B, C, height, width) under random masks; returns images and masks (B, N)."""
+        """Permutes the patches of images (B, C, height, width) under random masks, one per image.
+
+        Returns the images and the masks (B, N), True at permuted patches.
+        """
         assert isinstance(self.ctx.model, PatchClassifier)
         grid, generator = self.ctx.model.positions(images).grid, make_generator(self.seed)
         mask = block_mask(grid, self.mask_ratio, batch=len(images), generator=generator)

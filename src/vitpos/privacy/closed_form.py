@@ -50,9 +50,10 @@ def closed_form(
     trained parameters in e_i are linear equations for the a_i. Both linear systems are solved, first for the a_i, then for
     the x_i. Any blocks may follow, and a patch may have more pixel values than there are channels.
     mse, psnr, ssim, lpips, fourier: image metrics of the reconstructions against the targets, pixels 0 to 1, mean over
-    ``images``. psnr_min, psnr_max: lowest and highest PSNR of the images (320 dB for identical images). psnr_mean_image:
-    PSNR of a constant image of the data's mean color, the baseline without information. psnr_visible: PSNR over the patches
-    whose positions the client did not hide. patches_exact: fraction of the patches whose pixels all differ by less than
+    ``images``; fourier is one minus the cosine similarity of the Fourier magnitudes. psnr_min, psnr_max: lowest and highest
+    PSNR of the images (320 dB for identical images). psnr_mean_image: PSNR of a constant image of the data's mean color,
+    the baseline without information. psnr_visible: PSNR over the patches whose positions the client did not hide.
+    patches_exact: fraction of the patches whose pixels all differ by less than
     half of 1/255. patches_placed: fraction of the patches that are nearer to the target patch at their position than to any
     different patch of the target. rank_positions: rank of the equations for the a_i; a rank of N determines all of them.
     condition_positions: condition number of these equations, median over images (1 for a position table). rank: rank of the
@@ -62,6 +63,7 @@ def closed_form(
     is exact nevertheless.
 
     All attackers are assumed to know the std of the client's noise, and that pruned numbers are smaller than shared ones.
+    More options are those of the attacked client, such as ``images``, ``scenario`` and ``defense``.
 
     Args:
         attacker: What the attacker knows about hidden positions, which the client's model does not use: it adds one vector
@@ -146,8 +148,9 @@ def attacker_view(model: PatchClassifier, shared: SharedGradient, attacker: Atta
 def assumed_positions(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> Positions:
     """Returns the positions that an attacker assumes for the client's patches.
 
-    ``"naive"`` assumes the positions of the grid, ``"knows_mask"`` has the positions that the client's model got, and other
-    attackers assume the positions of the grid, of which the client hid those without gradient.
+    ``"naive"`` assumes the positions of the grid; ``"knows_mask"`` is given the positions that the client's model got.
+    ``"detects_hidden"`` and ``"null_space"`` assume the positions of the grid. If the encoding has a vector for unknown
+    positions, they mark positions without gradient as hidden, that is, not used by the client's model.
     """
     pos = model.positions(shared.image)
     if attacker == "knows_mask":
@@ -191,7 +194,7 @@ def error_std(model: PatchClassifier, shared: SharedGradient, pos: Positions) ->
     """Returns the std of the error that noise and pruning cause in the shared gradients of the position parameters.
 
     Without a position table, solving the linear system for the token gradients increases this error unevenly. The increase
-    is not included: thresholds that include its mean, or that act before the solution, reconstruct no more.
+    is not included: thresholds that include its mean, or that are applied before solving, reconstruct no more of the image.
 
     Args:
         pos: Positions that the attacker assumes for the patches.
@@ -275,7 +278,13 @@ def smooth_in_null_space(pixels: Tensor, basis: Tensor, pos: Positions, patch: t
 
 
 def _conjugate_gradients(matrix: Callable[[Tensor], Tensor], rhs: Tensor, x: Tensor) -> Tensor:
-    """Returns the solution of ``matrix(x) = rhs``, a positive definite linear map, by conjugate gradients from ``x``."""
+    """Solves the linear system ``matrix(solution) = rhs`` by conjugate gradients; returns the solution.
+
+    Args:
+        matrix: A function of a tensor that is linear, symmetric and positive definite.
+        rhs: The right-hand side.
+        x: Initial guess, in the shape of ``rhs``.
+    """
     residual = rhs - matrix(x)
     direction, square = residual, residual.square().sum()
     for _ in range(MAX_CG_STEPS):

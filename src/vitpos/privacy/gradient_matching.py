@@ -49,15 +49,16 @@ def gradient_matching(
     The distance of gradients is taken over all parameters except the encoding's; ``encoding_weight`` times one minus the
     cosine similarity of the encoding's gradients is added (APRIL). Numbers that the client pruned are not compared. The
     ``l2`` distance compares norms too, also if the client clipped the gradient.
-    The image metrics are those of ``closed_form``. gradient_distance: lowest distance of the gradients. label_accuracy:
-    fraction of the labels, known or inferred, that are correct. steps: number of steps taken. from_closed_form: fraction of
-    the images whose optimization started from the result of ``closed_form``.
+    The image metrics (mse, psnr, ssim and so on) are those of ``closed_form``. gradient_distance: lowest distance of the
+    gradients. label_accuracy: fraction of the labels, known or inferred, that are correct. steps: number of steps taken.
+    from_closed_form: fraction of the images whose optimization started from the result of ``closed_form``.
+    More options are those of the attacked client, such as ``images``, ``scenario`` and ``defense``.
 
     Args:
         attacker: What the attacker knows about hidden positions (those that the client's model must not use, as in MJP):
             ``"naive"`` assumes that there are none; ``"detects_hidden"`` takes positions without gradient for hidden
-            ones; ``"null_space"`` does the same, and differs only in the attack ``closed_form``; ``"knows_mask"`` is
-            given the mask.
+            ones; ``"null_space"`` does the same, and differs only in the initial image of ``init="closed_form"``;
+            ``"knows_mask"`` is given the mask.
         precision: Floating-point type of the client's computation and of the optimization.
         steps: Maximum number of steps.
         lr: Initial learning rate of Adam.
@@ -128,7 +129,10 @@ def gradient_matching(
 
 
 def _part(progress: Progress, number: int, count: int) -> Progress:
-    """Returns a progress callback for restart ``number`` of ``count`` that reports the fraction of all restarts."""
+    """Returns a callback for the progress of one restart, 0 to 1, that passes the progress of all restarts to ``progress``.
+
+    The restart is the one with the index ``number``, from 0, of ``count`` restarts.
+    """
     return lambda fraction: progress((number + fraction) / count)
 
 
@@ -185,6 +189,7 @@ class GradientMatcher:
             start: Initial image (1, C, height, width), normalized.
             bounds: Normalized values of black and white, each (C, 1, 1), to which the image is clamped.
             steps: Maximum number of steps.
+            lr: Initial learning rate, which is divided by 10 three times.
             patience: Stops after this number of steps without a lower distance.
             progress: Called with the fraction of the steps that is done, 0 to 1.
         """
@@ -217,9 +222,10 @@ class GradientMatcher:
     def distance(self, gradients: Gradients) -> Tensor:
         """Returns the distance between ``gradients`` (parameter name → tensor) and the shared gradient, a scalar.
 
-        Over all parameters except the encoding's it is, depending on the attribute ``loss``, the squared distance or one
-        minus the cosine similarity. Added is ``encoding_weight`` times one minus the cosine similarity of the encoding's
-        gradients.
+        It is the sum of two terms. The first, over all parameters except the encoding's, is the squared distance if the
+        attribute ``loss`` is ``"l2"``, and one minus the cosine similarity if it is ``"cosine"``. The second is
+        ``encoding_weight`` times one minus the cosine similarity of the encoding's gradients. If ``encoding_weight`` is
+        None, the first term is over all parameters and there is no second.
         """
         rest, encoding = self._split(gradients)
         (target_rest, target_encoding), kept = self._target_vectors, self._not_pruned

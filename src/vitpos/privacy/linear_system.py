@@ -138,8 +138,8 @@ def subtract_penalty(
         clipped: The client may have rescaled the gradient. The factor is estimated from the parameters that affect only
             the penalty, such as MJP's localization head; without such parameters, as in
             ``mjp(localization='pca')``, it is taken to be 1.
-        pruned: The client set small numbers to zero. Otherwise gradients of exactly zero are kept, because they belong to
-            positions that the client hid and the attacker assumes to be known.
+        pruned: The client set small numbers to zero. If False, numbers that are exactly zero are left unchanged, because
+            they belong to positions that the client hid and the attacker assumes to be known.
     """
     named = {f"encoding.{name}": parameter for name, parameter in model.encoding.named_parameters()}
     with torch.enable_grad():

@@ -26,7 +26,7 @@ AVERAGES = {  # over the images; the mean for all other metrics
 
 
 class NotApplicable(Exception):
-    """Raised by an attack that does not apply to a model; the message is the reason in its result."""
+    """Raised by an attack that does not apply to a model; the message becomes the ``reason`` of the attack's `Result`."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,13 @@ def standalone_source(thing: Any) -> str | None:
 
 
 def definitions(text: str, names: Iterable[str]) -> str:
-    """Returns the top-level statements of a Python file that define ``names`` and everything these use, without comments.
+    """Returns the top-level statements of a Python file that define ``names`` and all names that these statements use.
 
-    Returns an empty string if the file does not define all of them.
+    Comments are removed. Returns an empty string if the file does not define all ``names``.
+
+    Args:
+        text: content of the file.
+        names: names of classes, functions or variables.
     """
     statements = ast.parse(text).body
     bound = [_bound_names(statement) for statement in statements]
@@ -44,7 +48,7 @@ def definitions(text: str, names: Iterable[str]) -> str:
 
 
 def _bound_names(statement: ast.stmt) -> set[str]:
-    """Returns the names that a top-level statement defines, assigns or imports, also those whose attributes it assigns."""
+    """Returns the names that a top-level statement defines, assigns or imports; ``a`` for ``a.b = 1`` and ``a[0] = 1``."""
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return {statement.name}
     found = set()

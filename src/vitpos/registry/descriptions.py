@@ -123,9 +123,13 @@ def describe_object(name: str, thing: Any, positional: int) -> Description:
 
 
 def with_options_of(own: Description, other: Description) -> Description:
-    """Returns the description ``own`` of a function, with the options of the class ``other`` that gets its ``**kwargs``.
+    """Returns the description of a function, extended by the options of the class to which it passes its ``**kwargs``.
 
-    Options of the class come first, with their texts of the ``Args:`` list; the function may redefine some of them.
+    An option that both have is taken from the function.
+
+    Args:
+        own: description of the function.
+        other: description of the class; the ``Args:`` list of its docstring is appended to that of the function.
     """
     texts, known = other.arguments, own.arguments
     more = "".join(f"\n    {key}: {texts[key]}" for key in other.options if key in texts and key not in known)
@@ -152,7 +156,7 @@ def _calls(thing: Any) -> Iterator[Any]:
 def _hints(call: Any, *, extras: bool = False) -> dict[str, Any]:
     """Returns the argument types of a callable by name; the annotations as text if they cannot be evaluated.
 
-    With ``extras`` types keep their ``Annotated``.
+    With ``extras``, a type ``Annotated[T, …]`` is returned as it is, otherwise as ``T``.
     """
     call = call.func if isinstance(call, partial) else call
     try:

@@ -50,7 +50,10 @@ def matches_type(kind: Any, value: Any) -> bool:
 
 
 def normalize_value(kind: Any, value: Any) -> Any:
-    """Returns a list as a tuple and, if ``kind`` is float, an int as a float, so that equal specs compare equal."""
+    """Converts a list to a tuple and, if the type ``kind`` is float, an int to a float; returns other values unchanged.
+
+    Specs that differ only in this way then compare equal.
+    """
     if isinstance(value, list | tuple):
         return tuple(value)
     return float(value) if kind is float and isinstance(value, int) else value

@@ -95,7 +95,7 @@ def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptio
     Args:
         found: the plug-ins that the run uses.
         descriptions: of the classes that the run uses, by registry kind and name.
-        began: whether anything was trained in the folder; otherwise older records are replaced.
+        began: whether anything was trained in the folder; if not, older records are discarded.
     """
     records = read_records(folder) if began else {}
     for plugin in found:
@@ -127,11 +127,13 @@ def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptio
 
 
 def _script_definitions(plugin: Plugin, names: list[tuple[str, str]], before: Mapping[str, Any] | None) -> list[str]:
-    """Returns the top-level names of the running script that a run uses; an empty list if the whole file is to be hashed.
+    """Returns the top-level names in a plug-in's file that a run uses, if the file is the running script.
+
+    Only their definitions are hashed. An empty list means that the whole file is hashed.
 
     Args:
-        names: the classes and functions that the run uses, by registry kind and name.
-        before: the older record of the plug-in.
+        names: the classes and functions that the run uses, as pairs (registry kind, name).
+        before: the older record of the plug-in in ``plugins.json``; None if there is none.
     """
     running = plugin.module is not None and plugin.module.__name__ in ("__main__", "__mp_main__")
     if (before and "definitions" not in before) or not (before or running):

@@ -35,12 +35,15 @@ class PluginWarning(Notice):
 
 @dataclass
 class Plugin:
-    """Record of one imported plug-in: the name that the user typed, its file, its source and its module."""
+    """Record of one imported plug-in, a Python file or module that defines encodings, models and so on.
+
+    It holds the name that the user typed, and the file, source and module of the plug-in.
+    """
 
     name: str  # as it was typed: a path of a .py file, or a module
     path: Path | None  # its file; None for a class that was defined without one
     source: bytes | None  # its content when it was imported; None where there is no source
-    objects: dict[str, Any] = field(default_factory=dict)  # what references to it mean, where there is no module
+    objects: dict[str, Any] = field(default_factory=dict)  # name → class, if there is no module
     module: ModuleType | None = None
 
     @property
@@ -115,7 +118,7 @@ def load_file(name: str, path: Path) -> Plugin:
 
 
 def find_loaded(path: Path) -> Plugin | None:
-    """Returns the record of the plug-in that was imported from a file; None if there is none."""
+    """Returns the `Plugin` record of the file ``path`` if it was imported as a plug-in; otherwise None."""
     return next((plugin for plugin in LOADED.values() if plugin.path == path), None)
 
 
@@ -146,9 +149,11 @@ def _warn_of_clash(group: str, name: str) -> None:
 
 
 def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.metadata.EntryPoint]:
-    """Returns the entry points that installed packages declare in ``group``, by name, without importing them.
+    """Returns name → entry point of installed packages, without importing them.
 
-    A name that is also in ``builtin`` (built-in name → ``"module:object"``) is left out, with a warning.
+    Args:
+        group: entry-point group, such as ``vitpos.encodings``.
+        builtin: built-in name → ``"module:object"``; an entry point with such a name is left out, with a warning.
     """
     found = _entry_points(group)
     for name in found.keys() & builtin.keys():
@@ -157,14 +162,22 @@ def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.
 
 
 def load_entry_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
-    """Imports and returns the class or function of an entry point; adds it to `REGISTERED` as (``kind``, name)."""
+    """Imports and returns the class or function of an entry point, and adds it to the dictionary `REGISTERED`.
+
+    Args:
+        kind: kind of the class or function, such as ``encoding``; (kind, name) is its key in `REGISTERED`.
+        point: the entry point.
+    """
     thing = load_object(point.module, point.attr)
     REGISTERED[kind, point.name] = thing
     return thing
 
 
 def identity(thing: Any) -> tuple[str, str]:
-    """Returns (file, qualified name) of a class, function or entry point; the module in place of a file if it has none."""
+    """Returns (file, qualified name) of a class or function, or (module, qualified name) if it has no file.
+
+    An entry point, which is not imported, gives (module, qualified name) of its class or function.
+    """
     if isinstance(thing, importlib.metadata.EntryPoint):
         return thing.module, thing.attr
     module = getattr(thing, "__module__", "") or ""

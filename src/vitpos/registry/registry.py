@@ -100,8 +100,9 @@ class Registry(Mapping[str, Any]):
         """Builds an object by calling a class or factory with ``args`` and the options of a spec.
 
         Args:
-            what: a spec, a class or a factory. The terms of a spec are built and added; an instance is returned as it is.
-            args: positional arguments, such as the Geometry of an encoding.
+            what: a spec such as ``learned + rope(base=10)``, a class or a factory. The objects of a spec's terms are added
+                (``+``). An object that is already built is returned unchanged.
+            args: positional arguments, such as the Geometry (width, heads, grid …) of an encoding.
         """
         if isinstance(what, str):
             made = [self._make(term.name, self.load(term.name), args, term.options) for term in self.parse(what)]
@@ -148,7 +149,7 @@ class Registry(Mapping[str, Any]):
     def canonical(self, spec: str) -> str:
         """Returns a spec in canonical form, with uniform spacing and quotes: ``"rope( base=10 )"`` → ``"rope(base=10.0)"``.
 
-        Raises an InputError if it is not valid; paths of files are kept as typed.
+        Raises an InputError if the spec is not valid. Paths of files are kept as typed.
         """
         return " + ".join(str(term) for term in self.parse(spec))
 
@@ -204,7 +205,10 @@ class Registry(Mapping[str, Any]):
         return str(Term(reference_to(thing), {}))
 
     def describe_all(self, what: Any) -> list[Description]:
-        """Returns the descriptions of all terms of a spec, or a list with that of one class, factory or instance."""
+        """Returns a `Description` (docstring, options, class attributes) per term of a spec such as ``learned + rope``.
+
+        For a class, factory or instance, returns a list with its description.
+        """
         return (
             [self.describe(term.name) for term in self.parse(what)] if isinstance(what, str) else [self.describe(what)]
         )

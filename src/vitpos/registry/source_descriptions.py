@@ -77,7 +77,7 @@ def _module(name: str) -> dict[str, ast.stmt]:
 
 
 def _find(module: str, name: str) -> tuple[str, ast.stmt]:
-    """Returns the module and the statement that define a name, following imports inside this package."""
+    """Returns (module, statement) that define a global ``name`` of ``module``; follows imports inside this package."""
     node = _module(module).get(name)
     if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == PACKAGE:
         original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
@@ -110,7 +110,7 @@ def _classes(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDe
 
 
 def _options(module: str, call: ast.FunctionDef) -> Iterator[tuple[str, Option]]:
-    """Yields (name, `Option`) for each keyword-only argument of a function statement."""
+    """Yields (name, `Option`) for each keyword-only argument of ``call``, a function statement in ``module``."""
     for argument, default in zip(call.args.kwonlyargs, call.args.kw_defaults, strict=True):
         try:
             value = REQUIRED if default is None else ast.literal_eval(default)

@@ -21,7 +21,10 @@ class SpecSyntaxError(ValueError):
 
 @dataclass(frozen=True)
 class Term:
-    """One term of a spec: ``learned + rope(base=10)`` has two. The name may be a reference such as ``file.py:Class``."""
+    """One term of a spec, i.e. a name with options: the spec ``learned + rope(base=10)`` has two terms.
+
+    The name may be a reference such as ``file.py:Class``.
+    """
 
     name: str
     options: dict[str, Any]
@@ -34,7 +37,7 @@ class Term:
 
 
 def reference(name: str) -> tuple[str, str] | None:
-    """Splits ``file.py:Class`` or ``module:Class`` at the colon; returns None for a plain name."""
+    """Splits a reference to a class at its colon: ``file.py:Class`` → ``("file.py", "Class")``; None for a plain name."""
     found = _REFERENCE.fullmatch(name)
     return (found["home"], found["object"]) if found else None
 
@@ -72,7 +75,7 @@ def _name(spec: str, at: int) -> tuple[str, int]:
 
 
 def _quoted(spec: str, at: int) -> int:
-    """Returns the index after the string literal that begins at index ``at``."""
+    """Returns the index after the string literal that begins at index ``at`` of a spec."""
     end = at + 1
     while end < len(spec) and spec[end] != spec[at]:
         end += 2 if spec[end] == "\\" else 1
@@ -82,7 +85,7 @@ def _quoted(spec: str, at: int) -> int:
 
 
 def _closing(spec: str, at: int) -> int:
-    """Returns the index after the bracket that closes the one at index ``at``."""
+    """Returns the index after the bracket that closes the opening bracket at index ``at`` of a spec."""
     opened: list[str] = []
     while at < len(spec):
         if spec[at] in "'\"":

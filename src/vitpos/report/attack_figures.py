@@ -105,7 +105,10 @@ def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
 
 
 def trajectories(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
-    """Yields (title, caption, figure) of the intermediate images of each attack that works by gradient descent."""
+    """Yields (title, caption, figure) for each attack that works by gradient descent, with its intermediate images.
+
+    There is a strip of images per model (first seed), which shows the reconstruction of the first image.
+    """
     for spec in _attack_specs(results):
         for group, folders in first_seed_folders(results).items():
             frames = {name: folder.load_result(spec).images.get("trajectory") for name, folder in folders.items()}

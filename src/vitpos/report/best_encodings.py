@@ -21,8 +21,8 @@ class ColumnComparison:
     Args:
         estimates: Encoding → its values in the column, by seed, with their mean.
         best: The encoding with the best mean.
-        tied: Encodings that do not differ from it.
-        untested: Encodings with fewer than two seeds in common with it.
+        tied: Encodings that do not differ from the best.
+        untested: Encodings with fewer than two seeds in common with the best.
     """
 
     column: Column
@@ -54,10 +54,10 @@ class GroupComparison:
     Args:
         name: Settings that the rows share, such as their model; empty if the table has one group.
         columns: One comparison per column.
-        num_tested: Number of columns in which an encoding could be tested.
-        num_different: Number of tested columns in which some encoding differs from the best.
-        leaders: Encodings that are best, or tied with the best, in the largest number of columns with a difference.
-        num_wins: That number of columns.
+        num_tested: Number of columns in which at least one encoding could be compared with the best.
+        num_different: Number of these columns in which some encoding differs from the best.
+        leaders: Encodings that are best, or tied with the best, in the largest number of the ``num_different`` columns.
+        num_wins: Number of columns in which each leader is best or tied.
     """
 
     name: str
@@ -128,7 +128,11 @@ def _measured(rows: Sequence[Row], number: int) -> dict[str, Estimate]:
 def _summarize(name: str, columns: Sequence[ColumnComparison]) -> GroupComparison:
     """Returns the GroupComparison of several columns.
 
-    Counts the columns with a difference, and how often each encoding is best there. ``name`` is the name of the group.
+    Counts the columns in which encodings differ, and how often each encoding is best, or tied with the best, in them.
+
+    Args:
+        name: settings that the compared rows share, such as their model.
+        columns: one comparison per column.
     """
     has_seeds = any(one.has_seeds for one in columns)
     testable = [one for one in columns if one.has_seeds or not has_seeds]

@@ -41,8 +41,8 @@ Ways = dict[str, dict[float, Column]]  # spec without the option on the axis →
 def curves(results: Results) -> Iterator[Titled]:
     """Yields (title, caption, rows of figures) for each metric that was measured at three or more values of x.
 
-    x is that of a curve an evaluation returns, such as the image size, or a numeric option of the evaluation. There is a
-    row of figures for each group of models, and in it a figure for each other setting of the evaluation.
+    x is the independent variable of a curve that an evaluation returns, such as the image size, or a numeric option of the
+    evaluation. There is a row of figures for each group of models, with a figure for each combination of the other options.
     """
     colors, baseline = row_colors(results), baseline_encoding(results)
     for (name, metric, (label, log)), variants in _found(results).items():
@@ -145,8 +145,11 @@ def _points(row: Row, numbers: list[float]) -> draw.Points:
 def _distinguishing_options(specs: Mapping[str, object]) -> dict[str, str]:
     """Returns for each spec the options in which it differs from the other specs, as text such as ``per='image'``.
 
-    The specs are one evaluation with different options, such as ``jigsaw(per='image')``. Options that are None are left
-    out.
+    Options that are None are left out.
+
+    Args:
+        specs: dictionary whose keys are specs of one evaluation with different options, such as ``jigsaw(per='image')``;
+            its values are not used.
     """
     filled = {spec: EVALUATIONS.with_defaults(EVALUATIONS.parse(spec)[0]) for spec in specs}
     differ = [key for key in next(iter(filled.values()), {}) if len({str(o[key]) for o in filled.values()}) > 1]
@@ -160,7 +163,11 @@ def _distinguishing_options(specs: Mapping[str, object]) -> dict[str, str]:
 
 
 def _shared(specs: Mapping[str, object]) -> str:
-    """Returns the spec, such as ``jigsaw(per='image')``, with the options that all given specs of one evaluation share."""
+    """Returns a spec, such as ``jigsaw(per='image')``, with the options that several specs of one evaluation share.
+
+    Args:
+        specs: dictionary whose keys are the specs; its values are not used.
+    """
     terms = [EVALUATIONS.parse(spec)[0] for spec in specs]
     same = {
         key: v for key, v in terms[0].options.items() if all(key in t.options and t.options[key] == v for t in terms)

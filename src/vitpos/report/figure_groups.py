@@ -17,10 +17,10 @@ Item = TypeVar("Item")
 
 
 def figure_groups(rows: Sequence[Row], *, shared: int = 0) -> dict[str, dict[str, Row]]:
-    """Groups table rows into figures: title of the figure → name of the row in it → row.
+    """Groups table rows into figures; returns title of the figure → name of the row in it → row.
 
-    A figure holds rows that differ only in their encoding. It holds all rows with the same data set instead if there are at
-    most ``shared`` of them, or if every figure would have a single row. Rows without a number are left out.
+    A figure holds rows that differ only in their encoding. It holds all rows with the same data set instead if no data set
+    has more than ``shared`` rows, or if every figure would have a single row. Rows without a number are left out.
     """
     groups, names = grouped(rows), ["encoding"]
     data = Counter(row.cell.data for row in rows)
@@ -36,9 +36,10 @@ def figure_groups(rows: Sequence[Row], *, shared: int = 0) -> dict[str, dict[str
 
 
 def line_groups(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """Groups table rows into line charts: title of the chart → name of the line in it → row.
+    """Groups table rows into line charts; returns title of the chart → name of the line in it → row.
 
-    All rows with the same data set share a chart if there are enough colors.
+    All rows with the same data set share a chart if there are enough colors, otherwise those that differ only in their
+    encoding.
     """
     return figure_groups(rows, shared=len(COLORS))
 
@@ -49,10 +50,10 @@ def all_rows(results: Results) -> list[Row]:
 
 
 def row_colors(results: Results) -> dict[str, str]:
-    """Returns name of the row → color of its line, the same in all figures of the page.
+    """Returns name of the table row → color of its line, the same in all figures of the page.
 
-    All rows have a color if there are enough. Otherwise only the baseline and the six best rows have one, ranked by their
-    mean in the first column of the first table that shows them; the others are drawn in gray.
+    All rows have a color if there are enough colors. Otherwise only the baseline and the six best rows have one; the others
+    are drawn in gray. Rows are ranked by their mean in the first column of the first table that shows them.
     """
     first: dict[tuple[object, ...], float] = {}
     for table in results.experiment.tables:
@@ -78,7 +79,10 @@ def color_note(results: Results) -> str:
 
 
 def as_rows(figures: list[list[Item]]) -> list[list[Item]]:
-    """Arranges figures on the page: joins rows of one figure each into a single row; otherwise returns them unchanged."""
+    """Arranges rows of figures on the page: joins all rows into one if none has several figures.
+
+    Otherwise returns them unchanged.
+    """
     return figures if max(map(len, figures)) > 1 else [[figure for row in figures for figure in row]]
 
 

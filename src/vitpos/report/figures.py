@@ -57,9 +57,9 @@ def _bar_chart(results: Results) -> Iterator[Section]:
 
 
 def _heatmaps(results: Results) -> Iterator[Section]:
-    """Yields (title, caption, heat map) of each table with ``heatmap = true``, per group of rows that can be compared.
+    """Yields (title, caption, heat map) of each table with ``heatmap = true``, one per group of its rows.
 
-    Each column has its own color scale.
+    Rows of a group differ only in their encoding (see `figure_groups`). Each column has its own color scale.
     """
     for table in results.experiment.tables if results.trained else ():
         rows = [row for row in summarize(results, table) if row.has_values]
@@ -80,9 +80,9 @@ def _heatmaps(results: Results) -> Iterator[Section]:
 
 
 def _sign(column: Column, rows: Iterable[Row], number: int) -> int:
-    """Returns 1 if higher is better in a column, −1 if lower is; 0 if neither, or if no row differs from the best.
+    """Returns 1 if higher values are better in a column, −1 if lower values are, 0 if neither.
 
-    ``number`` is the index of the column in the rows.
+    Also returns 0 if no row differs significantly from the best. ``number`` is the index of the column in the rows.
     """
     estimates = {str(n): row.estimates[number] for n, row in enumerate(rows) if row.estimates[number].values}
     if not column.better or not estimates or not compare_column(column, estimates).num_different:

@@ -54,7 +54,7 @@ SHARED_CURVES = {  # caption → key in the section "model", key of its error ba
 
 
 def write_inspection(folder: Path, inspection: Inspection) -> dict[str, bytes]:
-    """Writes ``inspect.json`` and a PNG per figure of an inspection into a folder.
+    """Writes the numbers of an inspection as ``inspect.json``, and its figures as PNG files, into a folder.
 
     Returns name of the figure → bytes of its PNG.
     """
@@ -140,7 +140,12 @@ def _definition(thing: object) -> str:
 
 
 def _captions(name: str, caption: str, inspections: Sequence[Inspection]) -> list[str]:
-    """Returns the captions of the figures called ``name``: one if all inspections share it, else one per inspection."""
+    """Returns the captions of the figures called ``name``: one if all inspections share it, else one per inspection.
+
+    Args:
+        name: name of the figure; an inspection may lack it.
+        caption: its caption in one of the inspections.
+    """
     each = [one.figures[name].caption if name in one.figures else "" for one in inspections]
     return [caption] if {*each} <= {caption, ""} else each
 

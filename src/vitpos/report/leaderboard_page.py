@@ -19,7 +19,10 @@ from vitpos.report.page import prose, template
 
 
 def write_leaderboard(board: Board, out: Path) -> Path:
-    """Writes the HTML page ``out``, and a page per entry into a folder of the same name; returns ``out``."""
+    """Writes the leaderboard as the HTML page ``out``, such as ``a.html``, and a page per entry into folder ``a``.
+
+    Returns ``out``.
+    """
     if out.is_dir() or not out.name:
         raise InputError(f"--out {out} is a folder; give the path of a file, such as {out / 'leaderboard.html'}")
     folder = out.with_suffix("")
@@ -37,10 +40,10 @@ def write_leaderboard(board: Board, out: Path) -> Path:
 
 
 def _plots(board: Board) -> list[tuple[str, str]]:
-    """Returns pairs (title, data URL of an SVG): scatter plots of the accuracy against each other column.
+    """Returns pairs (title, data URL of an SVG): scatter plots of the main column against each other column.
 
-    Instead of the accuracy, a protocol may have another first column. Columns in which neither high nor low values are
-    better are left out. The plot against the time of a training step is the first.
+    The main column is the first one of the protocol, such as the accuracy. Other columns are left out if neither high nor
+    low values are better. The plot against the time of a training step is the first in the list.
     """
     columns, main = board.protocol.columns, board.main
     keys = [key for key, column in columns.items() if column.better and key != main]
@@ -62,9 +65,9 @@ def _shown(value: float, column: Measure) -> float:
 
 
 def _resolved(board: Board) -> str:
-    """Returns how many pairs of encodings differ significantly in the first column: ``30 of 45 pairs (67 %)``.
+    """Returns how many pairs of encodings differ significantly in the main column, as ``30 of 45 pairs (67 %)``.
 
-    Empty without a ranking.
+    The main column is the first one of the protocol. The text is empty if it has no ranking.
     """
     ranking = board.rankings.get(board.main)
     if not ranking:
@@ -82,7 +85,7 @@ def _definition(entry: Entry) -> str:
 
 
 def _maps(entry: Entry) -> list[tuple[str, str]]:
-    """Returns (title, data URL of an SVG) of each map of the grid that an entry stores."""
+    """Returns pairs (title, data URL of an SVG) of the maps of the patch grid that an entry stores, one SVG per title."""
     stacks = {name: np.array(grids, dtype=float) for name, grids in entry.maps.items()}
     return [(name, _data_url(map_rows({"": stack}, label="", signed=True))) for name, stack in stacks.items()]
 

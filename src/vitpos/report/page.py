@@ -95,10 +95,10 @@ def _table(results: Results, table: Table) -> dict[str, Any]:
 
 
 def _others(results: Results) -> list[dict[str, Any]]:
-    """Returns the numbers that no table shows, as one dictionary per evaluation for the template.
+    """Returns the numbers that no table of the experiment shows, as one dictionary per evaluation for the template.
 
-    Its keys ``headings`` and ``rows`` form a grid, where a row is (name, its estimates). Rows are metrics if there are more
-    metrics than models, otherwise models.
+    Its keys ``headings`` and ``rows`` give a table with a heading per column; a row is (name, one estimate per column). The
+    rows are metrics and the columns models if there are more metrics than models, otherwise the reverse.
     """
     found = []
     table = summary.remaining_table(results)

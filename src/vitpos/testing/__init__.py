@@ -35,8 +35,9 @@ def check_encoding(
 ) -> tuple[str, ...]:
     """Tests a position encoding against the contract of `PositionEncoding`; raises an EncodingError that lists failures.
 
-    The checks are those of ``vitpos.testing.checks``, such as ``shapes``, ``dtypes`` and ``order``. Traits are checked in
-    both directions, for a class with default options: a declared trait must hold, and a trait that holds must be declared.
+    The checks are those of ``vitpos.testing.checks``, such as ``shapes``, ``dtypes`` and ``order``. Traits, i.e. properties
+    such as ``translation_invariant``, are checked in both directions, for a class with default options: a declared trait
+    must hold, and a trait that holds must be declared.
 
     Returns the names of the checks that were left out. An instance is checked by copies with random weights. This leaves
     out ``devices`` and ``traits``, which need new objects or default options, and variants with other options.
@@ -63,7 +64,13 @@ def check_encoding(
 
 
 def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] = ()) -> Iterator[tuple[str, str]]:
-    """Checks ``subject``, the encoding under test; yields (name of the check, error message), with "" if it passes."""
+    """Runs the checks on an encoding; yields (name of the check, error message), with an empty message if it passes.
+
+    Args:
+        subject: the encoding under test.
+        export: also runs the check ``export``, which calls ``torch.export``.
+        skip: names of checks that are left out.
+    """
     for name in skip:
         if name not in CHECKS:
             raise InputError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
@@ -76,7 +83,10 @@ def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] 
 
 
 def _left_out(subject: Subject, export: bool, skip: Collection[str]) -> set[str]:
-    """Returns the names of the checks that are not run: those in ``skip`` or not possible for ``subject``, the encoding."""
+    """Returns the names of the checks that are not run on ``subject``, the encoding under test.
+
+    They are those in ``skip``, those that are not possible for the encoding, and ``"export"`` if ``export`` is False.
+    """
     impossible = {"traits": subject.traits is None, "devices": subject.copied, "export": not export}
     return {*skip, *(name for name, left_out in impossible.items() if left_out)}
 
@@ -100,7 +110,9 @@ def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
 
 
 def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any]) -> Subject:
-    """Returns the `Subject` of ``check_encoding``: a factory of the encoding, and of variants with one option changed.
+    """Returns the `Subject` (encoding under test): a factory of the encoding, and factories of variants of it.
+
+    A variant has one option changed.
 
     Args:
         encoding: a class, a factory called with a Geometry, a spec such as ``rope(base=10)``, or an instance.

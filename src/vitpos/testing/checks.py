@@ -42,7 +42,7 @@ def check_shapes(subject: Subject) -> None:
 
 
 def check_counts(subject: Subject) -> None:
-    """Checks that an encoding depends on positions, not on their number: 5 of 12 tokens get the same vectors."""
+    """Checks that an encoding adds the same vector to a token if other tokens are left out, here 7 of 12."""
     model, x = subject.model(), subject.tokens()
     kept = torch.tensor([[0, 3, 4, 9, 10], [11, 2, 5, 1, 0], [7, 6, 8, 10, 3]])
     some, pos = x.gather(1, kept[..., None].expand(-1, -1, x.shape[2])), Positions.from_grid(GRID)
@@ -146,7 +146,7 @@ def check_sharing(subject: Subject) -> None:
 
 
 def check_hidden(subject: Subject) -> None:
-    """Checks that an encoding has no effect on tokens with hidden positions (``Positions.hide``): they can be swapped."""
+    """Checks that an encoding ignores hidden positions (``Positions.hide``): swapping tokens with them has no effect."""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     gone = pos.hide(torch.ones(1, N, dtype=torch.bool))
     equal(forward(model, x, gone), forward(model, x[:, order()], gone), "hidden positions are used")
@@ -158,7 +158,7 @@ def check_hidden(subject: Subject) -> None:
 
 
 def check_hidden_pairs(subject: Subject) -> None:
-    """Checks that an encoding has no effect on the attention logit of two tokens if one position is hidden."""
+    """Checks that an encoding has no effect on the attention logit of two tokens if the position of one is hidden."""
     model, mask = subject.model(), torch.zeros(1, N, dtype=torch.bool)
     mask[0, 4] = True
     here, there = (pos.hide(mask) for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())))
@@ -204,7 +204,7 @@ def check_copies(subject: Subject) -> None:
 
 
 def check_export(subject: Subject) -> None:
-    """Checks that an encoding can be exported by torch.export, with and without positions."""
+    """Checks that an encoding can be exported by torch.export, with and without ``Positions`` as an input."""
     model, images = subject.model(torch.float32), subject.images().float()
     pos = Positions.from_grid(GRID).permute(order())
     for inputs in ((images,), (images, pos), (images, pos.hide(torch.arange(N)[None] < 4))):

@@ -81,12 +81,12 @@ class Subject:
         return made.to(dtype).eval()
 
     def images(self, grid: tuple[int, int] = GRID) -> Tensor:
-        """Returns fixed random images (3, 2, height, width) that have ``grid`` = (rows, columns) patches."""
+        """Returns three fixed random images (3, 2, height, width) with ``grid`` = (rows, columns) patches each."""
         generator = torch.Generator().manual_seed(1)
         return torch.randn(3, 2, grid[0] * PATCH[0], grid[1] * PATCH[1], generator=generator, dtype=torch.float64)
 
     def tokens(self, count: int = N) -> Tensor:
-        """Returns fixed random patch tokens (3, ``count``, D) of three images."""
+        """Returns fixed random patch tokens (3, ``count``, D) of three images; D is the width of the model."""
         generator = torch.Generator().manual_seed(2)
         return torch.randn(3, count, self.geometry.dim, generator=generator, dtype=torch.float64)
 
@@ -101,7 +101,10 @@ def forward(model: ViT, x: Tensor, pos: Positions) -> Tensor:
 
 
 def pair_logits(model: ViT, x: Tensor, pos: Positions) -> Tensor:
-    """Returns attention logits (B, H, N, N) in the second block; the tokens x (B, N, D) are used as queries and keys."""
+    """Returns attention logits (B, H, N, N) with the position encoding in the second block, for H heads.
+
+    The patch tokens x (B, N, D), split into heads, are the queries and, with reversed channels, the keys.
+    """
     for layer in range(LAYER + 1):
         x = embed(model.encoding, x, pos, layer)
     q = x.unflatten(2, (model.geometry.heads, -1)).transpose(1, 2)
@@ -109,12 +112,15 @@ def pair_logits(model: ViT, x: Tensor, pos: Positions) -> Tensor:
 
 
 def added(model: ViT, x: Tensor, pos: Positions) -> Tensor:
-    """Returns the vectors (B|1, N, D) that the encoding adds to patch tokens x (B, N, D) before the first block."""
+    """Returns the vectors (B or 1, N, D) that the encoding adds to patch tokens x (B, N, D) before the first block."""
     return input_vectors(model.encoding, pos, x)[0]
 
 
 def patch_logits(model: ViT, pos: Positions) -> Tensor:
-    """Returns attention logits (B, H, N, N) of patches at positions ``pos``, for fixed random queries and keys."""
+    """Returns attention logits (3, H, N, N) of N patches at positions ``pos`` in the first block, for H heads.
+
+    Queries and keys are fixed random vectors of three images.
+    """
     q, k = _queries_and_keys(model)
     tokens = q.transpose(1, 2).flatten(2)
     prefix = model.geometry.num_prefix
@@ -122,7 +128,10 @@ def patch_logits(model: ViT, pos: Positions) -> Tensor:
 
 
 def full_bias(model: ViT, pos: Positions) -> Tensor:
-    """Returns the encoding's attention bias (B|1, H|1, T, T) for all prefix and patch tokens; zeros if it has none."""
+    """Returns the encoding's bias (B or 1, heads or 1, T, T) of attention logits, for T prefix and patch tokens.
+
+    Returns zeros if the encoding has no bias.
+    """
     q, k = _queries_and_keys(model)
     count = q.shape[2]
     bias = hooks.bias(model.encoding, q, k, pos, 0, q.transpose(1, 2).flatten(2))
@@ -136,7 +145,11 @@ def _queries_and_keys(model: ViT) -> Tensor:
 
 
 def table_shapes(encoding: PositionEncoding, grid: tuple[int, int]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the shapes of an encoding's ``state_dict`` before and after it is resized to ``grid`` = (rows, columns)."""
+    """Returns two dictionaries tensor name → shape of an encoding's ``state_dict``, before and after it is resized.
+
+    Args:
+        grid: (rows, columns) of patches that the encoding is resized to.
+    """
     before, after = ({k: t.shape for k, t in e.state_dict().items()} for e in (encoding, resized(encoding, grid)))
     return before, after
 
@@ -145,7 +158,10 @@ def table_shapes(encoding: PositionEncoding, grid: tuple[int, int]) -> tuple[dic
 
 
 def difference(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> str:
-    """Returns the largest difference of two tensors and its index as text; an empty text if it is only rounding."""
+    """Returns a text with the largest absolute difference of two tensors and its index; their shapes if these differ.
+
+    The text is empty if the tensors are equal up to ``tolerance``, which is both relative and absolute.
+    """
     a, b = a.detach(), b.detach()
     if a.shape != b.shape:
         return f"shapes {tuple(a.shape)} and {tuple(b.shape)}"
@@ -164,12 +180,12 @@ def equal(a: Tensor, b: Tensor, broken: str) -> None:
 
 
 def order(count: int = N) -> Tensor:
-    """Returns a fixed random permutation (N,) of ``count`` tokens."""
+    """Returns a fixed random permutation (``count``,) of ``count`` tokens."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(3))
 
 
 def orders() -> Tensor:
-    """Returns three fixed permutations (3, N) of the tokens, one per image; the last is the identity."""
+    """Returns fixed permutations (3, N) of N patch tokens, one for each of three images; the last is the identity."""
     return torch.stack([order(), order().flip(0), torch.arange(N)])
 
 
@@ -182,7 +198,8 @@ def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry
     """Returns the `Subject`, the encoding under test, for a factory.
 
     Args:
-        make: builds the encoding for a Geometry.
+        name: name of the encoding in messages.
+        make: builds the encoding for a Geometry (width, heads, depth, grid and number of prefix tokens).
         traits: whether the declared traits are checked; those of a sum of encodings never are.
     """
     made = make(geometry)

@@ -83,7 +83,7 @@ def build_defense(spec: str) -> Defense:
 
 
 def clip(*, max_norm: float = 1.0) -> Defense:
-    """Scales the gradient of all parameters down to the norm ``max_norm`` if its norm is larger.
+    """Scales the gradient down to the L2 norm ``max_norm``, over all parameters together, if its norm is larger.
 
     The result is a `Defense`, a function of the gradients.
     """
@@ -119,9 +119,10 @@ def noise(*, std: float = 0.01) -> Defense:
 
 
 def prune(*, fraction: float = 0.9) -> Defense:
-    """Sets the ``fraction`` of smallest magnitude in each gradient tensor to zero (Zhu et al., NeurIPS 2019).
+    """Sets the numbers of smallest magnitude in each gradient tensor to zero (Zhu et al., NeurIPS 2019).
 
-    The result is a `Defense`, a function of the gradients.
+    ``fraction`` is the fraction of the numbers in a tensor that are set to zero, 0 to below 1. The result is a `Defense`, a
+    function of the gradients.
     """
     if not 0 <= fraction < 1:
         raise InputError(f"defense 'prune' got fraction={fraction}; choose a fraction from 0 to below 1")

@@ -130,7 +130,7 @@ def fit(
 def check_data(model: Classifier, data: Dataset, recipe: Recipe) -> None:
     """Raises InputError if the model does not have one output per class of the data, or training images are missing.
 
-    They are not needed if ``recipe.epochs`` is 0.
+    Training images are not needed if ``recipe.epochs`` is 0.
     """
     require_classes(model, data.classes, data.spec)
     if recipe.epochs and not len(data.train):

@@ -42,13 +42,14 @@ def corrupt(
 ) -> Tensor:
     """Returns grayscale or RGB uint8 images (B, C, height, width) with one corruption applied.
 
-    The result depends on the seed and on the number of an image in the data set, but not on its batch.
+    The result depends on the seed and on the index of an image in the data set, but not on its batch.
 
     Args:
         kind: Name of the corruption, such as ``"fog"``.
         severity: 1 to 5.
         parameters: Strength as in ImageNet-C (``"imagenet"``) or CIFAR-10-C (``"cifar"``).
-        start: Number of the first image in the data set.
+        seed: Seed of the random numbers.
+        start: Index in the data set of the first image of the batch.
     """
     _check(images, kind, severity, parameters)
     strength = PARAMETERS[parameters][kind][severity - 1]
@@ -66,7 +67,7 @@ def corrupt(
 
 
 def _block_size(images: Tensor) -> int:
-    """Returns how many images of the given size are corrupted together, a power of 2."""
+    """Returns how many images of the size of ``images`` (B, C, height, width) are corrupted together, a power of 2."""
     return 1 << min((BLOCK_VALUES // images[0].numel()).bit_length(), 7)
 
 

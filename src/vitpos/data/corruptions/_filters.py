@@ -15,12 +15,12 @@ MATRIX_RADIUS = 16  # above this radius, a blur is faster as a matrix product th
 
 
 def to_uint8(pixels: Tensor) -> Tensor:
-    """Clamps floats to 0…255 and truncates them to uint8, as the original code does; ``pixels`` is overwritten."""
+    """Clamps floats to 0…255 and truncates them to uint8, as ImageNet-C's code does; ``pixels`` is overwritten."""
     return pixels.clamp_(0, 255).short().byte()  # four times as fast by way of int16
 
 
 def gaussian(pixels: Tensor, std: tuple[float, float], *, truncate: float, border: Border) -> Tensor:
-    """Blurs images (…, height, width) by a Gaussian of ``std`` (vertical, horizontal), cut at ``truncate`` stds.
+    """Blurs images (…, height, width) by a Gaussian of ``std`` (vertical, horizontal) pixels, cut at ``truncate`` stds.
 
     ``border`` is the padding: ``"edge"`` repeats the last pixel, ``"mirror"`` continues with the mirrored image.
     """
@@ -35,15 +35,16 @@ def gaussian(pixels: Tensor, std: tuple[float, float], *, truncate: float, borde
 
 
 def gaussian_kernel1d(std: float, radius: int) -> list[float]:
-    """Returns the weights (2 · radius + 1,) of a Gaussian, with sum 1."""
+    """Returns 2 · radius + 1 weights of a Gaussian of ``std`` pixels, with sum 1."""
     weights = [math.exp(-0.5 * (step / std) ** 2) for step in range(-radius, radius + 1)]
     return [weight / sum(weights) for weight in weights]
 
 
 @lru_cache(maxsize=8)
 def gaussian_matrix(std: float, radius: int, length: int, border: Border) -> Tensor:
-    """Returns a matrix (length, length) that blurs a line of pixels by a Gaussian; the kernel may exceed the line.
+    """Returns a matrix (length, length) that blurs a line of ``length`` pixels by a Gaussian of ``std`` pixels.
 
+    The Gaussian is cut at ``radius`` pixels, which may be more than ``length``.
     ``border`` is the padding: ``"edge"`` repeats the last pixel, ``"mirror"`` continues with the mirrored line.
     """
     index = torch.arange(length)[:, None] + torch.arange(-radius, radius + 1)  # (length, weights)
@@ -91,11 +92,18 @@ def upscale(pixels: Tensor, factor: float) -> Tensor:
 def blur_along_line(
     pixels: Tensor, angle: Tensor, angle_range: tuple[float, float], *, radius: int, std: float
 ) -> Tensor:
-    """Applies motion blur to images (B, C, height, width), each along a line at its own ``angle`` (B,) in degrees.
+    """Applies motion blur to images (B, C, height, width): replaces each pixel by a weighted mean along a line.
 
-    All angles are within ``angle_range``. The line begins at the pixel and has 2 · radius + 1 points, weighted by half
-    a Gaussian. Points beyond the opposite border are dropped without renormalizing the weights, as in the original
-    code, so that small images get darker.
+    The line begins at the pixel and has 2 · radius + 1 points, weighted by half a Gaussian. Points that are at least a
+    whole image height or width away are dropped without renormalizing the weights, as in ImageNet-C's code, so that small
+    images get darker.
+
+    Args:
+        pixels: The images.
+        angle: (B,), direction of the line in each image, in degrees from the horizontal axis; positive is downward.
+        angle_range: Minimum and maximum of all angles, which determine the padding.
+        radius: Half the length of the line in pixels.
+        std: Std of the Gaussian in pixels.
     """
     size = pixels.shape[2:]
     steps = torch.arange(2 * radius + 1, device=pixels.device)
@@ -115,7 +123,7 @@ def _line_offsets(angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
     """Returns row and column offsets (B, points), in whole pixels, of points on lines through the origin.
 
     Args:
-        angle: (B,), in degrees from the horizontal axis, one line per image.
+        angle: (B,), in degrees from the horizontal axis, positive downward; one line per image.
         steps: (points,), distance of each point from the origin in pixels.
     """
     radians = angle.double().deg2rad()[:, None]
@@ -125,10 +133,15 @@ def _line_offsets(angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
 def correlate_points(
     padded: Tensor, rows: Tensor, columns: Tensor, weights: Tensor, origin: tuple[int, int], size: torch.Size
 ) -> Tensor:
-    """Replaces each pixel by the weighted sum of the pixels at offsets ``rows`` and ``columns`` (B|1, points), by FFT.
+    """Replaces each pixel by the weighted sum of the pixels at some offsets from it, by FFT: returns (B, C, *size).
 
-    ``padded`` (B, C, …) are the images with padding; the result has ``size`` and begins at pixel ``origin`` of
-    ``padded``.
+    Args:
+        padded: Images with padding (B, C, padded height, padded width).
+        rows: Row offsets (B|1, points).
+        columns: Column offsets (B|1, points).
+        weights: Weights of the offsets (B|1, points).
+        origin: Row and column in ``padded`` of the upper left pixel of the result.
+        size: Height and width of the result.
     """
     fft_size = [_fast_length(side) for side in padded.shape[2:]]
     kernel = torch.zeros(len(rows), fft_size[0] * fft_size[1], device=padded.device)

@@ -20,7 +20,10 @@ from vitpos.data.corruptions._random import LEVELS, BlockRandom
 
 
 def defocus_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> Tensor:
-    """Convolves uint8 images (B, C, height, width) with a disc of ``radius`` pixels, smoothed by a Gaussian of ``std``."""
+    """Convolves uint8 images (B, C, height, width) with a disc of ``radius`` pixels, smoothed by a Gaussian of ``std``.
+
+    ``rng`` is not used, because nothing is random.
+    """
     disc = _disc(radius, std).to(images.device)
     half = len(disc) // 2
     padded = F.pad(images.float(), (half,) * 4, mode="reflect")
@@ -31,11 +34,17 @@ def defocus_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) ->
 
 
 def glass_blur(images: Tensor, rng: BlockRandom, std: float, max_shift: float, rounds: float) -> Tensor:
-    """Blurs uint8 images, moves each pixel by up to ``max_shift`` in each of ``rounds`` rounds, and blurs them again.
+    """Blurs uint8 images (B, C, height, width), copies to each pixel a random neighbor, and blurs the images again.
 
-    ``std`` is that of the Gaussian blur. The original code visits pixels from the last to the first to swap each with a
-    random neighbor, but on RGB arrays its swap only copies the neighbor. :func:`copy_sources` computes the same copies for
-    all pixels at once.
+    ImageNet-C's code visits pixels from the last to the first to swap each with a random neighbor, but on RGB arrays its
+    swap only copies the neighbor. :func:`copy_sources` computes the same copies for all pixels at once.
+
+    Args:
+        images: The images.
+        rng: Random numbers.
+        std: Std of both Gaussian blurs in pixels.
+        max_shift: Maximum distance of the neighbor in rows and columns.
+        rounds: Number of times that the neighbors are copied.
     """
     height, width = images.shape[2:]
     reach = int(max_shift)
@@ -50,9 +59,9 @@ def glass_blur(images: Tensor, rng: BlockRandom, std: float, max_shift: float, r
 
 
 def motion_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> Tensor:
-    """Blurs each of the uint8 images (B, C, height, width) along a line at a random angle from −45° to 45°.
+    """Blurs each of the uint8 images (B, C, height, width) along a line, at a random angle of −45° to 45° to the rows.
 
-    The line has 2 · ``radius`` + 1 pixels, weighted by half a Gaussian of ``std``.
+    The line begins at the pixel and has 2 · ``radius`` + 1 points, weighted by half a Gaussian of ``std`` pixels.
     """
     angle_range = (-45.0, 45.0)
     return to_uint8(
@@ -61,9 +70,9 @@ def motion_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> 
 
 
 def zoom_blur(images: Tensor, rng: BlockRandom, count: float, step: float) -> Tensor:
-    """Averages each of the uint8 images (B, C, height, width) with ``count`` zoomed versions of it.
+    """Averages each of the uint8 images (B, C, height, width) with ``count`` versions zoomed into its center.
 
-    The zoom factors are 1, 1 + ``step``, 1 + 2 · ``step``, …
+    The zoom factors are 1, 1 + ``step``, 1 + 2 · ``step``, … ``rng`` is not used, because nothing is random.
     """
     height, width = images.shape[2:]
     pixels = images.float().contiguous(memory_format=torch.channels_last)  # in which interpolation is twice as fast
@@ -77,14 +86,15 @@ def zoom_blur(images: Tensor, rng: BlockRandom, count: float, step: float) -> Te
 def copy_sources(shifts: Tensor, height: int, width: int) -> Tensor:
     """Returns for each pixel the index of the pixel whose value it has after a round of glass blur: (B · height · width,).
 
-    An index counts the pixels of all images. Glass blur visits pixels from the last to the first; each copies the current
-    value of a neighbor. A neighbor that is visited later still has its original value; one that was visited earlier has
-    what it copied. Chains of such copies are resolved by pointer doubling, in a number of steps that is the logarithm of
-    the longest chain.
+    Indices number the pixels of all images, image by image and row by row. Glass blur visits pixels from the last to the
+    first; each copies the current value of a neighbor. A neighbor that is visited later still has its original value; one
+    that was visited earlier has what it copied. Chains of such copies are resolved by pointer doubling, in a number of
+    steps that is the logarithm of the longest chain.
 
     Args:
         shifts: Column and row offsets (B, 2, rows, columns) of the neighbors, from −reach to reach − 1, where reach is the
-            maximum shift in pixels. The pixels that copy are those from reach + 1 to side − reach.
+            maximum shift in pixels. The pixels that copy are those in rows reach + 1 to height − reach and columns
+            reach + 1 to width − reach.
         height: Height of the images.
         width: Width of the images.
     """
@@ -108,7 +118,10 @@ def _blur(images: Tensor, std: float) -> Tensor:
 
 @lru_cache(maxsize=5)
 def _disc(radius: float, std: float) -> Tensor:
-    """Returns the weights (k, k) of a disc smoothed by a Gaussian, without rows and columns of zeros around it."""
+    """Returns the weights of a disc of ``radius`` pixels, smoothed by a Gaussian of ``std`` pixels.
+
+    They are a square matrix, from which rows and columns of zeros around the disc are cut off.
+    """
     half, blur_radius = (8, 1) if radius <= 8 else (int(radius), 2)
     squares = torch.arange(-half, half + 1) ** 2
     disc = (squares[:, None] + squares <= radius**2).float()

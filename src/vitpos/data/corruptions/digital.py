@@ -38,7 +38,7 @@ CHROMA_STEPS = (  # and of chroma
 def contrast(images: Tensor, rng: BlockRandom, kept: float) -> Tensor:
     """Interpolates each channel of uint8 images (B, C, height, width) toward its mean over the image.
 
-    ``kept`` is the weight of the image, 1 − ``kept`` that of the mean.
+    ``kept`` is the weight of the image, 1 − ``kept`` that of the mean. ``rng`` is not used, because nothing is random.
     """
     pixels = images.float()
     mean = pixels.mean((2, 3), keepdim=True)
@@ -52,8 +52,9 @@ def elastic_transform(images: Tensor, rng: BlockRandom, max_shift: float, smooth
         images: uint8 images (B, C, height, width).
         rng: Random numbers.
         max_shift: Maximum displacement before smoothing, as a fraction of the height.
-        smoothing: Std of the Gaussian that smooths displacements, as a fraction of the side.
-        warp: Maximum shift of three corners of a central square by the affine map, as a fraction of the side.
+        smoothing: Std of the Gaussian that smooths displacements, as a fraction of the height (vertically) and of the width
+            (horizontally).
+        warp: Maximum shift of three corners of a central square by the affine map, as a fraction of the shorter side.
     """
     height, width = images.shape[2:]
     pixels = images.float()
@@ -69,9 +70,10 @@ def elastic_transform(images: Tensor, rng: BlockRandom, max_shift: float, smooth
 
 
 def pixelate(images: Tensor, rng: BlockRandom, scale: float) -> Tensor:
-    """Downscales uint8 images (B, C, height, width) by a factor ``scale`` with box averaging and upscales them again.
+    """Downscales uint8 images (B, C, height, width) to ``scale`` (0 to 1) of their size and upscales them again.
 
-    Values are rounded once, where PIL rounds twice.
+    Box averaging downscales, nearest-neighbor interpolation upscales. Values are rounded once, where PIL rounds twice.
+    ``rng`` is not used, because nothing is random.
     """
     height, width = images.shape[2:]
     row_sums, row_counts = _sum_rows(images, int(height * scale))
@@ -82,9 +84,10 @@ def pixelate(images: Tensor, rng: BlockRandom, scale: float) -> Tensor:
 
 
 def jpeg_compression(images: Tensor, rng: BlockRandom, quality: float) -> Tensor:
-    """Compresses and decompresses uint8 images as JPEG of ``quality`` 1 to 100 with 4:2:0 chroma subsampling.
+    """Compresses and decompresses uint8 images (B, C, height, width) as JPEG of ``quality`` 1 to 100.
 
-    Only the lossy part is done, in floating point; libjpeg's integer arithmetic may round a coefficient the other way.
+    Chroma is subsampled (4:2:0). Only the lossy part is done, in floating point; libjpeg's integer arithmetic may round a
+    coefficient the other way. ``rng`` is not used, because nothing is random.
     """
     height, width = images.shape[2:]
     pixels = images.float()
@@ -109,7 +112,8 @@ def affine_warp(pixels: Tensor, shifts: Tensor) -> Tensor:
     """Warps each of the images (B, C, height, width) by an affine map, given by the shifts of three points.
 
     Args:
-        shifts: Shifts (B, 3, 2) of three corners of a central square, as x and y in pixels.
+        shifts: Shifts (B, 3, 2), as x and y in pixels, of the lower right, upper right and upper left corner of a central
+            square.
     """
     height, width = pixels.shape[2:]
     center = torch.tensor((width // 2, height // 2), device=pixels.device, dtype=torch.float64)
@@ -127,7 +131,10 @@ def affine_warp(pixels: Tensor, shifts: Tensor) -> Tensor:
 
 
 def _sum_rows(images: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sums the rows of images in ``count`` groups: returns sums (B, C, count, columns) and rows per group (count,)."""
+    """Divides the rows of images (B, C, rows, columns) into ``count`` groups of adjacent rows and sums each group.
+
+    Returns the sums (B, C, count, columns) and the number of rows in each group (count,).
+    """
     rows = images.shape[2]
     centers = torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5
     counts = torch.bincount((centers / (rows / count)).ceil().long() - 1, minlength=count)
@@ -142,7 +149,7 @@ def _sum_rows(images: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _covering(rows: int, count: int, device: torch.device) -> Tensor:
     """Returns for each of ``rows`` rows the index of the coarse row that contains its center: (rows,).
 
-    ``count`` coarse rows cover the same height.
+    The ``count`` coarse rows are of equal height and together as high as the ``rows`` rows.
     """
     centers = torch.arange(rows, dtype=torch.float64, device=device) + 0.5
     return (centers / (rows / count)).long()
@@ -160,9 +167,14 @@ def _subsample(planes: Tensor) -> Tensor:
 
 
 def _quantize(planes: Tensor, steps: tuple[tuple[int, ...], ...], quality: float) -> Tensor:
-    """Quantizes the cosine transform of 8×8 blocks of planes (B, C, height, width) as JPEG does; returns the planes.
+    """Quantizes the cosine transform of 8×8 blocks of images as JPEG does; returns the decoded images.
 
-    ``steps`` are the quantization steps at quality 50. Values are centered at 0; 8 divides the width.
+    Their height is rounded up to a multiple of 8.
+
+    Args:
+        planes: Float images (B, C, height, width) with values centered at 0; 8 divides the width.
+        steps: The 8×8 quantization steps at quality 50.
+        quality: JPEG quality, 1 to 100.
     """
     transform, inverse = (matrix.to(planes.device) for matrix in _dct_matrices(steps, quality))
     if planes.shape[2] % 8:
@@ -175,9 +187,13 @@ def _quantize(planes: Tensor, steps: tuple[tuple[int, ...], ...], quality: float
 
 @lru_cache(maxsize=32)
 def _dct_matrices(steps: tuple[tuple[int, ...], ...], quality: float) -> tuple[Tensor, Tensor]:
-    """Returns two matrices (64, 64): from 8×8 blocks to cosine coefficients in units of the quantization steps, and back.
+    """Returns two matrices (64, 64) by which flattened 8×8 blocks (…, 64) are multiplied from the right.
 
-    ``steps`` are the 8×8 quantization steps at quality 50.
+    The first maps pixels to cosine coefficients in units of the quantization steps, the second maps these back to pixels.
+
+    Args:
+        steps: The 8×8 quantization steps at quality 50.
+        quality: JPEG quality, 1 to 100, to which the steps are scaled.
     """
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     scaled = ((torch.tensor(steps) * scale + 50) // 100).clamp(1, 255).flatten().double()

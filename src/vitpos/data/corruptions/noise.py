@@ -14,7 +14,7 @@ COARSE = 4  # shot noise uses every fourth random level only, so that its table 
 
 
 def gaussian_noise(images: Tensor, rng: BlockRandom, std: float) -> Tensor:
-    """Adds normal noise to every value of uint8 images; ``std`` is a fraction of white."""
+    """Adds normal noise to every value of uint8 images (B, C, height, width); ``std`` is a fraction of white (255)."""
     return _add_noise(images, rng, (255 * std * normal_quantiles()).floor())
 
 
@@ -36,9 +36,10 @@ def shot_noise(images: Tensor, rng: BlockRandom, photons: float) -> Tensor:
 
 
 def _add_noise(images: Tensor, rng: BlockRandom, noise: Tensor) -> Tensor:
-    """Adds one of the integer values ``noise`` (LEVELS,), chosen uniformly, to each value of uint8 images.
+    """Adds to each value of uint8 images (B, C, height, width) a random entry of ``noise``, clamped to 0…255.
 
-    The original code adds floats and then truncates; truncating the noise first gives the same result.
+    ``noise`` (65536,) has integer values, which are equally likely. ImageNet-C's code adds floats and then truncates;
+    truncating the noise first gives the same result.
     """
     added = look_up(noise.short().to(images.device), rng.levels(*images.shape[1:]))
     return added.add_(images).clamp_(0, 255).byte()
@@ -46,7 +47,10 @@ def _add_noise(images: Tensor, rng: BlockRandom, noise: Tensor) -> Tensor:
 
 @lru_cache(maxsize=5)  # one per severity
 def _shot_table(photons: float) -> Tensor:
-    """Returns a uint8 table (256 · LEVELS / COARSE,) of noisy values: one for each uint8 value and random level."""
+    """Returns the table of shot noise, uint8 (256 · 16384,): for each value 0…255, 16,384 equally likely noisy values.
+
+    ``photons`` is the mean photon count of white.
+    """
     max_count = math.ceil(photons + 6 * math.sqrt(photons) + 6)
     count = torch.arange(max_count + 1, dtype=torch.float64)
     mean = torch.arange(256, dtype=torch.float64)[:, None] * photons / 255

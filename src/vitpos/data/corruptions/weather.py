@@ -33,13 +33,13 @@ def snow(
     Args:
         images: uint8 images (B, C, height, width).
         rng: Random numbers.
-        mean: Mean of the noise that flakes are made of.
+        mean: Mean of the normal noise that flakes are made of; 1 is white.
         std: Std of that noise.
         size: Factor by which the noise is upscaled.
         threshold: Noise below it is set to 0.
-        radius: Radius of the motion blur.
-        blur_std: Std of the motion blur.
-        kept: Weight of the original image against the whitened one.
+        radius: Radius of the motion blur in pixels.
+        blur_std: Std of the motion blur in pixels.
+        kept: Weight of the original image, 0 to 1; the whitened image has the weight 1 − ``kept``.
     """
     height, width = images.shape[2:]
     noise = rng.normal(mean, std, 1, math.ceil(height / size), math.ceil(width / size))
@@ -54,10 +54,11 @@ def snow(
 
 
 def frost(images: Tensor, rng: BlockRandom, image_weight: float, frost_weight: float) -> Tensor:
-    """Adds a random crop of one of six frost textures to each of the uint8 images, with a weight for each of the two.
+    """Returns ``image_weight`` · image + ``frost_weight`` · frost for each of the uint8 images (B, C, height, width).
 
-    The published images use photographs, which cannot be redistributed. These textures are procedural, with the mean,
-    color and std of the photographs but not their shapes: errors are not comparable with published ones.
+    The frost is a random crop of one of six textures. ImageNet-C uses photographs, which cannot be redistributed. The
+    textures here are procedural, with the mean, color and std of the photographs but not their shapes: classification
+    errors are not comparable with published ones.
     """
     height, width = images.shape[2:]
     textures = _frost_textures(2 * max(height, width)).to(images.device)
@@ -73,7 +74,8 @@ def frost(images: Tensor, rng: BlockRandom, image_weight: float, frost_weight: f
 def fog(images: Tensor, rng: BlockRandom, thickness: float, decay: float) -> Tensor:
     """Adds random clouds (see `plasma`) to uint8 images and rescales them so that the maximum of each image is kept.
 
-    ``thickness`` is the weight of the clouds; a larger ``decay`` makes them smoother at fine scales.
+    ``thickness`` is the weight of the clouds; before rescaling, 1 adds up to 255. A larger ``decay`` makes the clouds
+    smoother at fine scales.
     """
     height, width = images.shape[2:]
     clouds = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[:, None, :height, :width]
@@ -86,7 +88,7 @@ def fog(images: Tensor, rng: BlockRandom, thickness: float, decay: float) -> Ten
 def brightness(images: Tensor, rng: BlockRandom, added: float) -> Tensor:
     """Adds ``added``, a fraction of white, to the value channel (HSV) of uint8 images.
 
-    Hue and saturation are kept; black becomes gray.
+    Hue and saturation are kept; black becomes gray. ``rng`` is not used, because nothing is random.
     """
     pixels = images.float()
     value = pixels.amax(1, keepdim=True)

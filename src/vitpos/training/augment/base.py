@@ -28,7 +28,10 @@ class Augment:
         return images
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Changes normalized inputs (B, C, height, width) and targets; the base class returns them unchanged."""
+        """Changes normalized inputs (B, C, height, width) and targets; the base class returns them unchanged.
+
+        Targets are class numbers (B,), or class probabilities (B, classes) if ``mixes_targets``.
+        """
         return inputs, targets
 
     def prepare_batch(self, data: Dataset, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,7 +58,7 @@ def build_augment(spec: str) -> Augment:
 
 
 class Compose(Augment):
-    """Applies two augmentations in order, first to uint8 images and then to inputs."""
+    """Applies ``first`` and then ``second``: both to uint8 images, and after normalization both to inputs and targets."""
 
     def __init__(self, first: Augment, second: Augment):
         self.first, self.second = first, second
@@ -71,5 +74,8 @@ class Compose(Augment):
         return self.second.on_uint8(self.first.on_uint8(images))
 
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Applies the first augmentation, then the second, to normalized inputs (B, C, height, width) and targets."""
+        """Applies the first augmentation, then the second, to normalized inputs (B, C, height, width) and targets.
+
+        Targets are class numbers (B,), or class probabilities (B, classes) if ``mixes_targets``.
+        """
         return self.second.on_inputs(*self.first.on_inputs(inputs, targets))

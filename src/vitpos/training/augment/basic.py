@@ -42,7 +42,11 @@ class Crop(Augment):
 
 
 class ColorJitter(Augment):
-    """Changes brightness, contrast and saturation of each image by random factors of 1 ± ``strength``."""
+    """Scales brightness, contrast and saturation of each image by random factors.
+
+    Args:
+        strength: The factors are uniform from 1 − ``strength`` to 1 + ``strength``.
+    """
 
     def __init__(self, *, strength: float = 0.3):
         if not 0 <= strength <= 1:

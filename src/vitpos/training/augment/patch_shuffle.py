@@ -25,8 +25,9 @@ class Jigsaw(Augment):
         mask_per: One mask for the ``"batch"``, or one per ``"image"``.
         mask_prob: Probability that a batch is masked.
         mask_warmup: Fraction of training, from the start, without masks.
-        block_size: Areas of the masked rectangles: ``"published"`` for a 14×14 grid, ``"scaled"`` from it to the size
-            of the grid, or ``"exact"``, which adds single patches until exactly the ratio is masked.
+        block_size: Areas of the masked rectangles: ``"published"`` uses those of the paper, 8 to 75 patches, meant for a
+            14×14 grid; ``"scaled"`` scales them to the size of the grid; ``"exact"`` scales them too, and adds single
+            patches until exactly ``mask_ratio`` is masked.
         derangement: Whether no masked patch may keep its position.
     """
 
@@ -62,7 +63,13 @@ class Jigsaw(Augment):
 
 
 class PatchPixelShuffle(Augment):
-    """Permutes all patches, and the pixels within each patch, with one permutation each per batch (MJP, Table 4, SPP)."""
+    """Permutes all patches of an image, and the pixels within each patch (SPP in Table 4 of MJP; Ren et al., CVPR 2023).
+
+    Per batch, one permutation of the patches and one of the pixels are sampled and applied to all images.
+
+    Args:
+        grid: Rows and columns of the patches.
+    """
 
     def __init__(self, *, grid: tuple[int, int] = (14, 14)):
         if min(grid) < 1:

@@ -20,7 +20,8 @@ class Operation:
     """An operation of RandAugment and its range of strengths.
 
     Args:
-        apply: Called with uint8 images (B, C, height, width) and the amount of the change for each (B,).
+        apply: Called with uint8 images (B, C, height, width) and the amount of the change for each (B,), in a unit that
+            depends on the operation, such as degrees; returns the changed images.
         low: Amount at magnitude 0.
         high: Amount at the maximum magnitude, 10.
         signed: Whether the amount gets a random sign.
@@ -32,9 +33,9 @@ class Operation:
     signed: bool = False  # whether the amount gets a random sign
 
     def amount(self, level: Tensor, sign: Tensor) -> Tensor:
-        """Returns the amounts of the change (B,): ``low`` at ``level`` (B,) 0, ``high`` at level 1, linear between.
+        """Returns the amounts of the change (B,) for strengths ``level`` (B,) from 0 to 1: linear from ``low`` to ``high``.
 
-        If the operation is signed, they are multiplied by ``sign`` (B,), ±1.
+        If the operation is signed, the amounts are multiplied by ``sign`` (B,), which is ±1.
         """
         size = self.low + level * (self.high - self.low)
         return size * sign if self.signed else size
