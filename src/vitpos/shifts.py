@@ -41,7 +41,7 @@ def shift_pair(images: Tensor, by: tuple[int, int], border: Border) -> tuple[Ten
     )
 
 
-def shift_each(images: Tensor, steps: Tensor, border: Border) -> Tensor:
+def shift_each(images: Tensor, steps: Tensor, border: Literal["zeros", "wrap"]) -> Tensor:
     """Returns images (B, C, height, width), each shifted by its own number of pixels, ``steps`` (B, 2): down and right.
 
     The border is filled with black (``"zeros"``) or with the pixels that leave on the other side (``"wrap"``).

@@ -97,3 +97,15 @@ def test_a_new_seed_lies_in_the_prediction_interval_as_often_as_it_says():
         )  # the effect of the new seed, from the others
         inside += abs(new["a"] - shift - ranking.means["a"]) < ranking.prediction_half_width("a")
     assert 85 <= inside <= 100
+
+
+def test_encodings_without_common_seeds_are_not_compared():
+    numbers = {seed: 0.7 + 0.01 * seed for seed in range(10)}
+
+    def values(**seeds):
+        return {name: {seed: numbers[seed] for seed in of} for name, of in seeds.items()}
+
+    for too_few in (values(a=(0, 1), b=(2, 3)), values(a=(0, 1), b=(1, 2)), values(a=(0, 1, 2), b=(5, 6, 7)), {}):
+        assert rank(too_few) is None
+    apart = values(a=(0, 1, 2), b=(0, 1, 2), c=(2, 3, 4), stranger=(7, 8, 9))
+    assert set(rank(apart).means) == {"a", "b", "c"}

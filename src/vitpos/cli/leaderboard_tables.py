@@ -59,7 +59,8 @@ def show_entry(board: Board, entry: Entry) -> None:
     if rank:
         output.print(f"Rank {rank} of {len(board.ranks)} by {columns[board.main].label}, group {board.group(entry)}.")
     else:
-        output.print("A quick run, not ranked." if entry.quick else "Not ranked: two seeds or more are needed.")
+        needed = "it needs two seeds or more, and seeds that other entries have too"
+        output.print("A quick run, not ranked." if entry.quick else f"Not ranked: {needed}.")
     for name, (gap, half) in board.differences(entry).items():
         output.print(f"Difference from {name}: {100 * gap:+.2f} ± {100 * half:.2f} percentage points.")
 

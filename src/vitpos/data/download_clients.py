@@ -67,13 +67,15 @@ class HttpSource:
 def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
     """Downloads an address from byte ``done`` on: yields (offset in bytes, total size in bytes, content) of each chunk.
 
-    The first offset is 0 instead of ``done`` if the server cannot resume a download.
+    The total is 0 if the server does not give it. The first offset is 0 instead of ``done`` if the server cannot resume a
+    download.
     """
     request = urllib.request.Request(address, headers={"Range": f"bytes={done}-"} if done else {})
     try:
         with urllib.request.urlopen(request, timeout=20) as response:
             start = done if response.status == http.client.PARTIAL_CONTENT else 0
-            total = start + int(response.headers.get("Content-Length") or 0)
+            length = int(response.headers.get("Content-Length") or 0)
+            total = start + length if length else 0
             while chunk := response.read(CHUNK):
                 yield start, total, chunk
                 start += len(chunk)

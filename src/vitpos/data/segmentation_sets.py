@@ -98,7 +98,7 @@ def digit_scenes(
         return SegmentationSplit(to_shape(images, shape), masks[:, 0])
 
     digits = mnist()
-    train, test = split_sizes("segmentation 'digit_scenes'", count, seed)
+    train, test = split_sizes("segmentation 'digit_scenes'", count, seed, shape[1:])
     return SegmentationSet(make(digits.train, *train), make(digits.test, *test), 11)
 
 

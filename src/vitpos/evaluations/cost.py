@@ -88,7 +88,9 @@ def _peak_bytes(model: Classifier, images: Tensor, labels: Tensor) -> int:
     if images.is_cuda:
         torch.cuda.reset_peak_memory_stats()
         loss(model, images, labels)[0].backward()
-        return torch.cuda.max_memory_allocated()
+        peak = torch.cuda.max_memory_allocated()
+        model.zero_grad()
+        return peak
     with _PeakMemory() as memory:
         memory.update([*model.parameters(), *model.buffers(), images])
         loss(model, images, labels)[0].backward()

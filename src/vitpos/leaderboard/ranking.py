@@ -99,19 +99,20 @@ class Ranking:
 
 
 def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
-    """Ranks the encodings that have two seeds or more; returns None if there are fewer than two of them.
+    """Ranks the encodings that have two seeds or more; returns None if there are too few values to compare them.
 
-    Fits value = mean of the encoding + effect of the seed + noise by least squares. Encodings with missing seeds are
-    allowed as long as common seeds connect all encodings.
+    Fits value = mean of the encoding + effect of the seed + noise by least squares. Encodings may lack seeds. Those that
+    share no seed with the others, directly or through a third encoding, cannot be compared with them and are left out.
 
     Args:
         values: Encoding → seed → value of one metric.
         higher_is_better: Whether the encoding with the highest mean is the first, or the one with the lowest.
     """
-    ranked = {name: by_seed for name, by_seed in values.items() if len(by_seed) > 1}
-    if len(ranked) < 2:
-        return None
+    ranked = _connected({name: by_seed for name, by_seed in values.items() if len(by_seed) > 1})
     names, seeds = list(ranked), sorted({seed for by_seed in ranked.values() for seed in by_seed})
+    df = sum(map(len, ranked.values())) - len(names) - len(seeds) + 1
+    if len(names) < 2 or df < 1:
+        return None
     rows = [(names.index(n), seeds.index(s), value) for n, by_seed in ranked.items() for s, value in by_seed.items()]
     design = np.zeros((len(rows), len(names) + len(seeds)))
     for i, (name, seed, _) in enumerate(rows):
@@ -120,13 +121,22 @@ def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
     constrained = np.vstack([design, np.r_[np.zeros(len(names)), np.ones(len(seeds))]])  # seed effects sum to zero
     inverse = np.linalg.inv(constrained.T @ constrained)
     solution = inverse @ design.T @ observed
-    df = len(rows) - len(names) - len(seeds) + 1
     std = math.sqrt(float(np.square(observed - design @ solution).sum()) / df)
     # the constraint has weight 1 and no noise: the covariance is that of the data alone
     covariance = std**2 * (inverse @ design.T @ design @ inverse)[: len(names), : len(names)]
     order = sorted(range(len(names)), key=lambda i: -solution[i] if higher_is_better else solution[i])
     means = {names[i]: float(solution[i]) for i in order}
     return Ranking(means, covariance[np.ix_(order, order)], df, std)
+
+
+def _connected(values: Values) -> Values:
+    """Returns the largest set of encodings that are connected by common seeds; of equal ones the first."""
+    groups: list[list[str]] = []
+    for name, by_seed in values.items():
+        shared = [group for group in groups if any(by_seed.keys() & values[other].keys() for other in group)]
+        groups = [group for group in groups if group not in shared] + [[*(n for group in shared for n in group), name]]
+    largest = max(groups, key=len, default=[])
+    return {name: by_seed for name, by_seed in values.items() if name in largest}
 
 
 def _maximal(sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
