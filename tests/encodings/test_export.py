@@ -10,7 +10,6 @@ from tests.encodings.contract import (
     model_of,
     random_images,
     shuffled,
-    single,
 )
 from vitpos.positions import Positions
 
@@ -24,9 +23,9 @@ def exports(spec, positions):
     return torch.allclose(exported(*inputs[positions]), model(*inputs[positions]), atol=1e-5)
 
 
-@single
+@pytest.mark.parametrize("spec", ["learned + rope", "relative", "sape2", "shaw", "cpe", "pape"])
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
-def test_every_encoding_can_be_exported(spec):
+def test_an_encoding_with_each_kind_of_hook_can_be_exported(spec):
     assert exports(spec, "hidden")
 
 

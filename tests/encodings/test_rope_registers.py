@@ -64,6 +64,7 @@ def test_vit5_is_a_sum_in_a_model_with_registers():
     assert model(torch.randn(2, 1, 6, 10)).isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 def test_the_option_keeps_the_contract_and_can_be_exported():
     check_encoding("rope(register_grid=(2, 1))", export=True)

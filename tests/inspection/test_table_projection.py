@@ -98,6 +98,7 @@ def test_trustworthiness_is_one_for_the_table_itself():
     )
 
 
+@pytest.mark.slow  # umap compiles its code for half a minute
 def test_umap_recovers_a_plane_and_repeats_for_a_seed():
     threads = torch.get_num_threads()
     peer("umap")
