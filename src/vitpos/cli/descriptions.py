@@ -87,8 +87,9 @@ def _option(option: Option) -> dict[str, Any]:
 def _encoding(described: Description) -> dict[str, Any]:
     """Returns the keys that ``vitpos list --json`` has for encodings only.
 
-    ``source`` is the paper, ``attaches`` where the encoding acts in the model, ``resolution`` and ``translation`` describe
-    other grids and shifts, and ``traits`` is the list of declared traits.
+    ``source`` is the paper and ``attaches`` where the encoding acts in the model. ``resolution`` says how it handles grids
+    of another size, ``translation`` whether a shift of all positions has an effect. ``traits`` are the properties that the
+    class declares, such as ``learnable``.
     """
     attaches = [text for method, text in ATTACHES.items() if method in described.methods]
     resolution = next((text for trait, text in OTHER_GRIDS.items() if trait in described.traits), "any, by coordinates")

@@ -12,7 +12,10 @@ from vitpos.leaderboard.protocol import Measure
 
 
 def show_board(board: Board) -> None:
-    """Prints a table of all entries in order of rank; below it the best encodings of each column, and missing seeds."""
+    """Prints a table of all entries in order of rank; below it the best encodings of each column.
+
+    The last lines name the seeds of the protocol that entries do not have yet.
+    """
     columns = board.protocol.columns
     grid = Grid(
         title=Text(f"{board.protocol.name}: {board.protocol.question}", "bold"), title_justify="left", pad_edge=False

@@ -56,9 +56,10 @@ class Lines(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Returns the gradient (G, T, T) of the scores, to which the gradients of the row and column scores are added.
+        """Returns the gradient of the input scores (G, T, T): the sum of the gradients of the three outputs.
 
-        They are added in place, which is safe because only `AddDistances` passes this gradient.
+        The gradients of the scores within rows and within columns are added in place to that of all scores. No other
+        function uses that tensor, because only `AddDistances` takes the scores as its input.
         """
         total = gradients[0].clone() if torch.is_grad_enabled() else gradients[0]
         for axis, gradient in enumerate(gradients[1:]):

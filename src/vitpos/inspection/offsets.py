@@ -20,8 +20,8 @@ Decomposed = Mapping[str, tuple[Tensor, Tensor]]
 def rotary_frequencies(encoding: PositionEncoding) -> Tensor | None:
     """Returns the rotary frequencies (depth, H, pairs, 2): radians per row and per column for each pair of channels.
 
-    Frequencies refer to the training grid; those of several rotary encodings in a sum are concatenated over pairs. None
-    if the encoding rotates no pairs of channels.
+    Frequencies refer to the training grid; if the encoding is a sum (``rope + rope_mixed``), the frequencies of its parts
+    are concatenated over pairs. None if the encoding rotates no pairs of channels.
     """
     each = [part.frequencies() for part in encoding.parts if isinstance(part, HasFrequencies)]
     known = [frequencies.float().cpu() for frequencies in each if frequencies is not None]

@@ -142,7 +142,8 @@ def _factorized(trunk: Trunk, rows: str, columns: str, requested: Grid | None, p
 def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid | None, label: str) -> AbsoluteTable:
     """Returns the :class:`AbsoluteTable` of a flat table ``rows`` (T, D): prefix rows, and patch rows as (R, C, D).
 
-    The grid is the requested one, or that of a hint or of a sin-cos formula, or a square.
+    The grid is the requested one; else that of a hint; else the one whose sines and cosines equal the table; else a
+    square.
 
     Args:
         trunk: the tensors of the vision transformer in the checkpoint.

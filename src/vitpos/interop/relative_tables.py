@@ -64,7 +64,7 @@ def grid_from_offsets(sides: Sequence[int]) -> Grid | None:
 
 
 def largest_decomposed(tables: Mapping[str, tuple[Tensor, Tensor]]) -> GridHint | None:
-    """Returns the grid (R, C) of the largest tables, with its source; None if there are no tables.
+    """Returns the grid (R, C) of the largest tables, with the name of their tensor; None if there are no tables.
 
     ``tables`` is name → vectors of row offsets (2R−1, d) and of column offsets (2C−1, d). The largest belong to layers
     with global attention, smaller ones to windows.

@@ -19,7 +19,7 @@ RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation
 class Results:
     """The measured numbers of all finished trainings of an experiment; ``print(results)`` shows its tables.
 
-    ``rows`` has one dictionary per number, as ``results.csv`` has one line: ``pandas.DataFrame(results.rows)``.
+    ``rows`` is a list with one dictionary per line of ``results.csv``, for example for ``pandas.DataFrame(results.rows)``.
     """
 
     def __init__(self, folder: ExperimentFolder):
@@ -101,7 +101,7 @@ def result_rows(
     Args:
         experiment: name of the experiment.
         results: triples (settings of the training, evaluation such as ``jigsaw(per='image')``, result).
-        varied: training options that are further columns, such as ``train.lr``.
+        varied: training options with a column of their own at the end, such as ``train.lr``.
     """
     rows = []
     for cell, evaluation, result in results:
@@ -115,5 +115,8 @@ def result_rows(
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], varied: Sequence[str]) -> Path:
-    """Writes rows of `result_rows` to a CSV file and returns its path; ``varied`` are the names of further columns."""
+    """Writes the rows that `result_rows` returns to a CSV file in the format of ``results.csv``, and returns its path.
+
+    ``varied`` are the training options with a column of their own at the end, such as ``train.lr``.
+    """
     return write_csv(path, [*RESULT_COLUMNS, *varied], [list(row.values()) for row in rows])

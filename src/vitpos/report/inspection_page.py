@@ -140,11 +140,10 @@ def _definition(thing: object) -> str:
 
 
 def _captions(name: str, caption: str, inspections: Sequence[Inspection]) -> list[str]:
-    """Returns the captions of the figures called ``name``: one if all inspections share it, else one per inspection.
+    """Returns the captions of the figures called ``name``: ``[caption]`` if no inspection has another caption.
 
-    Args:
-        name: name of the figure; an inspection may lack it.
-        caption: its caption in one of the inspections.
+    Otherwise it returns one caption per inspection, empty for inspections without the figure. ``caption`` is that of the
+    first inspection with the figure.
     """
     each = [one.figures[name].caption if name in one.figures else "" for one in inspections]
     return [caption] if {*each} <= {caption, ""} else each

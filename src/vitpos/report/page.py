@@ -197,7 +197,7 @@ def _described(described: Description) -> str:
 
 
 def prose(docstring: str) -> str:
-    """Converts a docstring to HTML: paragraphs, with the metrics it defines in bold and code in code type."""
+    """Converts a docstring to HTML paragraphs, with code in code type and names of metrics, as in ``auc: …``, in bold."""
     paragraphs = [METRICS.sub(r"<b>\1</b>:", _marked(part)) for part in docstring.split("\n\n")]
     return "".join(f"<p>{part}</p>" for part in paragraphs)
 

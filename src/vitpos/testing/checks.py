@@ -146,7 +146,7 @@ def check_sharing(subject: Subject) -> None:
 
 
 def check_hidden(subject: Subject) -> None:
-    """Checks that an encoding ignores hidden positions (``Positions.hide``): swapping tokens with them has no effect."""
+    """Checks that an encoding has no effect on tokens with hidden positions: these tokens may be exchanged."""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     gone = pos.hide(torch.ones(1, N, dtype=torch.bool))
     equal(forward(model, x, gone), forward(model, x[:, order()], gone), "hidden positions are used")

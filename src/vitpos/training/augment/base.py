@@ -58,7 +58,10 @@ def build_augment(spec: str) -> Augment:
 
 
 class Compose(Augment):
-    """Applies ``first`` and then ``second``: both to uint8 images, and after normalization both to inputs and targets."""
+    """Applies two augmentations, ``first`` and then ``second``, in each step of the preparation of a batch.
+
+    The uint8 images go through the first and the second augmentation; after normalization, so do inputs and targets.
+    """
 
     def __init__(self, first: Augment, second: Augment):
         self.first, self.second = first, second
