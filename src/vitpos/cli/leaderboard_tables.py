@@ -24,14 +24,16 @@ def show_board(board: Board) -> None:
     grid.add_column("encoding", overflow="fold")
     grid.add_column("group")
     grid.add_column("seeds", justify="right")
-    for column in columns.values():
-        grid.add_column(Text(column.label), justify="right", overflow="fold")
+    for key in columns:
+        grid.add_column(_short(key), justify="right", overflow="fold")
     for entry in board.entries:
         name = entry.encoding + (" (quick)" if entry.quick else "")
         cells = (_cell(board.number(entry, key), column) for key, column in columns.items())
         rank = board.rank(entry)
         grid.add_row(str(rank or "–"), Text(name), board.group(entry), str(len(entry.seeds)), *cells)
     output.print(grid)
+    legend = "; ".join(f"{_short(key)}: {column.label}" for key, column in columns.items())
+    output.print(f"{legend}.", style="dim", highlight=False)
     if board.rankings:
         text = "± half the width of the 95 % interval. Encodings that share a letter cannot be distinguished."
         output.print(text, style="dim")
@@ -66,6 +68,11 @@ def show_entry(board: Board, entry: Entry) -> None:
         output.print("A quick run, not ranked." if entry.quick else f"Not ranked: {needed}.")
     for name, (gap, half) in board.differences(entry).items():
         output.print(f"Difference from {name}: {100 * gap:+.2f} ± {100 * half:.2f} percentage points.")
+
+
+def _short(key: str) -> str:
+    """Returns the heading of a column, short enough for a terminal; the legend below the table has its full label."""
+    return key.replace("_", " ")
 
 
 def _cell(number: Number | None, column: Measure) -> Text:
