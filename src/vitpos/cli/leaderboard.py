@@ -44,8 +44,9 @@ def score(
     from vitpos.cli.leaderboard_tables import show_entry
     from vitpos.lab.console import Console
     from vitpos.leaderboard.board import Board
+    from vitpos.leaderboard.entry import ENTRY_FOLDER
     from vitpos.leaderboard.protocol import Protocol
-    from vitpos.leaderboard.score import ENTRY_FOLDER, plan
+    from vitpos.leaderboard.score import plan
     from vitpos.leaderboard.score import score as score_encoding
 
     chosen = Protocol.load(protocol)

@@ -29,11 +29,11 @@ class Cell:
 
     @cached_property
     def folder_name(self) -> str:
-        """Name of the cell's folder: data, model, encoding and seed, with a hash of everything that changes the weights."""
+        """Name of the cell's folder: encoding, model, data and seed, with a hash of everything that changes the weights."""
         identity = asdict(self)
         del identity["evaluations"], identity["varied"]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.data} {self.model} {self.encoding}")
+        words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.encoding} {self.model} {self.data}")
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"
 
     @property

@@ -127,5 +127,5 @@ class _Speed(progress.ProgressColumn):
 
 
 def describe(cell: Cell) -> str:
-    """Returns a line of text with the data, model, encoding and seed of a cell (one training)."""
-    return f"{cell.data} · {cell.model} · {cell.label} · seed {cell.seed}"
+    """Returns a line of text with the encoding, seed, model and data of a cell (one training)."""
+    return f"{cell.label} · seed {cell.seed} · {cell.model} · {cell.data}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from vitpos.errors import InputError
 
-FORMAT_VERSION = 3  # of the folder layout; incremented when a file changes its name or its meaning
+FORMAT_VERSION = 4  # of the folder layout; incremented when a file changes its name or its meaning
 
 
 def check_version(stored: Mapping[str, Any], path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitpos.errors import InputError
-from vitpos.leaderboard.entry import Entry, join_seeds, load_entry
+from vitpos.leaderboard.entry import ENTRY_FOLDER, Entry, join_seeds, load_entry
 from vitpos.leaderboard.protocol import Measure, Protocol
 from vitpos.leaderboard.ranking import Ranking, rank
 from vitpos.metrics.statistics import ci_half_width
@@ -182,8 +182,10 @@ def format_measure(value: float, column: Measure) -> str:
 
 
 def _files(source: Path) -> list[Path]:
+    """Returns the files of entries: the file itself, all in a folder, or those in the folder of a ``vitpos score``."""
     if source.is_dir():
-        found = sorted(source.glob("*.json"))
+        folder = source / ENTRY_FOLDER if (source / ENTRY_FOLDER).is_dir() else source
+        found = sorted(folder.glob("*.json"))
         if not found:
             raise InputError(f"{source} has no entry (*.json); make one with 'vitpos score'")
         return found

@@ -17,6 +17,7 @@ from vitpos.leaderboard.protocol import Measure, Protocol, protocols
 from vitpos.registry import suggest
 
 FORMAT = 1
+ENTRY_FOLDER = "entry"  # where `vitpos score` writes an entry, in the folder of its run
 TOLERANCE = 1e-4  # of training losses: rounding on other processors changes them by 1e-6, another recipe by 1e-3
 MAX_BYTES = 1_000_000  # larger files are refused
 

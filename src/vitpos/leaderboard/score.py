@@ -24,13 +24,11 @@ from vitpos.lab.experiment import Experiment
 from vitpos.lab.machine import machine
 from vitpos.lab.results import Results
 from vitpos.lab.runner import run
-from vitpos.leaderboard.entry import Entry
+from vitpos.leaderboard.entry import ENTRY_FOLDER, Entry
 from vitpos.leaderboard.protocol import Protocol, family_of
 from vitpos.leaderboard.training_check import training_losses
 from vitpos.models.base import PatchClassifier
 from vitpos.registry.plugins import identity, load_plugin
-
-ENTRY_FOLDER = "entry"  # in the folder of the run
 
 
 def score(
