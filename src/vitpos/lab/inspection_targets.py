@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,9 @@ def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTa
         grid: rows and columns of patches, for checkpoints that do not store them.
     """
     if is_vitpos_output(path):
-        return [(_name(cell), partial(_load_cell, cell, load_model)) for cell, load_model in load_models(path)]
+        models = load_models(path)
+        names = _names([cell for cell, _ in models])
+        return [(name, partial(_load_cell, name, *model)) for name, model in zip(names, models, strict=True)]
     return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
 
 
@@ -37,9 +39,12 @@ def is_vitpos_output(path: Path) -> bool:
     return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
 
 
-def _name(cell: Cell) -> str:
-    return f"{cell.label} · {cell.model} · {cell.data} · seed {cell.seed}"
+def _names(cells: Sequence[Cell]) -> list[str]:
+    """Returns a name for each training: encoding, model, data and seed; of several, without a common model or data set."""
+    parts = [[cell.label, cell.model, cell.data, f"seed {cell.seed}"] for cell in cells]
+    shown = [n for n in range(4) if n in (0, 3) or len({part[n] for part in parts}) > 1 or len(cells) == 1]
+    return [" · ".join(part[n] for n in shown) for part in parts]
 
 
-def _load_cell(cell: Cell, load_model: Callable[[], Classifier]) -> Target:
-    return target_from_model(_name(cell), load_model(), load(cell.data), encoding=cell.encoding)
+def _load_cell(name: str, cell: Cell, load_model: Callable[[], Classifier]) -> Target:
+    return target_from_model(name, load_model(), load(cell.data), encoding=cell.encoding)
