@@ -95,3 +95,11 @@ def test_the_bar_of_a_cell_includes_the_finished_part_of_an_evaluation(experimen
         shown.on_event(events.EvalStart(cell, "gradient_matching", 1, 3))
         shown.on_event(events.EvalProgress(cell, "gradient_matching", 0.5))
         assert [task.completed for task in shown.bars.tasks] == [1.5]
+
+
+def test_two_evaluations_of_one_name_are_refused():
+    model = vitpos.MODELS.build("cnn", load(DATA).shape, 2, "none")
+    functions = [lambda ctx: Result({"one": 1.0}), lambda ctx: Result({"two": 2.0})]
+    with pytest.raises(InputError, match="two evaluations are called '<lambda>'; give one of them another name"):
+        vitpos.evaluate(model, DATA, functions)
+    assert list(vitpos.evaluate(model, DATA, ["accuracy", "accuracy( )"])) == ["accuracy"]

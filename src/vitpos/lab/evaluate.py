@@ -53,10 +53,12 @@ def evaluate(
     if data is None:
         raise InputError("evaluate got no data; give a Dataset or a spec such as 'mnist'")
     wanted = [evaluations] if isinstance(evaluations, str) or callable(evaluations) else list(evaluations)
-    named = {
-        EVALUATIONS.canonical(one) if isinstance(one, str) else getattr(one, "__name__", repr(one)): one
-        for one in wanted
-    }
+    named: dict[str, Evaluation] = {}
+    for one in wanted:
+        one = EVALUATIONS.canonical(one) if isinstance(one, str) else one
+        name = one if isinstance(one, str) else getattr(one, "__name__", repr(one))
+        if named.setdefault(name, one) != one:
+            raise InputError(f"two evaluations are called {name!r}; give one of them another name")
     ctx = EvalContext(model, load(data) if isinstance(data, str) else data, recipe or Recipe())
     training = model.training
     try:

@@ -27,6 +27,7 @@ from vitpos.lab.settings import (
     parse_values,
     read_record,
     read_table,
+    require_distinct,
     require_seed,
     require_text,
     setting_texts,
@@ -83,6 +84,7 @@ class Experiment:
         """
         for name in plugins:
             load_plugin(name)
+        require_distinct([settings, source])
         texts = setting_texts(settings) if isinstance(settings, Mapping) else list(settings)
         if isinstance(source, Experiment):
             if not texts and seeds is None and not plugins:
