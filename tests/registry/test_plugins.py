@@ -149,6 +149,7 @@ def test_a_wrong_reference_is_one_line(spec, message):
         ("x = 1\nimport no_such_thing\n", "ModuleNotFoundError: No module named 'no_such_thing'", 2),
         ("def f(:\n", "SyntaxError", 1),
         ("\n\n1 / 0\n", "ZeroDivisionError: division by zero", 3),
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0", 2),
         (
             "from vitpos.encodings import register_encoding\n@register_encoding('learned')\nclass X: pass\n",
             "encoding 'learned' is built in; register yours under another name, as 'my_learned'",
@@ -200,12 +201,14 @@ def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
         "class Fails(PositionEncoding):\n    def __init__(self, geometry):\n        self.x = geometry.width\n"
         "class AprilBlock(PositionEncoding):\n    def __init__(self):\n        super().__init__()\n"
         "def other(geometry):\n    return 3\n"
+        "def leaves(geometry):\n    raise SystemExit(0)\n"
     )
     for name, message in (
         ("Fails", "failed: AttributeError: .*fails.py, line 4"),
         ("AprilBlock", "takes 1 positional argument but 2 were given .*fails.py"),
         ("other", "makes a int; it has to make a vitpos.encodings.base.PositionEncoding"),
-        ("Missing", "has no 'Missing'; it defines Fails, AprilBlock, other"),
+        ("Missing", "has no 'Missing'; it defines Fails, AprilBlock, other, leaves"),
+        ("leaves", "failed: SystemExit: 0 .*fails.py, line 11"),
     ):
         with pytest.raises(InputError, match=message):
             ENCODINGS.build(f"{path}:{name}", GEOMETRY)
