@@ -14,7 +14,7 @@ from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
-from vitpos.registry.plugin_records import load_recorded_plugins
+from vitpos.registry.plugin_records import load_recorded_plugins, plugins_in
 from vitpos.registry.plugins import PluginWarning, load_plugin
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=1, grid=(2, 3))
@@ -192,6 +192,15 @@ def test_a_file_that_is_given_by_two_paths_is_read_once(tmp_path, monkeypatch):
     path.write_text(GAUSSIAN + "# changed\n")
     second = load_plugin(str(path))
     assert second.module is first.module and second.sha256 == first.sha256
+
+
+def test_a_run_depends_on_the_files_in_its_specs_and_on_no_file_with_a_similar_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "data.py", "more data.py"):
+        Path(name).write_text("")
+        load_plugin(name)
+    found = [plugins_in([spec]) for spec in ("data.py:B", "learned + a.py:C(x=1)", "shift(dataset='more data.py:D')")]
+    assert [[plugin.name for plugin in one] for one in found] == [["data.py"], ["a.py"], ["more data.py"]]
 
 
 def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):

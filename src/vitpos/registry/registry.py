@@ -242,6 +242,7 @@ class Registry(Mapping[str, Any]):
         where = f"{self.kind} {name!r}: option {keyword.arg!r}"
         try:
             value = ast.literal_eval(keyword.value)
+            ast.literal_eval(repr(value))  # 1e400 is inf, which a spec cannot contain
         except (ValueError, TypeError, RecursionError, MemoryError):
             text = ast.unparse(keyword.value)
             named = text.isidentifier() and text not in ("inf", "nan")
