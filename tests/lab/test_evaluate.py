@@ -56,6 +56,8 @@ def test_any_classifier_is_evaluated_on_a_data_set_or_its_spec():
         vitpos.evaluate(model)
     with pytest.raises(InputError, match="no evaluation 'acuracy'"):
         vitpos.evaluate(model, data, "acuracy")
+    with pytest.raises(InputError, match=r"a model of type Sequential; make it a subclass of vitpos\.Classifier"):
+        vitpos.evaluate(torch.nn.Sequential(), data)
 
 
 def test_the_model_of_a_path_is_evaluated_on_the_data_of_its_training(experiment, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import linecache
 import sys
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -233,6 +234,7 @@ def test_classes_become_specs_and_instances_are_refused():
     assert {(cell.seed, cell.train.epochs) for cell in made.cells} == {(3, 2)}
     assert Experiment.from_definition(json.loads(json.dumps(made.definition))).cells == made.cells
     assert ENCODINGS.spec_of(Learned) == "learned"
+    assert Experiment.load(TINY, {"encoding": partial(Learned, std=1)}).cells[0].encoding == "learned(std=1.0)"
     with pytest.raises(InputError, match="give the class or a spec"):
         Experiment.load(TINY, {"encoding": Learned(Geometry(8, 1, 1, (2, 2)))})
     with pytest.raises(InputError, match="did you mean 'encoding'"):

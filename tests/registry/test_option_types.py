@@ -1,7 +1,7 @@
 """Options are checked by their annotation."""
 
 import ast
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_types_are_checked_by_their_annotation(annotation, good, bad):
 @pytest.mark.parametrize(
     ("kind", "value", "normal"),
     [
-        (Optional[float], 1, 1.0),
+        (float | None, 1, 1.0),
         (float | int, 1, 1),
         (tuple[float, int], [1, 1], (1.0, 1)),
         (tuple[float, ...] | None, [1, 2], (1.0, 2.0)),

@@ -47,6 +47,9 @@ def evaluate(
         evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions ``ctx -> Result``.
         recipe: How the model was trained, which some attacks depend on; by default that of a path's model, or `Recipe()`.
     """
+    if not isinstance(model, Classifier | Path | str):
+        remedy = "make it a subclass of vitpos.Classifier, or give the folder of a cell or its weights file"
+        raise InputError(f"evaluate cannot take a model of type {type(model).__name__}; {remedy}")
     if not isinstance(model, Classifier):
         model, cell = _load_one(Path(model))
         data, recipe = cell.data if data is None else data, recipe or cell.train

@@ -55,6 +55,8 @@ class LocalExecutor:
     """
 
     def __init__(self, workers: int | None = None, *, max_workers: int = sys.maxsize):
+        if workers is not None and (not isinstance(workers, int) or workers < 1):
+            raise InputError(f"workers takes a whole number from 1, not {workers!r}; leave it out for one per core")
         wanted = workers or (1 if torch.cuda.is_available() else num_cores())
         self.workers = max(1, min(wanted, max_workers))
 

@@ -9,6 +9,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any, get_type_hints
 
 from vitpos.data import DATASETS
@@ -70,7 +71,7 @@ def require_distinct(values: Any) -> None:
     """
     found = [(registry, registry.spec_of(thing), thing) for registry, thing in _objects("", values)]
     for registry, spec, thing in found:
-        if registry.load(registry.parse(spec)[0].name) is not getattr(thing, "func", thing):
+        if registry.load(registry.parse(spec)[0].name) is not (thing.func if isinstance(thing, partial) else thing):
             raise InputError(f"two different objects have the {registry.kind} spec {spec!r}; give one another name")
 
 
