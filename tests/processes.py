@@ -53,7 +53,9 @@ def start(*words, folder, cwd=".", env=ENVIRONMENT, before=None):
 def finish(started):
     process, printed = started
     process.join(300)
-    assert process.exitcode is not None, "it takes more than 300 s"
+    if process.exitcode is None:
+        process.kill()
+        raise TimeoutError("it takes more than 300 s")
     return subprocess.CompletedProcess(process.name, process.exitcode, *(path.read_text() for path in printed))
 
 

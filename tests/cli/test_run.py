@@ -268,6 +268,7 @@ def test_two_runs_do_not_work_in_one_folder(tiny, tmp_path):
     second = vitpos("run", tiny, "--out", out, "--seeds", "7")
     process.terminate()
     process.join()
+    assert process.exitcode == 128 + signal.SIGTERM
     assert second.returncode == 2 and "another process is working in" in second.stderr
     assert (out / "experiment.json").read_text() == before
 

@@ -56,6 +56,8 @@ def test_any_classifier_is_evaluated_on_a_data_set_or_its_spec():
         vitpos.evaluate(model)
     with pytest.raises(InputError, match="no evaluation 'acuracy'"):
         vitpos.evaluate(model, data, "acuracy")
+    with pytest.raises(InputError, match=r"a model of type Sequential; make it a subclass of vitpos\.Classifier"):
+        vitpos.evaluate(torch.nn.Sequential(), data)
 
 
 def test_the_model_of_a_path_is_evaluated_on_the_data_of_its_training(experiment, tmp_path):
@@ -95,3 +97,11 @@ def test_the_bar_of_a_cell_includes_the_finished_part_of_an_evaluation(experimen
         shown.on_event(events.EvalStart(cell, "gradient_matching", 1, 3))
         shown.on_event(events.EvalProgress(cell, "gradient_matching", 0.5))
         assert [task.completed for task in shown.bars.tasks] == [1.5]
+
+
+def test_two_evaluations_of_one_name_are_refused():
+    model = vitpos.MODELS.build("cnn", load(DATA).shape, 2, "none")
+    functions = [lambda ctx: Result({"one": 1.0}), lambda ctx: Result({"two": 2.0})]
+    with pytest.raises(InputError, match="two evaluations are called '<lambda>'; give one of them another name"):
+        vitpos.evaluate(model, DATA, functions)
+    assert list(vitpos.evaluate(model, DATA, ["accuracy", "accuracy( )"])) == ["accuracy"]

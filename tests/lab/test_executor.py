@@ -1,6 +1,7 @@
 """Cells in processes: each sends how it ended, and none stops another."""
 
 import os
+import sys
 
 import pytest
 import torch
@@ -31,6 +32,10 @@ def job(cell, folder, observer):
         raise InputError("take another")
     if cell.data == "dies":
         os._exit(3)
+    if cell.data == "ends":
+        os._exit(0)
+    if cell.data == "exits":
+        sys.exit(0)
     observer.on_event(TrainStart(cell, 100, 0))
     for _ in range(100):
         observer.on_event(TrainProgress(cell, 1))
@@ -48,12 +53,25 @@ def test_a_cell_that_fails_says_why_in_one_line_and_stops_no_other(tmp_path, wor
     assert "in job" in log.read_text() and ended[cells[1]].error == "take another"
     assert [path.name for path in (tmp_path / "cells").iterdir()] == [cells[0].folder_name]
     images = sum(e.images for e in recorder.events if isinstance(e, TrainProgress) and e.cell == cells[2])
-    assert images == 100 if workers == 1 else images <= 100, "processes send the events of batches in groups"
+    assert images == 100
 
 
 def test_a_process_that_dies_ends_the_run_with_one_line(tmp_path):
     with pytest.raises(RunError, match=r"a worker process died \(exit code 3\); run it again"):
         LocalExecutor(2).run(job, [cell("dies"), cell("fine")], tmp_path, Recorder())
+
+
+def test_a_process_that_ends_too_early_without_an_error_ends_the_run_with_one_line(tmp_path):
+    with pytest.raises(RunError, match=r"ended with exit code 0, and cells are left \(1\); call sys\.exit under"):
+        LocalExecutor(2).run(job, [cell("ends")], tmp_path, Recorder())
+
+
+def test_a_job_that_calls_sys_exit_is_a_cell_that_failed(tmp_path):
+    recorder = Recorder()
+    LocalExecutor(1).run(job, [cell("exits"), cell("fine")], tmp_path, recorder)
+    ended = [event for event in recorder.events if isinstance(event, CellDone | CellFailed)]
+    assert [type(event) for event in ended] == [CellFailed, CellDone]
+    assert ended[0].error.startswith("unexpected SystemExit: 0; the traceback is in")
 
 
 def write_threads(cell, folder, observer):

@@ -3,6 +3,7 @@
 import json
 import linecache
 import sys
+from functools import partial
 from types import ModuleType
 
 import pytest
@@ -233,7 +234,46 @@ def test_classes_become_specs_and_instances_are_refused():
     assert {(cell.seed, cell.train.epochs) for cell in made.cells} == {(3, 2)}
     assert Experiment.from_definition(json.loads(json.dumps(made.definition))).cells == made.cells
     assert ENCODINGS.spec_of(Learned) == "learned"
+    assert Experiment.load(TINY, {"encoding": partial(Learned, std=1)}).cells[0].encoding == "learned(std=1.0)"
     with pytest.raises(InputError, match="give the class or a spec"):
         Experiment.load(TINY, {"encoding": Learned(Geometry(8, 1, 1, (2, 2)))})
     with pytest.raises(InputError, match="did you mean 'encoding'"):
         Experiment.load(TINY, {"encodings": "learned"})
+
+
+SLOPE = 5.0
+
+
+def make_local(SLOPE):
+    class Local(PositionEncoding):
+        def __init__(self, geometry):
+            super().__init__()
+            self.slope = SLOPE
+
+    return Local
+
+
+def make_default(SLOPE):
+    class Default(PositionEncoding):
+        slope = SLOPE
+
+    return Default
+
+
+def test_two_classes_of_one_name_are_refused_in_one_run_and_accepted_one_after_the_other():
+    first, second = make_local(1.0), make_local(2.0)
+    for values in ({"encoding": [first, second]}, {"cells": [{"encoding": first}, {"encoding": second}]}):
+        with (
+            pytest.warns(PluginWarning, match="has no source"),
+            pytest.raises(InputError, match=r"encoding spec 'Local\.py:Local'; give one another name"),
+        ):
+            Experiment.load(TINY | values)
+    for one in (first, second):
+        with pytest.warns(PluginWarning, match="has no source"):
+            Experiment.load(TINY, {"encoding": [one, one]})
+        assert ENCODINGS.load("Local.py:Local") is one
+
+
+@pytest.mark.parametrize("make", [make_local, make_default])
+def test_a_class_that_uses_variables_of_a_function_has_no_source_of_its_own(make):
+    assert standalone_source(make(100.0)) is None

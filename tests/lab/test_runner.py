@@ -42,6 +42,22 @@ def test_a_run_shows_its_progress_and_returns_its_results(small, tmp_path, capsy
     assert capsys.readouterr().err.count("already done") == 4
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"experiment": 3}, "there is no experiment of type int; give a name"),
+        ({"seeds": 3}, r"seeds takes a list such as \[0, 1, 2\], not 3"),
+        ({"workers": -1}, "workers takes a whole number from 1, not -1"),
+        ({"workers": 1.5}, "workers takes a whole number from 1, not 1.5"),
+        ({"encoding": None}, "encoding of type NoneType cannot be stored with a run; give the class or a spec"),
+    ],
+)
+def test_a_wrong_argument_of_run_is_one_line(small, tmp_path, arguments, message):
+    with pytest.raises(InputError, match=message):
+        vitpos.run(**({"experiment": small, "out": tmp_path / "out"} | arguments))
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_unexpected_error_fails_its_cell_alone_and_is_the_reason_of_the_run(small, tmp_path, monkeypatch):
     fit = runner.fit
 

@@ -57,3 +57,11 @@ def test_a_function_has_the_options_of_the_class_that_it_passes_them_on_to():
 def test_every_option_of_an_attack_has_a_text(name):
     described = ATTACKS.describe(name)
     assert set(described.arguments) == set(described.options) >= {"images", "scenario", "defense", "attacker"}
+
+
+def test_an_annotation_that_cannot_be_evaluated_leaves_the_other_options_checked():
+    def made(geometry: "Geometry", *, sigma: "float" = 1.0, mode: "Unknown" = None):  # noqa: F821 - as under TYPE_CHECKING
+        pass
+
+    options = describe_object("made", made, 1).options
+    assert options["sigma"].type is float and str(options["mode"]) == "Unknown"

@@ -1,12 +1,12 @@
 """Options are checked by their annotation."""
 
 import ast
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from vitpos.registry import matches_type
-from vitpos.registry.option_types import read_type, type_text
+from vitpos.registry.option_types import normalize_value, read_type, type_text
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,20 @@ def test_types_are_checked_by_their_annotation(annotation, good, bad):
         assert all(matches_type(kind, value) for value in good)
         assert not any(matches_type(kind, value) for value in bad)
         assert type_text(kind) == annotation
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "normal"),
+    [
+        (float | None, 1, 1.0),
+        (float | int, 1, 1),
+        (tuple[float, int], [1, 1], (1.0, 1)),
+        (tuple[float, ...] | None, [1, 2], (1.0, 2.0)),
+        (list[tuple[float, float]], [[1, 2]], ((1.0, 2.0),)),
+        (Annotated[float, "meters"], 1, 1.0),
+        (Any, [1, [2]], (1, (2,))),
+        (tuple, [], ()),
+    ],
+)
+def test_values_of_one_meaning_have_one_form(kind, value, normal):
+    assert repr(normalize_value(kind, value)) == repr(normal)

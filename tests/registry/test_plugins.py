@@ -14,7 +14,7 @@ from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
-from vitpos.registry.plugin_records import load_recorded_plugins
+from vitpos.registry.plugin_records import load_recorded_plugins, plugins_in
 from vitpos.registry.plugins import PluginWarning, load_plugin
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=1, grid=(2, 3))
@@ -149,6 +149,7 @@ def test_a_wrong_reference_is_one_line(spec, message):
         ("x = 1\nimport no_such_thing\n", "ModuleNotFoundError: No module named 'no_such_thing'", 2),
         ("def f(:\n", "SyntaxError", 1),
         ("\n\n1 / 0\n", "ZeroDivisionError: division by zero", 3),
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0", 2),
         (
             "from vitpos.encodings import register_encoding\n@register_encoding('learned')\nclass X: pass\n",
             "encoding 'learned' is built in; register yours under another name, as 'my_learned'",
@@ -193,6 +194,15 @@ def test_a_file_that_is_given_by_two_paths_is_read_once(tmp_path, monkeypatch):
     assert second.module is first.module and second.sha256 == first.sha256
 
 
+def test_a_run_depends_on_the_files_in_its_specs_and_on_no_file_with_a_similar_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "data.py", "more data.py"):
+        Path(name).write_text("")
+        load_plugin(name)
+    found = [plugins_in([spec]) for spec in ("data.py:B", "learned + a.py:C(x=1)", "shift(dataset='more data.py:D')")]
+    assert [[plugin.name for plugin in one] for one in found] == [["data.py"], ["a.py"], ["more data.py"]]
+
+
 def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
     path = tmp_path / "fails.py"
     path.write_text(
@@ -200,12 +210,14 @@ def test_a_class_that_fails_while_it_is_built_is_one_line(tmp_path):
         "class Fails(PositionEncoding):\n    def __init__(self, geometry):\n        self.x = geometry.width\n"
         "class AprilBlock(PositionEncoding):\n    def __init__(self):\n        super().__init__()\n"
         "def other(geometry):\n    return 3\n"
+        "def leaves(geometry):\n    raise SystemExit(0)\n"
     )
     for name, message in (
         ("Fails", "failed: AttributeError: .*fails.py, line 4"),
         ("AprilBlock", "takes 1 positional argument but 2 were given .*fails.py"),
         ("other", "makes a int; it has to make a vitpos.encodings.base.PositionEncoding"),
-        ("Missing", "has no 'Missing'; it defines Fails, AprilBlock, other"),
+        ("Missing", "has no 'Missing'; it defines Fails, AprilBlock, other, leaves"),
+        ("leaves", "failed: SystemExit: 0 .*fails.py, line 11"),
     ):
         with pytest.raises(InputError, match=message):
             ENCODINGS.build(f"{path}:{name}", GEOMETRY)

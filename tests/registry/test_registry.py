@@ -1,9 +1,13 @@
 """Encodings and evaluations are registered with a decorator."""
 
+from functools import partial
+
 import pytest
+import torch
+from torch import nn
 
 from vitpos.encodings import ENCODINGS, register_encoding
-from vitpos.encodings.base import PositionEncoding
+from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
@@ -46,3 +50,49 @@ def test_an_evaluation_that_returns_no_result_is_one_line():
         InputError, match=r"'bare_numbers' makes a dict; it has to make a vitpos.evaluations.result.Result"
     ):
         EVALUATIONS.build("bare_numbers", None)
+
+
+GEOMETRY = Geometry(8, 1, 1, (2, 2))
+
+
+def test_a_partial_of_a_class_is_a_spec_with_options():
+    register_encoding("nothing_registered")(Nothing)
+    factory = partial(Nothing, scale=2)
+    assert ENCODINGS.spec_of(factory) == "nothing_registered(scale=2)"
+    assert isinstance(ENCODINGS.build(factory, GEOMETRY), Nothing)
+    assert ENCODINGS.describe(factory).traits == Nothing.traits
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (lambda geometry: Nothing(geometry), "encoding <lambda> cannot be stored with a run; define it with def"),
+        (partial(Nothing, scale=torch.ones(2)), "option 'scale' of type Tensor cannot be stored"),
+        (partial(Nothing, GEOMETRY), "encoding of type partial cannot be stored with a run; give the class"),
+        (nn.Sequential(nn.Linear(1, 1)), "encoding of type Sequential cannot be stored"),
+        (None, "encoding of type NoneType cannot be stored"),
+    ],
+)
+def test_what_cannot_be_written_as_a_spec_is_refused_in_one_line(thing, message):
+    with pytest.raises(InputError, match=message) as error:
+        ENCODINGS.spec_of(thing)
+    assert "\n" not in str(error.value)
+
+
+def test_an_instance_the_base_class_and_other_classes_are_refused_as_specs_in_one_line(tmp_path):
+    (tmp_path / "mine.py").write_text("import vitpos\ninstance = vitpos.Learned(vitpos.Geometry(8, 1, 1, (2, 2)))\n")
+    base = "vitpos.encodings.base.PositionEncoding"
+    for spec, message in (
+        (f"{tmp_path}/mine.py:instance", "is an object of type Learned, not a class or function; give a class"),
+        ("vitpos.encodings.base:PositionEncoding", f"is the base class itself; give a subclass of {base}"),
+        ("vitpos.models.vit:ViT", f"is no subclass of {base}; give a subclass"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ENCODINGS.parse(spec)
+    with pytest.raises(InputError, match="is the base class itself"):
+        ENCODINGS.build(PositionEncoding, GEOMETRY)
+
+
+def test_a_decorator_without_a_name_gets_the_remedy():
+    with pytest.raises(InputError, match="no name is given for an entry of kind 'encoding'; add one"):
+        register_encoding(Nothing)

@@ -21,6 +21,7 @@ from vitpos.evaluations import EVALUATIONS
         ("learned(std=1+__import__('os').getpid())", "not a value"),
         ("learned(std=1.0, std=2.0)", "given twice"),
         ("learned(std={[]: 1})", "not a value"),
+        ("learned(std=1e400)", "got 1e309, which is not a value; write a plain, finite value"),
         ("learned(0.1)", "cannot read encoding spec"),
         ("learned + ", "cannot read encoding spec"),
         ("learned - sinusoidal", "cannot read encoding spec"),

@@ -59,6 +59,14 @@ def options(
     """Train, evaluate, attack and inspect position encodings of Vision Transformers."""
 
 
+class _Terminated(BaseException):
+    """Raised on SIGTERM; unlike a SystemExit, which a plug-in may raise, it ends the whole run."""
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise _Terminated
+
+
 def main() -> None:
     """Runs the command line ``vitpos``; prints errors in one line.
 
@@ -67,7 +75,7 @@ def main() -> None:
     from typer.exceptions import Abort, TyperException
 
     warnings.showwarning = _show_warning
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that worker processes end too
+    signal.signal(signal.SIGTERM, _terminate)  # so that worker processes end too
     try:
         code = app(standalone_mode=False)
     except (InputError, RunError) as error:
@@ -80,6 +88,8 @@ def main() -> None:
         code = 0 if is_help else error.exit_code
     except (KeyboardInterrupt, Abort):
         code = STOPPED
+    except _Terminated:
+        code = 128 + signal.SIGTERM
     if code == STOPPED:
         can_continue = sys.argv[1] in ("run", "evaluate", "score", "data")
         print("stopped" + "; run the same command again to continue" * can_continue, file=sys.stderr)

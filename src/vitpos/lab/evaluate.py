@@ -47,16 +47,21 @@ def evaluate(
         evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions ``ctx -> Result``.
         recipe: How the model was trained, which some attacks depend on; by default that of a path's model, or `Recipe()`.
     """
+    if not isinstance(model, Classifier | Path | str):
+        remedy = "make it a subclass of vitpos.Classifier, or give the folder of a cell or its weights file"
+        raise InputError(f"evaluate cannot take a model of type {type(model).__name__}; {remedy}")
     if not isinstance(model, Classifier):
         model, cell = _load_one(Path(model))
         data, recipe = cell.data if data is None else data, recipe or cell.train
     if data is None:
         raise InputError("evaluate got no data; give a Dataset or a spec such as 'mnist'")
     wanted = [evaluations] if isinstance(evaluations, str) or callable(evaluations) else list(evaluations)
-    named = {
-        EVALUATIONS.canonical(one) if isinstance(one, str) else getattr(one, "__name__", repr(one)): one
-        for one in wanted
-    }
+    named: dict[str, Evaluation] = {}
+    for one in wanted:
+        one = EVALUATIONS.canonical(one) if isinstance(one, str) else one
+        name = one if isinstance(one, str) else getattr(one, "__name__", repr(one))
+        if named.setdefault(name, one) != one:
+            raise InputError(f"two evaluations are called {name!r}; give one of them another name")
     ctx = EvalContext(model, load(data) if isinstance(data, str) else data, recipe or Recipe())
     training = model.training
     try:

@@ -24,7 +24,7 @@ import torch
 from vitpos.errors import InputError, RunError
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
-from vitpos.lab.events import CellDone, CellFailed, EvalProgress, Event, Observer, TrainProgress, TrainStart
+from vitpos.lab.events import CellDone, CellFailed, EvalProgress, EvalStart, Event, Observer, TrainProgress
 
 NESTED = 64  # exit code of a worker process whose script calls ``vitpos.run`` again
 Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker processes receive it by pickle
@@ -55,6 +55,8 @@ class LocalExecutor:
     """
 
     def __init__(self, workers: int | None = None, *, max_workers: int = sys.maxsize):
+        if workers is not None and (not isinstance(workers, int) or workers < 1):
+            raise InputError(f"workers takes a whole number from 1, not {workers!r}; leave it out for one per core")
         wanted = workers or (1 if torch.cuda.is_available() else num_cores())
         self.workers = max(1, min(wanted, max_workers))
 
@@ -113,13 +115,13 @@ def _run_one(job: Job, cell: Cell, folder: Path, observer: Observer) -> None:
         job(cell, cell_folder, observer)
     except (InputError, RunError) as error:
         observer.on_event(CellFailed(cell, str(error)))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a plug-in may call sys.exit
         observer.on_event(CellFailed(cell, _unexpected(error, cell_folder)))
     else:
         observer.on_event(CellDone(cell))
 
 
-def _unexpected(error: Exception, folder: CellFolder) -> str:
+def _unexpected(error: BaseException, folder: CellFolder) -> str:
     """Stores the traceback of an unexpected error in the folder of its training and returns a one-line message."""
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
     try:
@@ -178,6 +180,9 @@ def _run_in_pool(
         while left:
             if pressed:
                 raise KeyboardInterrupt
+            alive = any(
+                process.is_alive() for process in processes
+            )  # before reading: it sends its events before it ends
             try:
                 event = events.get(timeout=0.5)
             except queue.Empty:
@@ -190,6 +195,11 @@ def _run_in_pool(
                 if codes:
                     raise RunError(
                         f"a worker process died (exit code {codes[0]}); run it again to continue from the finished cells"
+                    ) from None
+                if not alive:
+                    raise RunError(
+                        f"all worker processes ended with exit code 0, and cells are left ({left}); "
+                        "call sys.exit under if __name__ == '__main__': only, and never in a plug-in"
                     ) from None
                 continue
             left -= isinstance(event, CellDone | CellFailed)
@@ -234,17 +244,14 @@ class _Forwarder(Observer):
     def on_event(self, event: Event) -> None:
         """Puts the event into the queue of the main process; exits if the main process has died."""
         if self.parent and not self.parent.is_alive():
-            sys.exit(1)
-        if isinstance(event, TrainStart):
-            self.images = 0
-        if isinstance(event, TrainProgress):
-            self.images += event.images
-            if time.monotonic() - self.last < 0.2:
-                return
-            event = TrainProgress(event.cell, self.images)
-            self.images, self.last = 0, time.monotonic()
-        if isinstance(event, EvalProgress):
+            os._exit(1)
+        if isinstance(event, TrainProgress | EvalProgress):
+            self.images += event.images if isinstance(event, TrainProgress) else 0
             if time.monotonic() - self.last < 0.2:
                 return
             self.last = time.monotonic()
-        self.events.put(event)
+        if self.images and isinstance(event, TrainProgress | EvalStart | CellDone | CellFailed):
+            self.events.put(TrainProgress(event.cell, self.images))
+            self.images = 0
+        if not isinstance(event, TrainProgress):
+            self.events.put(event)

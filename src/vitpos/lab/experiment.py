@@ -27,6 +27,7 @@ from vitpos.lab.settings import (
     parse_values,
     read_record,
     read_table,
+    require_distinct,
     require_seed,
     require_text,
     setting_texts,
@@ -81,8 +82,14 @@ class Experiment:
             seeds: Replace the seeds of the source.
             plugins: Python files or modules that are imported first.
         """
+        if not isinstance(source, Experiment | str | Mapping):
+            remedy = "give a name such as 'quick', the path of a TOML file as text, or a dictionary"
+            raise InputError(f"there is no experiment of type {type(source).__name__}; {remedy}")
+        if seeds is not None and (isinstance(seeds, str) or not isinstance(seeds, Iterable)):
+            raise InputError(f"seeds takes a list such as [0, 1, 2], not {seeds!r}")
         for name in plugins:
             load_plugin(name)
+        require_distinct([settings, source])
         texts = setting_texts(settings) if isinstance(settings, Mapping) else list(settings)
         if isinstance(source, Experiment):
             if not texts and seeds is None and not plugins:

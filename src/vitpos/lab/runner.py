@@ -70,6 +70,7 @@ def run(
     experiment = Experiment.load(experiment, settings, seeds, plugins)
     if not workers_can_import(spec for _, spec in experiment.specs):
         workers = 1  # other processes could not import them
+    executor = executor or LocalExecutor(workers, max_workers=len(experiment.cells))
     pending = Results(ExperimentFolder.reserve(Path(out), experiment)).pending
     download(missing_data(experiment.cells), observer)
     dry_run(pending, experiment.tables, observer)  # before anything is trained or written
@@ -80,7 +81,6 @@ def run(
             if results.is_done(cell):
                 observer.on_event(events.CellDone(cell))
         results.write_csv()
-        executor = executor or LocalExecutor(workers, max_workers=len(experiment.cells))
         executor.run(run_cell, results.pending, folder.path, _Recorder(results, observer))
     if results.errors:
         cell, error = next(iter(results.errors.items()))

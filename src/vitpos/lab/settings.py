@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Any, get_type_hints
 
 from vitpos.data import DATASETS
@@ -60,7 +61,31 @@ def storable(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [storable(key, one) for one in value]
     registry = (SPECS | OTHERS).get(key)
-    return registry.spec_of(value) if registry and not isinstance(value, str | int | float | None) else value
+    return registry.spec_of(value) if registry and not isinstance(value, str | int | float) else value
+
+
+def require_distinct(values: Any) -> None:
+    """Raises an InputError if two different classes or functions in nested settings have the same spec.
+
+    This happens if their names are equal. A run stores specs, and would train only one of the two.
+    """
+    found = [(registry, registry.spec_of(thing), thing) for registry, thing in _objects("", values)]
+    for registry, spec, thing in found:
+        if registry.load(registry.parse(spec)[0].name) is not (thing.func if isinstance(thing, partial) else thing):
+            raise InputError(f"two different objects have the {registry.kind} spec {spec!r}; give one another name")
+
+
+def _objects(key: str, value: Any) -> Iterator[tuple[Registry, Any]]:
+    """Yields (registry, object) for each value of nested settings that is a class, function or other object, not a text."""
+    registry = (SPECS | OTHERS).get(key)
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _objects(f"{key}.{name}" if key == "train" else name, one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _objects(key, one)
+    elif registry and not isinstance(value, str | int | float):
+        yield registry, value
 
 
 def take_blocks(document: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:

@@ -9,18 +9,22 @@ import linecache
 import sys
 import textwrap
 from collections.abc import Iterable
-from types import ModuleType
+from functools import reduce
+from types import CodeType, ModuleType
 from typing import Any
 
 
 def standalone_source(thing: Any) -> str | None:
-    """Returns the text of a Python file with a class or function and all imports and helpers it needs; None on failure."""
+    """Returns the text of a Python file with a class or function and all imports and helpers it needs; None on failure.
+
+    None also for a class or function that uses local variables of the function in which it is defined.
+    """
     found: dict[str, str] = {}  # the definition of each name, in the order in which they are needed
     try:
         _define(thing, found)
         text = "\n".join(found.values()) + "\n"
         compile(text, thing.__name__, "exec")
-    except (LookupError, OSError, TypeError, SyntaxError, ValueError):
+    except (AttributeError, LookupError, OSError, TypeError, SyntaxError, ValueError):
         return None
     return text
 
@@ -70,7 +74,9 @@ def _define(thing: Any, found: dict[str, str]) -> None:
     source = _source(thing)
     names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
     bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)} | _bound(source)
-    scope = vars(sys.modules[thing.__module__])
+    scope, local = vars(sys.modules[thing.__module__]), _enclosing_names(thing)
+    if any(name not in bound for name in local & {node.id for node in names}) or _captured(thing):
+        raise LookupError(f"{thing.__qualname__} uses local variables")
     for name in dict.fromkeys(node.id for node in names):
         if name in found or name in bound or (name not in scope and hasattr(builtins, name)):
             continue
@@ -85,6 +91,25 @@ def _define(thing: Any, found: dict[str, str]) -> None:
             ast.literal_eval(repr(value))
             found[name] = f"{name} = {value!r}"
     found[thing.__name__] = f"\n\n{source.strip()}"
+
+
+def _enclosing_names(thing: Any) -> set[str]:
+    """Returns the local variables of the functions in which a class or function is defined; none at the top level."""
+    outer, local, _ = thing.__qualname__.partition(".<locals>.")
+    if not local:
+        return set()
+    found = set[str]()
+    codes = [reduce(getattr, outer.split("."), sys.modules[thing.__module__]).__code__]
+    for code in codes:  # the list grows while it is read: functions inside functions
+        found |= {*code.co_varnames, *code.co_cellvars}
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
+
+
+def _captured(thing: Any) -> set[str]:
+    """Returns the variables of enclosing functions that a function, or the methods of a class, use."""
+    functions = [one for one in (thing, *vars(thing).values()) if inspect.isfunction(one)]
+    return {name for function in functions for name in function.__code__.co_freevars} - {"__class__"}
 
 
 def _bound(source: str) -> set[str]:

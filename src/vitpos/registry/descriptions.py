@@ -10,8 +10,10 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Annotated, Any, get_origin, get_type_hints
 
 from vitpos.registry.option_types import choices, type_text
@@ -154,15 +156,19 @@ def _calls(thing: Any) -> Iterator[Any]:
 
 
 def _hints(call: Any, *, extras: bool = False) -> dict[str, Any]:
-    """Returns the argument types of a callable by name; the annotations as text if they cannot be evaluated.
+    """Returns the argument types of a callable by name; an annotation that cannot be evaluated is returned as text.
 
     With ``extras``, a type ``Annotated[T, …]`` is returned as it is, otherwise as ``T``.
     """
-    call = call.func if isinstance(call, partial) else call
-    try:
-        return get_type_hints(call, include_extras=extras)
-    except Exception:  # a name imported for type checkers alone, or anything else an annotation may evaluate
-        return dict(getattr(call, "__annotations__", {}))
+    call = inspect.unwrap(call.func if isinstance(call, partial) else call)
+    found = dict(getattr(call, "__annotations__", {}))
+    for name, annotation in found.items():
+        one = SimpleNamespace(__annotations__={name: annotation}, __globals__=getattr(call, "__globals__", {}))
+        with suppress(
+            Exception
+        ):  # a name imported for type checkers alone, or anything else an annotation may evaluate
+            found[name] = get_type_hints(one, include_extras=extras)[name]
+    return found
 
 
 def _is_literal_attribute(key: str, value: Any) -> bool:

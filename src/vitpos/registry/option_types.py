@@ -50,12 +50,19 @@ def matches_type(kind: Any, value: Any) -> bool:
 
 
 def normalize_value(kind: Any, value: Any) -> Any:
-    """Converts a list to a tuple and, if the type ``kind`` is float, an int to a float; returns other values unchanged.
+    """Converts lists to tuples and, where the type ``kind`` is float, ints to floats; returns other values unchanged.
 
-    Specs that differ only in this way then compare equal.
+    Specs that differ only in this way then compare equal. ``value`` has to be of the type ``kind``.
     """
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated or hasattr(kind, "__value__"):
+        return normalize_value(args[0] if origin is Annotated else kind.__value__, value)
+    if origin in (Union, UnionType):
+        fitting = [one for one in args if matches_type(one, value)]
+        return normalize_value(min(fitting, key=lambda one: one is float), value)  # an int stays one in ``float | int``
     if isinstance(value, list | tuple):
-        return tuple(value)
+        items = args if origin is tuple and args[-1] is not ... else [args[0] if args else Any] * len(value)
+        return tuple(map(normalize_value, items, value))
     return float(value) if kind is float and isinstance(value, int) else value
 
 

@@ -14,10 +14,9 @@ import hashlib
 import inspect
 import json
 import os
-import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from vitpos.registry.class_source import definitions, standalone_source
 from vitpos.registry.descriptions import Description, Option
 from vitpos.registry.option_types import UnknownType, read_type
 from vitpos.registry.plugins import LOADED, REGISTERED, UNAVAILABLE, UNAVAILABLE_NAMES, Plugin, PluginWarning, load_file
+from vitpos.registry.specs import SpecSyntaxError, reference, split_terms
 
 RECORDS = "plugins.json"
 TRUSTED = "VITPOS_TRUSTED_PLUGINS"  # hashes of in-folder sources that this process or its parent wrote
@@ -74,11 +74,24 @@ def plugins_in(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
             registered a name that is.
         given: names of further plug-ins, from ``--plugin``.
     """
-    text, given = "\n".join(specs), set(given)
+    names = {name for spec in specs for name in _names(spec)} | set(given)
     for (_, name), thing in REGISTERED.items():
-        if re.search(rf"\b{name}\b", text):
-            given.add(_plugin_of(thing).name)
-    return [p for p in LOADED.values() if p.name in given or f"{p.name}:" in text or f"{p.name!r}:" in text]
+        if name in names:
+            names.add(_plugin_of(thing).name)
+    return [plugin for plugin in LOADED.values() if plugin.name in names]
+
+
+def _names(spec: str) -> Iterator[str]:
+    """Yields the names in a spec, also in texts that are values of its options; for ``file.py:Class`` the file."""
+    try:
+        terms = split_terms(spec)
+    except SpecSyntaxError:  # an option whose text is not a spec
+        return
+    for name, keywords in terms:
+        yield (reference(name) or (name,))[0]
+        for node in (node for keyword in keywords for node in ast.walk(keyword.value)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from _names(node.value)
 
 
 def workers_can_import(specs: Iterable[str]) -> bool:

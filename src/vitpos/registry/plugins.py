@@ -198,7 +198,7 @@ def plugin_errors(what: str, thing: Any = None) -> Iterator[None]:
         yield
     except (InputError, RunError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         files = {str(plugin.path) for plugin in LOADED.values() if plugin.path}
         files |= {identity(one)[0] for one in (thing, *REGISTERED.values()) if not _is_builtin(one)}
         where = location(error, files)
@@ -216,17 +216,17 @@ def _import_errors(name: str, files: set[str]) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = location(error, files) or location(error, None)
         raise InputError(f"plug-in {name}: {_reason(error)}" + (f" ({where})" if where else "")) from error
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
-def location(error: Exception, files: set[str] | None) -> str | None:
+def location(error: BaseException, files: set[str] | None) -> str | None:
     """Returns ``"FILE, line N"`` of the innermost traceback frame in one of ``files``; None if there is no such frame.
 
     If ``files`` is None, any file counts except this one and Python's import system.

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 from vitpos.errors import InputError
@@ -77,6 +77,8 @@ class Registry(Mapping[str, Any]):
 
     def register(self, name: str) -> Callable[[T], T]:
         """Returns a decorator that registers a class or function under ``name``."""
+        if not isinstance(name, str):
+            raise InputError(f"no name is given for an entry of kind {self.kind!r}; add one, as @register_…('my_name')")
         if not name.isidentifier():
             raise InputError(f"{self.kind} name {name!r} cannot be written in a spec; choose letters, digits and _")
 
@@ -109,9 +111,9 @@ class Registry(Mapping[str, Any]):
             return reduce(operator.add, made)
         if self.base and isinstance(what, _imported(self.base)):
             return what
-        if not callable(what):
-            raise InputError(f"{what!r} is not a valid {self.kind}; give a spec, a class or a factory")
-        return self._make(getattr(what, "__qualname__", repr(what)), what, args, {})
+        name = getattr(what, "__qualname__", type(what).__name__)
+        self._require_factory(name, what)
+        return self._make(name, what, args, {})
 
     def load(self, name: str) -> Any:
         """Imports and returns the class or function for a registered name, or for a reference such as ``file.py:Class``."""
@@ -174,6 +176,7 @@ class Registry(Mapping[str, Any]):
                 built-in name is not imported.
         """
         if not isinstance(what, str):
+            what = what.func if isinstance(what, partial) else what
             what = what if inspect.isroutine(what) or inspect.isclass(what) else type(what)
             return describe_object(what.__qualname__, what, self.positional)
         for registry in self._includes:
@@ -187,22 +190,38 @@ class Registry(Mapping[str, Any]):
         if what not in self and (self.kind, what) in plugins.UNAVAILABLE_NAMES:
             return plugins.UNAVAILABLE_NAMES[self.kind, what][1]
         thing = self.load(what)
-        if not callable(thing):
-            raise InputError(f"{self.kind} {what!r} is not a class or function; {thing!r} cannot be called")
+        self._require_factory(what, thing)
         return describe_object(what, thing, self.positional)
 
     def spec_of(self, thing: Any) -> str:
-        """Returns a spec for a class or function: its registered name, or a reference such as ``mine.py:Class``."""
+        """Returns a spec for a class or function: its registered name, or a reference such as ``mine.py:Class``.
+
+        A ``functools.partial`` with keyword arguments gives a spec with options, such as ``mine.py:Class(slope=2.0)``.
+        """
         if isinstance(thing, str):
             return thing
+        options: dict[str, Any] = {}
+        if isinstance(thing, partial) and not thing.args:
+            thing, options = thing.func, thing.keywords
         if not inspect.isclass(thing) and not inspect.isfunction(thing):
-            raise InputError(f"{self.kind} {thing!r} cannot be stored with a run; give the class or a spec")
+            given = type(thing).__name__
+            raise InputError(f"{self.kind} of type {given} cannot be stored with a run; give the class or a spec")
+        for key, value in options.items():
+            if not Option(value, Any).literal:
+                where = f"{self.kind} {thing.__name__}: option {key!r} of type {type(value).__name__}"
+                raise InputError(f"{where} cannot be stored with a run; give a number, a text or a tuple of them")
+        return str(Term(self._name_of(thing), options))
+
+    def _name_of(self, thing: Any) -> str:
+        """Returns the registered name of a class or function, or a reference such as ``mine.py:Class``."""
         target = f"{thing.__module__}:{thing.__qualname__}"
         for registry in (self, *self._includes):
             for name, known in {**registry._builtin, **registry._registered}.items():
                 if known == target or known is thing:
                     return name
-        return str(Term(reference_to(thing), {}))
+        if not thing.__name__.isidentifier():
+            raise InputError(f"{self.kind} {thing.__name__} cannot be stored with a run; define it with def and a name")
+        return reference_to(thing)
 
     def describe_all(self, what: Any) -> list[Description]:
         """Returns a `Description` (docstring, options, class attributes) per term of a spec such as ``learned + rope``.
@@ -212,6 +231,17 @@ class Registry(Mapping[str, Any]):
         return (
             [self.describe(term.name) for term in self.parse(what)] if isinstance(what, str) else [self.describe(what)]
         )
+
+    def _require_factory(self, name: str, thing: Any) -> None:
+        """Raises an InputError if ``thing`` is not a class or function that could make an entry of this registry."""
+        base = _imported(self.base) if self.base else ()
+        where, made = f"{self.kind} {name!r}", self.base.replace(":", ".")
+        if not callable(thing) or isinstance(thing, base):
+            kind = type(thing).__name__
+            raise InputError(f"{where} is an object of type {kind}, not a class or function; give a class or a spec")
+        if base and inspect.isclass(thing) and (thing is base or not issubclass(thing, base)):
+            problem = "the base class itself" if thing is base else f"no subclass of {made}"
+            raise InputError(f"{where} is {problem}; give a subclass of {made}")
 
     def _make(self, name: str, thing: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         with plugins.plugin_errors(f"{self.kind} {name!r}", thing):
@@ -242,6 +272,7 @@ class Registry(Mapping[str, Any]):
         where = f"{self.kind} {name!r}: option {keyword.arg!r}"
         try:
             value = ast.literal_eval(keyword.value)
+            ast.literal_eval(repr(value))  # 1e400 is inf, which a spec cannot contain
         except (ValueError, TypeError, RecursionError, MemoryError):
             text = ast.unparse(keyword.value)
             named = text.isidentifier() and text not in ("inf", "nan")
