@@ -8,6 +8,10 @@ import torch
 from tests.testing.broken import (
     ByOrder,
     Caches,
+    CachesHeads,
+    CachesLayer,
+    CachesMean,
+    CachesTraining,
     Cropped,
     Device,
     Double,
@@ -58,6 +62,10 @@ from vitpos.testing import EncodingError, check_encoding
         (LeaksInUpdate, "batches", "an image changes the output of another: largest difference"),
         (ByOrder, "order", "positions are taken from the order of tokens"),
         (Caches, "sharing", "a cache key lacks an option"),
+        (CachesLayer, "sharing", "a cache key lacks layer"),
+        (CachesTraining, "sharing", "a cache key lacks self.training"),
+        (CachesHeads, "sharing", "a cache key lacks q.shape[1]"),
+        (CachesMean, "sharing", "a cache key lacks q.shape[1]"),
         (Unused, "gradients", "parameter 'weight' has no useful gradient (none)"),
         (NoEffect, "gradients", "parameter 'weight' has no useful gradient (zero)"),
         (Unsaved, "copies", "register its tensors as buffers"),
@@ -69,6 +77,12 @@ def test_a_broken_encoding_is_found(encoding, check, observed):
         check_encoding(encoding)
     lines = [line for line in str(error.value).splitlines() if line.startswith(f"- {check}: ")]
     assert lines and observed in lines[0], str(error.value)
+
+
+def test_a_wrong_cache_key_is_not_reported_as_a_trait():
+    with pytest.raises(EncodingError) as error:
+        check_encoding(CachesLayer)
+    assert "- sharing: " in str(error.value) and "traits" not in str(error.value)
 
 
 @pytest.mark.parametrize("encoding", [Slope, Waves, Spins])

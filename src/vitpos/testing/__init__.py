@@ -103,7 +103,7 @@ def _own_geometry(encoding: Any) -> Geometry | None:
 def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
     try:
         check(subject)
-    except EncodingError as error:
+    except (EncodingError, InputError) as error:
         return str(error)
     except Exception as error:
         return f"raised {error_line(error, subject.files)}"

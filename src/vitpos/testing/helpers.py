@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from vitpos.registry import plugins
 GRID, OTHER, PATCH = (3, 4), (2, 6), (2, 3)  # same number of positions; nothing is square
 N = GRID[0] * GRID[1]
 LAYER = 1
+T = TypeVar("T")
 
 
 class EncodingError(AssertionError):
@@ -191,9 +192,17 @@ def orders() -> Tensor:
     return torch.stack([order(), order().flip(0), torch.arange(N)])
 
 
-def fresh(pos: Positions) -> Positions:
-    """Returns a copy of positions as a new object, for which no encoding has cached values."""
-    return Positions(pos.grid, pos.coords.clone(), pos.index.clone(), pos.known.clone())
+class UncachedPositions(Positions):
+    """Positions for which every table is computed at each call; outputs must not differ from those with cached tables."""
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns ``make()``."""
+        return make()
+
+
+def uncached(pos: Positions) -> Positions:
+    """Returns a copy of positions for which nothing is cached."""
+    return UncachedPositions(pos.grid, pos.coords, pos.index, pos.known, pos.is_full_grid, pos.has_hidden)
 
 
 def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry: Geometry, *, traits: bool) -> Subject:
