@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vitpos.data.dataset import load
+from vitpos.data.dataset import Split, load
 from vitpos.errors import InputError
 
 
@@ -39,3 +39,15 @@ def test_a_test_sample_depends_on_the_seed_and_keeps_the_order():
 def test_a_wrong_sum_of_data_and_views_gives_the_remedy(spec, message):
     with pytest.raises(InputError, match=message):
         load(spec)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (torch.zeros(8, 1, 2, 2, dtype=torch.uint8), 7, "7 labels for 8 images; give one per image"),
+        (torch.zeros(8, 1, 2, 2), 8, "images of type torch.float32; give uint8, 0 to 255"),
+    ],
+)
+def test_a_split_that_does_not_fit_is_refused_in_one_line(images, labels, message):
+    with pytest.raises(InputError, match=message):
+        Split(images, torch.zeros(labels, dtype=torch.long))

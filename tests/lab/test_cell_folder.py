@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import torch
 
 from vitpos.evaluations.result import Result
@@ -15,9 +16,15 @@ def test_a_number_that_is_not_finite_is_omitted_and_its_evaluation_counts_as_don
     run.save_result("ood", Result({"aurra": math.nan}, curves={"aurra": {0.5: math.nan, 1.0: 0.25}}))
     assert run.results == {
         "translation": Result({"accuracy": 0.5}),
-        "ood": Result(curves={"aurra": {1.0: 0.25}}),
+        "ood": Result(curves={"aurra": {1.0: 0.25}}, reason="not finite: aurra = nan"),
     }
     assert "NaN" not in (text := (tmp_path / "scores.json").read_text()) and list(json.loads(text)) == list(run.results)
+
+
+def test_scalars_of_torch_and_numpy_are_stored_as_numbers(tmp_path):
+    run, half = CellFolder(tmp_path), np.float32(0.5)
+    run.save_result("made_up", Result({"a": torch.tensor(0.5), "b": half}, {"c": {half: half, torch.tensor(2): 1}}))
+    assert run.results == {"made_up": Result({"a": 0.5, "b": 0.5}, {"c": {0.5: 0.5, 2.0: 1}})}
 
 
 def test_a_result_comes_back_with_its_arrays_images_and_reason(tmp_path):

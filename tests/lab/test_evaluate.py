@@ -12,7 +12,10 @@ from vitpos.data.dataset import load
 from vitpos.errors import InputError
 from vitpos.evaluations.result import Result
 from vitpos.lab import console, events, executor
+from vitpos.lab.cells import Cell
+from vitpos.lab.dry_run import dry_run
 from vitpos.lab.events import Observer
+from vitpos.training.recipe import Recipe
 
 DATA = "stripes(count=40)"
 TEXT = f"""
@@ -105,3 +108,11 @@ def test_two_evaluations_of_one_name_are_refused():
     with pytest.raises(InputError, match="two evaluations are called '<lambda>'; give one of them another name"):
         vitpos.evaluate(model, DATA, functions)
     assert list(vitpos.evaluate(model, DATA, ["accuracy", "accuracy( )"])) == ["accuracy"]
+
+
+def test_the_dry_run_refuses_a_result_that_cannot_be_stored(tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text("from vitpos import Result\ndef wrong(ctx):\n    return Result(curves={'size': {'small': 0.5}})\n")
+    cell = Cell("stripes(count=4)", "minimal(patch=4, dim=8)", "none", 0, Recipe(), (f"{path}:wrong",))
+    with pytest.raises(InputError, match=r"a key of curves\['size'\] = 'small'; give a number"):
+        dry_run([cell])

@@ -155,6 +155,35 @@ class Caches(Slope):
         return pos.cached(("caches", q.dtype), lambda: Slope.bias(self, q, k, pos, layer).detach())
 
 
+class CachesLayer(Slope):
+    """Leaves the layer out of its cache key."""
+
+    def bias(self, q, k, pos, layer):
+        return self.cached(pos, "bias", lambda: Slope.bias(self, q, k, pos, layer) * (1 + layer), q.dtype)
+
+
+class CachesTraining(Slope):
+    """Leaves the mode out of its cache key."""
+
+    def bias(self, q, k, pos, layer):
+        return self.cached(pos, "bias", lambda: Slope.bias(self, q, k, pos, layer) * (1 + self.training), q.dtype)
+
+
+class CachesHeads(Slope):
+    """Leaves the number of heads out of its cache key."""
+
+    def bias(self, q, k, pos, layer):
+        slopes = torch.arange(1, q.shape[1] + 1, dtype=q.dtype, device=q.device)[:, None, None]
+        return self.cached(pos, "bias", lambda: Slope.bias(self, q, k, pos, layer) * slopes, q.dtype)
+
+
+class CachesMean(Slope):
+    """As CachesHeads, with a table whose shape does not depend on the number of heads."""
+
+    def bias(self, q, k, pos, layer):
+        return self.cached(pos, "bias", lambda: Slope.bias(self, q, k, pos, layer) / q.shape[1], q.dtype)
+
+
 class Unused(Slope):
     """Has a parameter that does nothing."""
 

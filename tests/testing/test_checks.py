@@ -1,11 +1,17 @@
 """The public check of encodings finds what is broken and reports it."""
 
+from contextlib import suppress
+
 import pytest
 import torch
 
 from tests.testing.broken import (
     ByOrder,
     Caches,
+    CachesHeads,
+    CachesLayer,
+    CachesMean,
+    CachesTraining,
     Cropped,
     Device,
     Double,
@@ -56,6 +62,10 @@ from vitpos.testing import EncodingError, check_encoding
         (LeaksInUpdate, "batches", "an image changes the output of another: largest difference"),
         (ByOrder, "order", "positions are taken from the order of tokens"),
         (Caches, "sharing", "a cache key lacks an option"),
+        (CachesLayer, "sharing", "a cache key lacks layer"),
+        (CachesTraining, "sharing", "a cache key lacks self.training"),
+        (CachesHeads, "sharing", "a cache key lacks q.shape[1]"),
+        (CachesMean, "sharing", "a cache key lacks q.shape[1]"),
         (Unused, "gradients", "parameter 'weight' has no useful gradient (none)"),
         (NoEffect, "gradients", "parameter 'weight' has no useful gradient (zero)"),
         (Unsaved, "copies", "register its tensors as buffers"),
@@ -67,6 +77,12 @@ def test_a_broken_encoding_is_found(encoding, check, observed):
         check_encoding(encoding)
     lines = [line for line in str(error.value).splitlines() if line.startswith(f"- {check}: ")]
     assert lines and observed in lines[0], str(error.value)
+
+
+def test_a_wrong_cache_key_is_not_reported_as_a_trait():
+    with pytest.raises(EncodingError) as error:
+        check_encoding(CachesLayer)
+    assert "- sharing: " in str(error.value) and "traits" not in str(error.value)
 
 
 @pytest.mark.parametrize("encoding", [Slope, Waves, Spins])
@@ -118,9 +134,11 @@ def test_a_made_up_trait_is_refused():
         check_encoding(MadeUp)
 
 
-def test_random_numbers_of_the_caller_are_left_alone():
+@pytest.mark.parametrize("encoding", ["learned", Leaks])
+def test_random_numbers_of_the_caller_are_left_alone(encoding):
     torch.manual_seed(3)
-    check_encoding(Slope)
+    with suppress(EncodingError):
+        check_encoding(encoding)
     drawn = torch.rand(3)
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(3))
@@ -148,3 +166,58 @@ def test_the_geometry_of_an_instance_is_its_own_if_it_has_one():
     with pytest.raises(InputError, match="2 or more blocks, not 1"):
         check_encoding(RoPE(Geometry(32, 2, 1, (3, 4), 1)))
     assert check_encoding(Slope) == ("export",)
+
+
+class Keep(Slope):
+    """Accepts fractions only."""
+
+    def __init__(self, geometry, *, keep: float = 0.8):
+        super().__init__(geometry)
+        if not 0 <= keep <= 1:
+            raise ValueError(f"keep={keep}")
+
+
+class Required(Slope):
+    """Has an option without a default."""
+
+    def __init__(self, geometry, *, size):
+        super().__init__(geometry)
+        self.sizes = {"small": 1}[size]
+
+
+class Misspelled(Slope):
+    """Fails inside torch, called by this file."""
+
+    def bias(self, q, k, pos, layer):
+        return torch.einsum("ij,jk", q, k)
+
+
+def test_an_option_is_varied_only_to_values_that_the_class_accepts():
+    check_encoding(Keep)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options", "message"),
+    [
+        (Required, {}, "encoding 'Required' cannot be built: TypeError: .* missing .* 'size' .*test_checks.py"),
+        (Required, {"size": "big"}, r"cannot be built: KeyError: 'big' \(.*test_checks.py, line \d+\)"),
+        (RoPE, {"nope": 1}, "cannot be built: TypeError: .* unexpected keyword argument 'nope'"),
+        (RoPE, {"base": "x"}, r"cannot be built: TypeError: .*\(.*encodings/\w+.py, line \d+\)"),
+        (Slope, {"geometry": (3, 4)}, r"got geometry=\(3, 4\); give Geometry\(dim, heads"),
+        (type("NoTraits", (Slope,), {"traits": None}), {}, "traits = None; give a tuple"),
+        (type("OneTrait", (Slope,), {"traits": "learnable"}), {}, "traits = 'learnable'; give a tuple"),
+    ],
+)
+def test_an_encoding_that_cannot_be_built_is_refused_in_one_line(encoding, options, message):
+    with pytest.raises(InputError, match=message) as error:
+        check_encoding(encoding, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_an_error_in_many_checks_is_listed_once_with_the_line_of_the_class():
+    with pytest.raises(EncodingError) as error:
+        check_encoding(Misspelled)
+    _, first, *others = str(error.value).splitlines()
+    line = Misspelled.bias.__code__.co_firstlineno + 1
+    assert first.startswith("- shapes: raised RuntimeError") and f"test_checks.py, line {line})" in first
+    assert "; also in " in first and not any(f"line {line})" in other for other in others)

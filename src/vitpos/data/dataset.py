@@ -25,6 +25,12 @@ class Split:
     images: Tensor | ImageFiles
     labels: Tensor
 
+    def __post_init__(self) -> None:
+        if isinstance(self.images, Tensor) and self.images.dtype != torch.uint8:
+            raise InputError(f"a Split got images of type {self.images.dtype}; give uint8, 0 to 255")
+        if len(self.images) != len(self.labels):
+            raise InputError(f"a Split got {len(self.labels)} labels for {len(self.images)} images; give one per image")
+
     def __len__(self) -> int:
         return len(self.labels)
 

@@ -15,10 +15,9 @@ from torch import Tensor
 from vitpos.errors import InputError, Notice
 from vitpos.interop.absolute_tables import AbsoluteTable, find_absolute_table
 from vitpos.interop.architecture import Trunk, count_heads, count_layers, find_trunk, patch_projection
+from vitpos.interop.bias_networks import evaluate_bias_networks, find_bias_networks
 from vitpos.interop.grids import ASSUMED, Grid, GridHint, format_grid, grid_from_config
 from vitpos.interop.relative_tables import (
-    evaluate_bias_networks,
-    find_bias_networks,
     find_bias_tables,
     find_decomposed_tables,
     largest_biases,

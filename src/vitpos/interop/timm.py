@@ -80,6 +80,8 @@ def timm_names(model: nn.Module) -> dict[str, Parts]:
 
     A name has several tensors where timm stores them as one, concatenated along axis 1 (rows for CLS and patches).
     """
+    # The class of the encoding decides here, as that of the model does: timm has counterparts of the tables of these two
+    # classes only, and their names and shapes belong to timm's format, not to a protocol of encodings.
     match model:
         case Swin():
             names = _renamed(model, SWIN)

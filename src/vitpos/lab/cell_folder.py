@@ -84,8 +84,9 @@ class CellFolder:
     def save_result(self, evaluation: str, result: Result) -> None:
         """Stores the result of one evaluation, such as ``jigsaw(per='image')``; replaces an older one of that evaluation.
 
-        Values that are not finite are omitted: NaN means that a metric is undefined, and JSON has no infinity. Images are
-        stored as uint8. Numbers are written after arrays and images, so that stored numbers are never without them.
+        Values that are not finite are omitted: NaN means that a metric is undefined, and JSON has no infinity. If no number
+        is left, the stored reason names them. Images are stored as uint8. Numbers are written after arrays and images, so
+        that stored numbers are never without them.
         """
         file = self._tensor_file(evaluation)
         tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
@@ -95,7 +96,10 @@ class CellFolder:
         else:
             file.unlink(missing_ok=True)
         curves = {name: {f"{x!r}": y for x, y in _finite(curve).items()} for name, curve in result.curves.items()}
-        stored = {"numbers": _finite(result.numbers), "curves": curves, "reason": result.reason}
+        numbers, reason = _finite(result.numbers), result.reason
+        if result.numbers and not numbers:
+            reason = reason or "not finite: " + ", ".join(f"{name} = {x}" for name, x in result.numbers.items())
+        stored = {"numbers": numbers, "curves": curves, "reason": reason}
         write_json(self.path / "scores.json", self._scores | {evaluation: stored})
 
     def load_result(self, evaluation: str) -> Result:

@@ -17,10 +17,10 @@ import torch
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import InputError
-from vitpos.registry import Term, plugins, suggest
+from vitpos.registry import Term, suggest
 from vitpos.registry.descriptions import Description
 from vitpos.testing.checks import CHECKS
-from vitpos.testing.helpers import EncodingError, Subject, subject_of
+from vitpos.testing.helpers import EncodingError, Subject, error_line, subject_of
 
 __all__ = ["EncodingError", "check_encoding"]
 
@@ -50,10 +50,15 @@ def check_encoding(
             default its attribute ``geometry``.
         options: options of the encoding.
     """
-    subject = subject_for(encoding, geometry, options)
-    broken = [f"{name}: {error}" for name, error in run_checks(subject, export=export, skip=skip) if error]
+    with torch.random.fork_rng(devices=()):  # the caller's random numbers do not change
+        subject = subject_for(encoding, geometry, options)
+        broken = {name: error for name, error in run_checks(subject, export=export, skip=skip) if error}
     if broken:
-        listed = "\n".join(f"- {b}" for b in broken)
+        alike = {error: [name for name in broken if broken[name] == error] for error in broken.values()}
+        listed = "\n".join(
+            f"- {first}: {error}" + (f"; also in {', '.join(others)}" if others else "")
+            for error, (first, *others) in alike.items()
+        )
         note = f"\nan instance was checked with {subject.geometry}; give the one it was made for as geometry=…"
         guessed = subject.copied and geometry is None and _own_geometry(encoding) is None
         count = len(CHECKS) - len(_left_out(subject, export, skip))
@@ -74,12 +79,10 @@ def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] 
     for name in skip:
         if name not in CHECKS:
             raise InputError(f"there is no check {name!r}; {suggest(name, CHECKS)}")
-    state = torch.get_rng_state()
     left_out = _left_out(subject, export, skip)
     for name in CHECKS:
         if name not in left_out:
             yield name, _outcome(CHECKS[name], subject)
-    torch.set_rng_state(state)
 
 
 def _left_out(subject: Subject, export: bool, skip: Collection[str]) -> set[str]:
@@ -100,12 +103,10 @@ def _own_geometry(encoding: Any) -> Geometry | None:
 def _outcome(check: Callable[[Subject], None], subject: Subject) -> str:
     try:
         check(subject)
-    except EncodingError as error:
+    except (EncodingError, InputError) as error:
         return str(error)
     except Exception as error:
-        files = {plugins.identity(subject.make)[0], *(str(p.path) for p in plugins.LOADED.values() if p.path)}
-        where = plugins.location(error, files) or plugins.location(error, None)
-        return f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
+        return f"raised {error_line(error, subject.files)}"
     return ""
 
 
@@ -123,6 +124,10 @@ def subject_for(encoding: Any, geometry: Geometry | None, options: dict[str, Any
     if isinstance(encoding, PositionEncoding):
         geometry = geometry or _own_geometry(encoding)
     geometry = Geometry(32, 2, 2, (3, 4), 2) if geometry is None else geometry
+    if not isinstance(geometry, Geometry):
+        raise InputError(
+            f"check_encoding got geometry={geometry!r}; give Geometry(dim, heads, depth, grid, num_prefix)"
+        )
     if isinstance(encoding, str):
         terms = ENCODINGS.parse(encoding)
         if options and len(terms) > 1:
@@ -178,6 +183,6 @@ def _variants(
             make = partial(thing, **(options | {name: value}))
             try:
                 make(geometry)
-            except InputError:
-                continue  # not a value for this geometry
+            except Exception:  # the encoding does not accept this value, or not for this geometry
+                continue
             yield make

@@ -26,10 +26,12 @@ def main() -> None:
             plugins.load_plugin(name)
         subject = subject_for(given.encoding, None, {})
         failed = count = 0
+        first: dict[str, str] = {}  # error → the first check that found it
         for name, broken in run_checks(subject, export=given.export):
             failed, count = failed + bool(broken), count + 1
             promise = (CHECKS[name].__doc__ or "").removeprefix("Checks that an encoding ").rstrip(".")
-            print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {broken or promise}")
+            shown = broken if first.setdefault(broken, name) == name else f"same error as in {first[broken]}"
+            print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {shown if broken else promise}")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

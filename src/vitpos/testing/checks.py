@@ -8,10 +8,14 @@ each completes the sentence "the encoding …".
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
 
+from vitpos.errors import InputError
+from vitpos.models.vit import ViT
 from vitpos.positions import Positions
 from vitpos.testing.helpers import (
     GRID,
@@ -23,10 +27,10 @@ from vitpos.testing.helpers import (
     difference,
     equal,
     forward,
-    fresh,
     order,
     orders,
     patch_logits,
+    uncached,
 )
 from vitpos.testing.traits import check_traits
 
@@ -133,16 +137,50 @@ def check_state(subject: Subject) -> None:
 
 
 def check_sharing(subject: Subject) -> None:
-    """Checks that an encoding shares no cached values with other instances that have other weights or options."""
-    x = subject.tokens()
+    """Checks that an encoding caches only tables that depend on positions and on nothing else that their key lacks."""
     makes = [(subject.make, 0), (subject.make, 1), *((make, 0) for make in subject.variants)]
-    models = [subject.model(seed=seed, make=make) for make, seed in makes]
+    # with mean pooling, a bias in the last block changes the logits
+    models = [subject.model(seed=seed, make=make, pool="mean", registers=2) for make, seed in makes]
     for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())):
+        shared, trained = replace(pos), replace(pos)  # copies with an empty cache
+        _equal_uncached(subject, models[0], shared, "a block changes the output of the next one", "layer")
+        forward(models[0].train(), subject.tokens(), trained)
+        broken = "a call in training mode changes the next one in evaluation mode"
+        _equal_uncached(subject, models[0].eval(), trained, broken, "self.training")
+        broken = "an instance with other weights or options changes the output of this one"
         for model in models:
-            broken = (
-                "an instance with other weights or options changes the output of this one (a cache key lacks an option)"
+            _equal_uncached(subject, model, shared, broken, "an option")
+        broken = "an instance with another number of heads changes the output of this one"
+        for model in _models_with_other_heads(subject):
+            _equal_uncached(subject, model, shared, broken, "q.shape[1]")
+
+
+def _equal_uncached(subject: Subject, model: ViT, pos: Positions, broken: str, missing: str) -> None:
+    """Raises an EncodingError if cached tables change the output of a model.
+
+    Args:
+        pos: positions with the cached tables.
+        broken: start of the message.
+        missing: what the cache key probably lacks.
+    """
+    x, broken = subject.tokens(), f"{broken} (a cache key lacks {missing})"
+    expected = forward(model, x, uncached(pos))
+    try:
+        found = forward(model, x, pos)
+    except (InputError, RuntimeError) as error:  # a cached table of another shape
+        raise EncodingError(f"{broken}: {_line(error)}") from error
+    equal(found, expected, broken)
+
+
+def _models_with_other_heads(subject: Subject) -> list[ViT]:
+    """Returns models with one head and with twice the heads, as far as the encoding can be built for them."""
+    models = []
+    for heads in (1, 2 * subject.geometry.heads) if not subject.copied else ():
+        with suppress(Exception):
+            models.append(
+                replace(subject, geometry=replace(subject.geometry, heads=heads)).model(pool="mean", registers=2)
             )
-            equal(forward(model, x, pos), forward(model, x, fresh(pos)), broken)
+    return models
 
 
 def check_hidden(subject: Subject) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,10 +17,12 @@ from vitpos.models.attention import attention_logits
 from vitpos.models.token_embedding import embed, input_vectors
 from vitpos.models.vit import ViT
 from vitpos.positions import Positions
+from vitpos.registry import plugins
 
 GRID, OTHER, PATCH = (3, 4), (2, 6), (2, 3)  # same number of positions; nothing is square
 N = GRID[0] * GRID[1]
 LAYER = 1
+T = TypeVar("T")
 
 
 class EncodingError(AssertionError):
@@ -35,6 +37,7 @@ class Subject:
     make: Callable[[Geometry], PositionEncoding]
     geometry: Geometry
     traits: tuple[str, ...] | None  # what it declares; None where traits are not checked
+    files: list[str]  # Python files of its classes, in which errors are located; those of base classes come last
     variants: list[Callable[[Geometry], PositionEncoding]] = field(default_factory=list)  # with other options
     copied: bool = False  # whether ``make`` copies one instance, which fits only ``geometry``
 
@@ -189,9 +192,17 @@ def orders() -> Tensor:
     return torch.stack([order(), order().flip(0), torch.arange(N)])
 
 
-def fresh(pos: Positions) -> Positions:
-    """Returns a copy of positions as a new object, for which no encoding has cached values."""
-    return Positions(pos.grid, pos.coords.clone(), pos.index.clone(), pos.known.clone())
+class UncachedPositions(Positions):
+    """Positions for which every table is computed at each call; outputs must not differ from those with cached tables."""
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns ``make()``."""
+        return make()
+
+
+def uncached(pos: Positions) -> Positions:
+    """Returns a copy of positions for which nothing is cached."""
+    return UncachedPositions(pos.grid, pos.coords, pos.index, pos.known, pos.is_full_grid, pos.has_hidden)
 
 
 def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry: Geometry, *, traits: bool) -> Subject:
@@ -202,8 +213,27 @@ def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry
         make: builds the encoding for a Geometry (width, heads, depth, grid and number of prefix tokens).
         traits: whether the declared traits are checked; those of a sum of encodings never are.
     """
-    made = make(geometry)
+    factory = plugins.identity(getattr(make, "func", make))[0]  # ``func``: of a partial
+    try:
+        made = make(geometry)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"encoding {name!r} cannot be built: {error_line(error, [factory])}") from error
     if not isinstance(made, PositionEncoding):
         raise InputError(f"encoding {name!r} makes a {type(made).__name__}; derive it from vitpos.PositionEncoding")
+    if not isinstance(made.traits, tuple | list):
+        raise InputError(f"encoding {name!r} has traits = {made.traits!r}; give a tuple such as ('learnable',)")
     declared = tuple(made.traits) if traits and len(made.parts) == 1 else None
-    return Subject(name, make, geometry, declared)
+    bases = (cls for part in made.parts for cls in type(part).__mro__ if issubclass(cls, PositionEncoding))
+    files = [plugins.identity(cls)[0] for cls in bases if cls is not PositionEncoding]
+    return Subject(name, make, geometry, declared, [*files, factory])
+
+
+def error_line(error: Exception, files: Sequence[str]) -> str:
+    """Returns an exception in one line: type, message, and the last line of code that it passed in one of ``files``.
+
+    The first file that the exception passed counts; if it passed none, the first file is given without a line.
+    """
+    where = next(filter(None, (plugins.location(error, {file}) for file in files)), files[0])
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"

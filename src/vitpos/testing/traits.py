@@ -19,6 +19,7 @@ from vitpos.testing.helpers import (
     order,
     pair_logits,
     table_shapes,
+    uncached,
 )
 
 
@@ -43,7 +44,11 @@ def observed_traits(subject: Subject) -> Iterator[tuple[str, str]]:
 
     A trait is for example ``permutation_invariant``, its counterexample "shuffled tokens change logits: …".
     """
-    model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
+    model, x, pos = (
+        subject.model(),
+        subject.tokens(),
+        uncached(Positions.from_grid(GRID)),
+    )  # caches are checked elsewhere
     out = forward(model, x, pos)
     yield (
         "permutation_invariant",
