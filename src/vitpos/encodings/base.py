@@ -157,9 +157,10 @@ class PositionEncoding(nn.Module):
     def cached(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype | None = None) -> T:
         """Returns ``make()``, computed once per grid and shared by all encodings of the same class and options.
 
-        The result must depend only on positions, geometry and options, never on a parameter. It is not cached, but
-        computed at every call, if it may depend on other state: if the encoding has buffers, an attribute that is not a
-        number, text, tuple or geometry (such as a tensor or a list), or a module of a class outside ``torch.nn``.
+        The result must depend only on positions (including the encoding's own ``pos.augmented``), geometry and options,
+        never on a parameter or a random number. It is not cached, but computed at every call, if it may depend on other
+        state: if the encoding has buffers, an attribute that is not a number, text, tuple or geometry (such as a tensor
+        or a list), or a module of a class outside ``torch.nn``.
 
         Args:
             name: Name of the result, different for each use within a class.
@@ -174,7 +175,8 @@ class PositionEncoding(nn.Module):
             or not all(type(module).__module__.startswith("torch.nn.") for module in modules)
         ):
             return make()
-        return pos.cached((type(self), options, name, dtype), make)
+        owner = self if self in pos.augmented else None  # tables of its own random coordinates are not shared
+        return pos.cached((type(self), options, name, dtype, owner), make)
 
     def __add__(self, other: PositionEncoding) -> SumEncoding:
         return SumEncoding([*self.parts, *other.parts])
