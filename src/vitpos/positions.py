@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -174,14 +174,19 @@ class Positions:
 
         Tables of a full grid are shared by all `Positions` of that grid, in the cache `GRID_TABLES`, which drops the
         least recently used ones. A key is, for example, ``("rope", 10.0)``. ``make`` runs outside inference mode, so
-        that training can use a table that an evaluation computed.
+        that training can use a table that an evaluation computed, and without autocast, in full precision.
         """
         if torch.compiler.is_compiling():
-            return make()
+            return self.without_autocast(make)
         tables = self._tables
         if self._grid_key is not None:
             tables, key = GRID_TABLES, (self._grid_key, key)
-        return tables.get(key, make)
+        return tables.get(key, partial(self.without_autocast, make))
+
+    def without_autocast(self, make: Callable[[], T]) -> T:
+        """Returns ``make()``, computed in full precision: autocast would round products of coordinates to bfloat16."""
+        with torch.autocast(self.coords.device.type, enabled=False):
+            return make()
 
 
 def _sides(grid: tuple[int, int]) -> tuple[int, int]:

@@ -174,7 +174,7 @@ class PositionEncoding(nn.Module):
             or next(self.buffers(), None) is not None
             or not all(type(module).__module__.startswith("torch.nn.") for module in modules)
         ):
-            return make()
+            return pos.without_autocast(make)
         owner = self if self in pos.augmented else None  # tables of its own random coordinates are not shared
         return pos.cached((type(self), options, name, dtype, owner), make)
 
