@@ -185,7 +185,10 @@ class Positions:
 
     def without_autocast(self, make: Callable[[], T]) -> T:
         """Returns ``make()``, computed in full precision: autocast would round products of coordinates to bfloat16."""
-        with torch.autocast(self.coords.device.type, enabled=False):
+        device = self.coords.device.type
+        if not torch.amp.is_autocast_available(device):  # as on the meta device
+            return make()
+        with torch.autocast(device, enabled=False):
             return make()
 
 
