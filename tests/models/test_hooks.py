@@ -71,6 +71,32 @@ def test_a_wrong_shape_is_refused_with_the_encoding_the_hook_and_its_file(hook, 
             vit(encoding)(images)
 
 
+@pytest.mark.parametrize(
+    ("hook", "value"),
+    [
+        ("bias", zeros(1, 1, 6, 6)),
+        ("token_bias", zeros(1, 1, 6, 6)),
+        ("vectors", zeros(1, 6, 24)),
+        ("update", lambda x, pos, layer: x.float()),
+        ("rotate", lambda q, k, pos, layer: (q.float(), k.float())),
+        ("rotate", lambda q, k, pos, layer: (q, k.float())),
+        ("prefix_vectors", zeros(2, 24)),
+        ("augment", lambda x, pos: (x.float(), pos)),
+        ("mix_weights", lambda weights, pos, layer: weights.float()),
+        ("added_values", zeros(4, 2, 6, 12)),
+    ],
+)
+def test_another_dtype_is_refused_except_under_autocast(hook, value):
+    model, images = vit(encoding_with(hook, value)), torch.zeros(4, 1, 8, 12)
+    expected = (
+        rf"^encoding 'Mine': {hook} returned torch.float32, expected torch.float64, .* \(.*test_hooks.py, line \d+\)$"
+    )
+    with pytest.raises(InputError, match=expected):
+        model.double()(images.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.float()(images).isfinite().all()
+
+
 def test_fused_logits_of_a_wrong_shape_are_refused():
     class Fused(Slope):
         def fused_logits(self, q, k, pos, layer):
