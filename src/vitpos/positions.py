@@ -51,7 +51,7 @@ GRID_TABLES = TableCache()
 """The cache of `Positions.cached` for full grids, such as RoPE's sines and cosines; one for the whole process."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Positions:
     """The positions of the N patch tokens of a batch.
 
@@ -78,8 +78,13 @@ class Positions:
     is_full_grid: bool = False
     has_hidden: bool = True
     augmented: Mapping[Hashable, Tensor] = field(default_factory=dict)
-    _tables: TableCache = field(default_factory=TableCache, init=False, repr=False)
-    _grid_key: Hashable = field(default=None, init=False, repr=False)  # key of a full grid in GRID_TABLES
+    _tables: TableCache = field(default_factory=TableCache, init=False)
+    _grid_key: Hashable = field(default=None, init=False)  # key of a full grid in GRID_TABLES
+
+    def __repr__(self) -> str:
+        hidden = int((~self.known).sum()) if self.has_hidden else 0
+        images, tokens = max(map(len, (self.coords, self.index, self.known))), self.index.shape[1]
+        return f"Positions(grid={self.grid}, images={images}, tokens={tokens}, hidden={hidden})"
 
     @staticmethod
     def from_grid(

@@ -75,7 +75,7 @@ class PositionEncoding(nn.Module):
 
     paper: ClassVar[str] = ""
     traits: ClassVar[tuple[str, ...]] = ()
-    weight_decay: bool = False  # whether the optimizer applies weight decay to its parameters
+    weight_decay: bool = False  # whether weight decay applies to its own parameters; not to those of submodules
     unrotated_prefix: bool = False  # for `rotate`: pairs with a prefix token get the plain q·k
     _hooks: ClassVar[frozenset[str]] = frozenset()
 
@@ -178,8 +178,14 @@ class PositionEncoding(nn.Module):
         owner = self if self in pos.augmented else None  # tables of its own random coordinates are not shared
         return pos.cached((type(self), options, name, dtype, owner), make)
 
+    def extra_repr(self) -> str:
+        """Returns the options that ``repr`` shows, as ``base=5.0``: numbers, texts and tuples of them."""
+        options = {key: value for key, value in vars(self).items() if key not in _MODULE_STATE and key[0] != "_"}
+        shown = {key: value for key, value in options.items() if _is_plain(value) and not isinstance(value, Geometry)}
+        return ", ".join(f"{key}={value!r}" for key, value in shown.items())
+
     def __add__(self, other: PositionEncoding) -> SumEncoding:
-        return SumEncoding([*self.parts, *other.parts])
+        return SumEncoding([self, other])
 
 
 _MODULE_STATE = frozenset(vars(nn.Module()))  # attributes of every module: parameters, buffers, `training`, …
@@ -200,7 +206,7 @@ class SumEncoding(PositionEncoding):
 
     def __init__(self, parts: Iterable[PositionEncoding]):
         super().__init__()
-        self.encodings = nn.ModuleList(parts)
+        self.encodings = nn.ModuleList(one for part in parts for one in part.parts)  # a sum of sums is flat
 
     @property
     def parts(self) -> list[PositionEncoding]:
