@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding
 from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights
+from vitpos.errors import InputError
 from vitpos.models import hooks
 from vitpos.positions import Positions
 
@@ -61,6 +62,12 @@ def attention_inputs(
     if rotated[0] is patches[0] and rotated[1] is patches[1]:
         return AttentionInputs(q, k, bias)
     prefixes = hooks.rotate_prefix(encoding, q[:, :, :prefix], k[:, :, :prefix], layer)
+    if prefix and rotated[0].shape[-1] < prefixes[0].shape[-1]:
+        names = " + ".join(type(part).__name__ for part in encoding.parts if "rotate" in part.hooks)
+        raise InputError(
+            f"encoding {names!r}: rotate narrows patches to {rotated[0].shape[-1]} channels, but prefix tokens have "
+            f"{prefixes[0].shape[-1]}; keep the width, or define rotate_prefix of the same width"
+        )
     q2, k2 = (_with_prefix(first, rest) for first, rest in zip(prefixes, rotated, strict=True))
     plain_prefix = encoding.unrotated_prefix and prefix > 0
     if pos.has_hidden or plain_prefix:

@@ -14,12 +14,40 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from vitpos.encodings.base import PositionEncoding, pad_prefix, total
-from vitpos.encodings.protocols import RotatesPrefix, TokenBias
+from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding, pad_prefix, total
+from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights, RotatesPrefix, TokenBias
 from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 Sizes = tuple[int | None, ...]  # the shape that a hook must return; None where any size is allowed
+
+
+_PROTOCOLS = (FusedLogits, RotatesPrefix, TokenBias, MixesWeights, ActsOnValues)
+
+
+def check_encoding_class(encoding: PositionEncoding) -> None:
+    """Raises InputError for mistakes in the class of an encoding, or of one in a sum, that would fail later or be ignored.
+
+    These are a missing ``super().__init__()``, a hook with other arguments than the model passes, and a hook that is
+    never called without another one. Models call this once, when they are built.
+    """
+    for part in encoding.parts:
+        name = f"encoding {type(part).__name__!r}"
+        if "_modules" not in vars(part):
+            remedy = f"call super().__init__() first in its __init__{_where(part, '__init__')}"
+            raise InputError(f"{name} is not initialized as a torch module; {remedy}")
+        for hook in sorted(part.hooks):
+            owner = next(one for one in (PositionEncoding, *_PROTOCOLS) if hasattr(one, hook))
+            expected = [*inspect.signature(getattr(owner, hook)).parameters][1:]
+            try:
+                inspect.signature(getattr(part, hook)).bind(*expected)
+            except TypeError as error:
+                wanted = f"define {hook}(self, {', '.join(expected)})".replace("(self, )", "(self)")
+                raise InputError(f"{name}: {hook} does not fit ({error}); {wanted}{_where(part, hook)}") from None
+        for hook, needed in (("fused_logits", ATTENTION_HOOKS), ("rotate_prefix", ("rotate",))):
+            if hook in part.hooks and part.hooks.isdisjoint(needed):
+                missing = "bias or rotate" if hook == "fused_logits" else "rotate"
+                raise InputError(f"{name}: {hook} has no effect without {missing}; define it too{_where(part, hook)}")
 
 
 def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
@@ -165,6 +193,10 @@ def _shown(returned: Any) -> str:
 
 
 def _wrong(part: PositionEncoding, hook: str, got: str, expected: str) -> InputError:
-    code = getattr(inspect.unwrap(getattr(type(part), hook)), "__code__", None)
-    where = f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
+    where = _where(part, hook)
     return InputError(f"encoding {type(part).__name__!r}: {hook} returned {got}, expected {expected}{where}")
+
+
+def _where(part: PositionEncoding, method: str) -> str:
+    code = getattr(inspect.unwrap(getattr(type(part), method)), "__code__", None)
+    return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
