@@ -102,3 +102,10 @@ def test_a_cache_drops_what_was_used_least_recently():
 def test_a_value_larger_than_the_cache_is_returned_and_not_kept():
     cache = TableCache(max_bytes=100)
     assert cache.get("large", lambda: torch.zeros(256)).shape == (256,) and cache.bytes == 0
+
+
+def test_the_repr_is_one_short_line_without_tensors():
+    pos = Positions.from_grid((2, 3))
+    assert repr(pos) == "Positions(grid=(2, 3), images=1, tokens=6, hidden=0)"
+    hidden = pos.hide(torch.arange(6).expand(4, 6) < 2).select(torch.arange(5))
+    assert repr(hidden) == "Positions(grid=(2, 3), images=4, tokens=5, hidden=8)"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -51,7 +51,7 @@ GRID_TABLES = TableCache()
 """The cache of `Positions.cached` for full grids, such as RoPE's sines and cosines; one for the whole process."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Positions:
     """The positions of the N patch tokens of a batch.
 
@@ -67,6 +67,8 @@ class Positions:
             then use faster code; False is always correct, but slower.
         has_hidden: False if ``known`` is True everywhere. Encodings then use faster code; True is always correct, but
             slower.
+        augmented: Randomly augmented coordinates (B|1, N, 2) of this forward pass, by the encoding that sampled them in
+            its ``augment`` and alone uses them, such as `cape`; see `with_augmented`.
     """
 
     grid: tuple[int, int]
@@ -75,8 +77,14 @@ class Positions:
     known: Tensor
     is_full_grid: bool = False
     has_hidden: bool = True
-    _tables: TableCache = field(default_factory=TableCache, init=False, repr=False)
-    _grid_key: Hashable = field(default=None, init=False, repr=False)  # key of a full grid in GRID_TABLES
+    augmented: Mapping[Hashable, Tensor] = field(default_factory=dict)
+    _tables: TableCache = field(default_factory=TableCache, init=False)
+    _grid_key: Hashable = field(default=None, init=False)  # key of a full grid in GRID_TABLES
+
+    def __repr__(self) -> str:
+        hidden = int((~self.known).sum()) if self.has_hidden else 0
+        images, tokens = max(map(len, (self.coords, self.index, self.known))), self.index.shape[1]
+        return f"Positions(grid={self.grid}, images={images}, tokens={tokens}, hidden={hidden})"
 
     @staticmethod
     def from_grid(
@@ -128,23 +136,26 @@ class Positions:
         ``index`` (B|1, K) or (K,) gives the numbers of the selected tokens, 0 to N − 1.
         """
         index = index if index.ndim == 2 else index[None]
-        batch = max(len(index), len(self.index))
-        index = index.expand(batch, -1)
-        cells = self.index.expand(batch, -1).gather(1, index)  # (B|1, K)
-        known = self.known.expand(batch, -1).gather(1, index)
-        coords = self.coords.expand(batch, -1, -1).gather(1, index[..., None].expand(-1, -1, 2))
-        return replace(self, coords=coords, index=cells, known=known, is_full_grid=False)
+        cells, known = (tensor.take_along_dim(index, 1) for tensor in (self.index, self.known))  # (B|1, K)
+        coords = self.coords.take_along_dim(index[..., None], 1)  # (B|1, K, 2)
+        augmented = {owner: one.take_along_dim(index[..., None], 1) for owner, one in self.augmented.items()}
+        return replace(self, coords=coords, index=cells, known=known, augmented=augmented, is_full_grid=False)
 
     def to(self, device: torch.device | str) -> Positions:
         """Returns the positions with all tensors on a device; the same object if they are there already."""
         if self.index.device == torch.device(device):
             return self
         tensors = {name: getattr(self, name).to(device) for name in ("coords", "index", "known")}
-        return replace(self, **tensors)
+        augmented = {owner: one.to(device) for owner, one in self.augmented.items()}
+        return replace(self, **tensors, augmented=augmented)
 
     def with_coords(self, coords: Tensor) -> Positions:
-        """Returns a copy with other coordinates (B|1, N, 2), in rows and columns."""
-        return replace(self, coords=coords, is_full_grid=False)
+        """Returns a copy with other coordinates (B|1, N, 2), in rows and columns, and none that are augmented."""
+        return replace(self, coords=coords, augmented={}, is_full_grid=False)
+
+    def with_augmented(self, owner: Hashable, coords: Tensor) -> Positions:
+        """Returns a copy in which ``augmented[owner]`` are the coordinates (B|1, N, 2) that encoding ``owner`` sampled."""
+        return replace(self, augmented={**self.augmented, owner: coords})
 
     def shift(self, offset: tuple[float, float]) -> Positions:
         """Returns a copy with ``offset`` (rows, columns) added to the coordinates of all tokens."""
@@ -168,14 +179,22 @@ class Positions:
 
         Tables of a full grid are shared by all `Positions` of that grid, in the cache `GRID_TABLES`, which drops the
         least recently used ones. A key is, for example, ``("rope", 10.0)``. ``make`` runs outside inference mode, so
-        that training can use a table that an evaluation computed.
+        that training can use a table that an evaluation computed, and without autocast, in full precision.
         """
         if torch.compiler.is_compiling():
-            return make()
+            return self.without_autocast(make)
         tables = self._tables
         if self._grid_key is not None:
             tables, key = GRID_TABLES, (self._grid_key, key)
-        return tables.get(key, make)
+        return tables.get(key, partial(self.without_autocast, make))
+
+    def without_autocast(self, make: Callable[[], T]) -> T:
+        """Returns ``make()``, computed in full precision: autocast would round products of coordinates to bfloat16."""
+        device = self.coords.device.type
+        if not torch.amp.is_autocast_available(device):  # as on the meta device
+            return make()
+        with torch.autocast(device, enabled=False):
+            return make()
 
 
 def _sides(grid: tuple[int, int]) -> tuple[int, int]:

@@ -5,8 +5,9 @@ import torch
 
 from tests.encodings.inputs import GRID, build, queries_and_keys
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry
-from vitpos.models.attention import attention, double_backward_attention
+from vitpos.encodings.base import Geometry, SumEncoding
+from vitpos.encodings.rope import RoPE
+from vitpos.models.attention import attention, attention_logits, double_backward_attention
 from vitpos.models.token_embedding import embed
 from vitpos.positions import Positions
 
@@ -66,3 +67,17 @@ def test_the_sum_of_a_bias_and_a_rotation_is_their_sum():
     assert torch.allclose(attention(*both.rotate(q, k, pos, 0), v, both.bias(q, k, pos, 0)), expected)
     with double_backward_attention():
         assert torch.allclose(attention(*rotated, v, relative.bias(q, k, pos, 0)), expected)
+
+
+def test_a_sum_of_sums_is_the_flat_sum():
+    q, x, pos = torch.randn(1, 2, 15, 8), torch.randn(1, 15, 16), Positions.from_grid((3, 5))
+    torch.manual_seed(0)
+    flat = ENCODINGS.build("pape + rope + learned", GEOMETRY)
+    nested = SumEncoding([SumEncoding(flat.parts[:2]), flat.parts[2]])
+    assert nested.parts == flat.parts
+    assert torch.equal(attention_logits(q, q, nested, pos, 0, x), attention_logits(q, q, flat, pos, 0, x))
+
+
+def test_the_repr_of_an_encoding_shows_its_options():
+    assert "base=5" in repr(RoPE(GEOMETRY, base=5)) and "Geometry" not in repr(RoPE(GEOMETRY))
+    assert "base=5" in repr(ENCODINGS.build("learned + rope(base=5)", GEOMETRY))

@@ -86,6 +86,33 @@ def test_every_step_draws_anew_and_a_seed_repeats_it():
     assert torch.equal(first, encoding.vectors(one, 0, torch.float64)), "one forward pass has one augmentation"
 
 
+@pytest.mark.parametrize("change", ["hide", "reveal", "select", "to"])
+def test_one_step_keeps_its_draw_when_positions_are_hidden_or_selected(change):
+    encoding, kept = build("cape").train(), torch.tensor([4, 0, 7])
+    pos = encoding.augment(random(2, N, DIM), Positions.from_grid(GRID))[1].hide(torch.arange(N)[None] < 3)
+    before = encoding.vectors(pos, 0, torch.float64)
+    if change == "select":
+        assert torch.allclose(encoding.vectors(pos.select(kept), 0, torch.float64), before[:, kept])
+    else:
+        arguments = {"hide": [torch.arange(N)[None] > 9], "reveal": [], "to": ["cpu"]}[change]
+        assert torch.equal(encoding.vectors(getattr(pos, change)(*arguments), 0, torch.float64), before)
+
+
+def test_the_localization_loss_of_mjp_uses_the_vectors_that_were_added():
+    both = build("cape + mjp(mask_ratio=0.5, localization='linear', localization_weight=1.0)").train()
+    x, (cape, mjp) = random(4, N, DIM), both.parts
+    _, pos = both.augment(x, Positions.from_grid(GRID))
+    error = (mjp.head(cape.vectors(pos, 0, torch.float64)) - pos.coords).abs().mean(-1)  # (B, N)
+    known = pos.known.expand(4, -1)
+    assert torch.allclose(both.penalty(pos), error[known].mean())
+
+
+def test_without_a_forward_pass_nothing_is_drawn():
+    one, other = build("cape").train(), build("cape").eval()
+    pos = Positions.from_grid(GRID)
+    assert torch.equal(one.vectors(pos, 0, torch.float64), other.vectors(pos, 0, torch.float64))
+
+
 def test_the_options_keep_the_contract():
     check_encoding("cape", global_shift=0.0, local_shift=0.2, global_scale=1.0)
 

@@ -1,5 +1,7 @@
 """Cached tables stay within a bound and are not shared between encodings with other weights."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -98,3 +100,20 @@ def test_built_in_encodings_without_buffers_use_the_cache(spec):
     for _ in range(2):
         encoding.cached(pos, "probe of a test", lambda: made.append(1))
     assert len(made) == (2 if list(encoding.buffers()) else 1)
+
+
+@pytest.mark.parametrize("prefix_mode", ["center", "learned"])
+@pytest.mark.parametrize("name", ["rope_golden", "rope_dino", "rope", "rope_spiral"])
+def test_angles_are_computed_in_full_precision_under_autocast(name, prefix_mode):
+    encoding = ENCODINGS.build(f"{name}(prefix_mode={prefix_mode!r})", Geometry(32, 2, 1, (28, 28), 1)).eval()
+    pos, q = Positions.from_grid((28, 28)), torch.randn(1, 2, 28 * 28, 16, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        rotated = encoding.rotate(q, q, replace(pos), 0)[0]
+    assert torch.equal(rotated, encoding.rotate(q, q, replace(pos), 0)[0])
+
+
+def test_cape_is_computed_in_full_precision_under_autocast():
+    encoding, pos = ENCODINGS.build("cape", Geometry(32, 2, 1, (28, 28))).eval(), Positions.from_grid((28, 28))
+    with torch.autocast("cpu", torch.bfloat16):
+        vectors = encoding.vectors(replace(pos), 0, torch.float32)
+    assert torch.equal(vectors, encoding.vectors(replace(pos), 0, torch.float32))

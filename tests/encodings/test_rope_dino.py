@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from tests.encodings.inputs import CELLS, GRID, N, build, queries_and_keys
@@ -39,3 +40,27 @@ def test_dino_changes_coordinates_in_training_only_and_keeps_all_layers_together
     assert torch.equal(embed(both, x, both.augment(x, pos)[1], 0), embed(both.parts[0], x, pos, 0)), (
         "other encodings keep their coordinates"
     )
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+def test_a_compiled_pass_draws_once_for_all_layers():
+    encoding, pos = build("rope_dino(shift_coords=0.5, jitter_coords=1.5)").train(), Positions.from_grid(GRID)
+
+    def rotate(x):
+        augmented = encoding.augment(x, pos)[1]
+        return [encoding.rotation(augmented, layer, x.dtype)(x) for layer in (0, 1)]
+
+    compiled, x, results = torch.compile(rotate, backend="eager"), torch.randn(2, 2, N, 16), []
+    for forward in (rotate, compiled):
+        torch.manual_seed(1)
+        results.append((*forward(x), torch.rand(1)))
+    assert torch.equal(results[1][0], results[1][1]), "both layers use one draw"
+    assert all(torch.allclose(one, other) for one, other in zip(*results, strict=True)), "the same as without compile"
+
+
+def test_equal_encodings_of_a_sum_draw_separately():
+    both = build("rope_dino + rope_dino").train()
+    x, q = torch.zeros(2, N, 32), queries_and_keys()[0]
+    pos = both.augment(x, Positions.from_grid(GRID))[1]
+    one, other = (part.rotate(q, q, pos, 0)[0] for part in both.parts)
+    assert not torch.allclose(one, other)

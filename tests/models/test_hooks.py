@@ -71,6 +71,32 @@ def test_a_wrong_shape_is_refused_with_the_encoding_the_hook_and_its_file(hook, 
             vit(encoding)(images)
 
 
+@pytest.mark.parametrize(
+    ("hook", "value"),
+    [
+        ("bias", zeros(1, 1, 6, 6)),
+        ("token_bias", zeros(1, 1, 6, 6)),
+        ("vectors", zeros(1, 6, 24)),
+        ("update", lambda x, pos, layer: x.float()),
+        ("rotate", lambda q, k, pos, layer: (q.float(), k.float())),
+        ("rotate", lambda q, k, pos, layer: (q, k.float())),
+        ("prefix_vectors", zeros(2, 24)),
+        ("augment", lambda x, pos: (x.float(), pos)),
+        ("mix_weights", lambda weights, pos, layer: weights.float()),
+        ("added_values", zeros(4, 2, 6, 12)),
+    ],
+)
+def test_another_dtype_is_refused_except_under_autocast(hook, value):
+    model, images = vit(encoding_with(hook, value)), torch.zeros(4, 1, 8, 12)
+    expected = (
+        rf"^encoding 'Mine': {hook} returned torch.float32, expected torch.float64, .* \(.*test_hooks.py, line \d+\)$"
+    )
+    with pytest.raises(InputError, match=expected):
+        model.double()(images.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.float()(images).isfinite().all()
+
+
 def test_fused_logits_of_a_wrong_shape_are_refused():
     class Fused(Slope):
         def fused_logits(self, q, k, pos, layer):
@@ -111,3 +137,34 @@ def vit_with_weights_of(model):
     plain = vit("none")
     plain.load_state_dict(model.state_dict())
     return plain
+
+
+class Forgets(PositionEncoding):
+    def __init__(self, geometry):
+        self.slope = 0.5
+
+
+class BiasOfTwo(Slope):
+    def bias(self, q, k):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        (Forgets, r"'Forgets' is not initialized as a torch module; call super\(\).__init__\(\) first"),
+        (BiasOfTwo, r"'BiasOfTwo': bias .*; define bias\(self, q, k, pos, layer\)"),
+        (encoding_with("fused_logits", None), "fused_logits has no effect without bias or rotate"),
+        (encoding_with("rotate_prefix", None), "rotate_prefix has no effect without rotate"),
+    ],
+)
+def test_mistakes_in_a_class_are_refused_when_a_model_is_built(encoding, message):
+    for one in (encoding, lambda geometry: Slope(geometry) + encoding(geometry)):
+        with pytest.raises(InputError, match=rf"^encoding .*{message}.* \(.*test_hooks.py, line \d+\)$"):
+            vit(one)
+
+
+def test_a_rotation_that_would_crop_prefix_tokens_is_refused():
+    narrow = encoding_with("rotate", lambda q, k, pos, layer: (q[..., :4], k[..., :4]))
+    with pytest.raises(InputError, match="'Mine': rotate narrows patches to 4 channels, but prefix tokens have 12"):
+        vit(narrow)(torch.zeros(4, 1, 8, 12))

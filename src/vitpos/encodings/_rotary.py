@@ -57,7 +57,9 @@ class Rotary(PositionEncoding):
 
         ``name`` is the key of the table in the cache.
         """
-        return self.cached(pos, name, make, dtype) if self.learned_origin is None else make()
+        if self.learned_origin is not None:
+            return pos.without_autocast(make)
+        return self.cached(pos, name, make, dtype)
 
     def centered_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
         """Returns coordinates (B|1, N, 2) minus the origin of the rotation, in float32 or float64."""

@@ -75,7 +75,7 @@ class PositionEncoding(nn.Module):
 
     paper: ClassVar[str] = ""
     traits: ClassVar[tuple[str, ...]] = ()
-    weight_decay: bool = False  # whether the optimizer applies weight decay to its parameters
+    weight_decay: bool = False  # whether weight decay applies to its own parameters; not to those of submodules
     unrotated_prefix: bool = False  # for `rotate`: pairs with a prefix token get the plain q·k
     _hooks: ClassVar[frozenset[str]] = frozenset()
 
@@ -157,9 +157,10 @@ class PositionEncoding(nn.Module):
     def cached(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype | None = None) -> T:
         """Returns ``make()``, computed once per grid and shared by all encodings of the same class and options.
 
-        The result must depend only on positions, geometry and options, never on a parameter. It is not cached, but
-        computed at every call, if it may depend on other state: if the encoding has buffers, an attribute that is not a
-        number, text, tuple or geometry (such as a tensor or a list), or a module of a class outside ``torch.nn``.
+        The result must depend only on positions (including the encoding's own ``pos.augmented``), geometry and options,
+        never on a parameter or a random number. It is not cached, but computed at every call, if it may depend on other
+        state: if the encoding has buffers, an attribute that is not a number, text, tuple or geometry (such as a tensor
+        or a list), or a module of a class outside ``torch.nn``.
 
         Args:
             name: Name of the result, different for each use within a class.
@@ -173,11 +174,18 @@ class PositionEncoding(nn.Module):
             or next(self.buffers(), None) is not None
             or not all(type(module).__module__.startswith("torch.nn.") for module in modules)
         ):
-            return make()
-        return pos.cached((type(self), options, name, dtype), make)
+            return pos.without_autocast(make)
+        owner = self if self in pos.augmented else None  # tables of its own random coordinates are not shared
+        return pos.cached((type(self), options, name, dtype, owner), make)
+
+    def extra_repr(self) -> str:
+        """Returns the options that ``repr`` shows, as ``base=5.0``: numbers, texts and tuples of them."""
+        options = {key: value for key, value in vars(self).items() if key not in _MODULE_STATE and key[0] != "_"}
+        shown = {key: value for key, value in options.items() if _is_plain(value) and not isinstance(value, Geometry)}
+        return ", ".join(f"{key}={value!r}" for key, value in shown.items())
 
     def __add__(self, other: PositionEncoding) -> SumEncoding:
-        return SumEncoding([*self.parts, *other.parts])
+        return SumEncoding([self, other])
 
 
 _MODULE_STATE = frozenset(vars(nn.Module()))  # attributes of every module: parameters, buffers, `training`, …
@@ -198,7 +206,7 @@ class SumEncoding(PositionEncoding):
 
     def __init__(self, parts: Iterable[PositionEncoding]):
         super().__init__()
-        self.encodings = nn.ModuleList(parts)
+        self.encodings = nn.ModuleList(one for part in parts for one in part.parts)  # a sum of sums is flat
 
     @property
     def parts(self) -> list[PositionEncoding]:

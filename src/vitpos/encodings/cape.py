@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -49,28 +48,23 @@ class CAPE(PositionEncoding):
         self.global_shift, self.local_shift, self.global_scale = global_shift, local_shift, global_scale
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Returns x (B, N, D) unchanged and its positions; in training a copy with separate entries for each image.
-
-        ``vectors`` caches the random shifts and scales in this copy, so that each forward pass samples them once.
-        """
-        return x, replace(pos, known=pos.known.expand(len(x), -1)) if self.training else pos
+        """Returns x (B, N, D) unchanged and its positions; in training with randomly shifted and scaled coordinates."""
+        return x, pos.with_augmented(self, self._sample_coords(pos, len(x))) if self.training else pos
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
         """Returns vectors (B|1, N, D) added to patch tokens before the first block: sines and cosines of coordinates."""
         if layer:
             return None
-        name, coords = ("augmented", self._augmented) if self.training else ("vectors", self._unit_coords)
-        return self.cached(pos, name, lambda: self._vectors(coords(pos), dtype), dtype)
+        return self.cached(pos, "vectors", lambda: self._vectors(pos, dtype), dtype)
 
     def _unit_coords(self, pos: Positions) -> Tensor:
         spans = pos.coords.new_tensor([max(side - 1, 1) for side in self.train_grid])
         centers = pos.coords.new_tensor([(side - 1) / 2 for side in self.train_grid])
         return (pos.coords - centers) * 2 / spans  # (B|1, N, 2)
 
-    def _augmented(self, pos: Positions) -> Tensor:
-        """Returns coordinates (B, N, 2), scaled to −1 … 1, after the random shifts and scale of each image."""
-        unit = self._unit_coords(pos)
-        batch, count = pos.known.shape
+    def _sample_coords(self, pos: Positions, batch: int) -> Tensor:
+        """Returns coordinates (B, N, 2), B = ``batch``, scaled to −1 … 1, after random shifts and a scale of each image."""
+        unit, count = self._unit_coords(pos), pos.index.shape[1]
         cells = unit.new_tensor([2 / max(side - 1, 1) for side in self.train_grid])
 
         def sample(*shape: int) -> Tensor:
@@ -79,8 +73,9 @@ class CAPE(PositionEncoding):
         unit = unit + self.global_shift * sample(batch, 1, 2) + self.local_shift * cells * sample(batch, count, 2)
         return unit * torch.exp(math.log(self.global_scale) * sample(batch, 1, 1))
 
-    def _vectors(self, unit: Tensor, dtype: torch.dtype) -> Tensor:
-        """Returns cosines and sines (B|1, N, D) of coordinates ``unit`` (B|1, N, 2), with phases in float32 or better."""
+    def _vectors(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns cosines and sines (B|1, N, D) of the coordinates, with phases in float32 or better."""
+        unit = pos.augmented[self] if self in pos.augmented else self._unit_coords(pos)  # (B|1, N, 2)
         unit = unit.to(torch.promote_types(dtype, torch.float32))
         count = self.dim // 2
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)

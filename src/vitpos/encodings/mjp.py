@@ -147,8 +147,9 @@ class MJP(PositionEncoding):
             return zero
         pca = self.localization == "pca"
         predicted = project_on_principal_directions(vectors, pos.known) if pca else self.head(vectors)
-        error = (predicted - shown.coords).abs().mean(-1).expand_as(pos.known)  # (B|1, N)
-        return zero + self._weight() * (error * pos.known).sum() / pos.known.sum().clamp_min(1)
+        error = (predicted - shown.coords).abs().mean(-1)  # (B|1, N)
+        error, known = torch.broadcast_tensors(error, pos.known)
+        return zero + self._weight() * (error * known).sum() / known.sum().clamp_min(1)
 
     def _weight(self) -> float:
         """Returns the weight of the penalty at the current progress of training."""

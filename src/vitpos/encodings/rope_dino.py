@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import PrefixMode, Rotary, T, check_head_dim
+from vitpos.encodings._rotary import PrefixMode, Rotary, check_head_dim
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import InputError
 from vitpos.positions import Positions
@@ -57,15 +55,16 @@ class RoPEDINO(Rotary):
         self.shift_coords, self.jitter_coords, self.rescale_coords = shift_coords, jitter_coords, rescale_coords
 
     def augment(self, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-        """Returns x (B, N, D) unchanged and its positions; in training a copy of them with an empty cache.
+        """Returns x (B, N, D) unchanged and its positions; in training with randomly shifted and scaled coordinates.
 
-        ``angles`` caches the random shift and scales there, so that all layers of a forward pass share them.
+        All layers of a forward pass use the same random numbers.
         """
-        return x, replace(pos) if self._augments else pos
-
-    @property
-    def _augments(self) -> bool:
-        return self.training and not (self.shift_coords == 0 and self.jitter_coords == self.rescale_coords == 1)
+        if not self.training or (self.shift_coords == 0 and self.jitter_coords == self.rescale_coords == 1):
+            return x, pos
+        unit = self._unit_coords(pos, x.dtype)
+        sample = torch.rand(5, device=unit.device) * 2 - 1
+        log_scale = sample[:2] * math.log(self.jitter_coords) + sample[2] * math.log(self.rescale_coords)
+        return x, pos.with_augmented(self, (unit + self.shift_coords * sample[3:]) * torch.exp(log_scale))
 
     def frequencies(self) -> Tensor:
         """Returns the frequencies (depth, H, d/2, 2) of channel pairs, in radians per row and column of the training grid.
@@ -76,22 +75,17 @@ class RoPEDINO(Rotary):
         values = 2 * math.pi * self.base ** (-torch.arange(count) / count)
         return frequencies_on_grid(values, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
-    def cached_table(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype) -> T:
-        """Returns ``make()``, computed once per grid; tables of augmented coordinates (training) are cached separately."""
-        return super().cached_table(pos, f"augmented {name}" if self._augments else name, make, dtype)
-
     def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
         """Returns the angles (B|1, 1, N, d/2) of channel pairs, the same in all layers and heads."""
-        unit = self.centered_coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
-        if self._augments:
-            sample = self.cached(pos, "sample", lambda: torch.rand(5, device=unit.device) * 2 - 1)
-            unit = unit + self.shift_coords * sample[3:]
-            log_scale = sample[:2] * math.log(self.jitter_coords) + sample[2] * math.log(self.rescale_coords)
-            unit = unit * torch.exp(log_scale)
+        unit = pos.augmented[self] if self in pos.augmented else self._unit_coords(pos, dtype)
         count = self.head_dim // 4
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
         angles = 2 * math.pi * unit[..., None] * self.base ** (-steps / count)  # (B|1, N, 2, d/4)
         return angles.flatten(2)[:, None]
+
+    def _unit_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns coordinates (B|1, N, 2) that run from −1 to 1 over the training grid."""
+        return self.centered_coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
 
 
 def frequencies_on_grid(values: Tensor, grid: tuple[int, int]) -> Tensor:

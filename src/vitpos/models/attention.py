@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding
 from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights
+from vitpos.errors import InputError
 from vitpos.models import hooks
 from vitpos.positions import Positions
 
@@ -61,6 +62,12 @@ def attention_inputs(
     if rotated[0] is patches[0] and rotated[1] is patches[1]:
         return AttentionInputs(q, k, bias)
     prefixes = hooks.rotate_prefix(encoding, q[:, :, :prefix], k[:, :, :prefix], layer)
+    if prefix and rotated[0].shape[-1] < prefixes[0].shape[-1]:
+        names = " + ".join(type(part).__name__ for part in encoding.parts if "rotate" in part.hooks)
+        raise InputError(
+            f"encoding {names!r}: rotate narrows patches to {rotated[0].shape[-1]} channels, but prefix tokens have "
+            f"{prefixes[0].shape[-1]}; keep the width, or define rotate_prefix of the same width"
+        )
     q2, k2 = (_with_prefix(first, rest) for first, rest in zip(prefixes, rotated, strict=True))
     plain_prefix = encoding.unrotated_prefix and prefix > 0
     if pos.has_hidden or plain_prefix:
@@ -76,7 +83,7 @@ def _fused_logits(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positio
     if len(acting) == 1 and "fused_logits" in acting[0].hooks:
         logits = cast(FusedLogits, acting[0]).fused_logits(q, k, pos, layer)
         shape = (*q.shape[:3], q.shape[2])
-        return None if logits is None else hooks.require_shape(acting[0], "fused_logits", logits, shape)
+        return None if logits is None else hooks.require_tensor(acting[0], "fused_logits", logits, q.dtype, shape)
     return None
 
 
@@ -232,7 +239,7 @@ def mixed_weights(
             sums = (among * pairs).sum(-1, keepdim=True)
             normalized = among * pairs / sums.clamp_min(torch.finfo(sums.dtype).tiny)
             mixed = cast(MixesWeights, part).mix_weights(normalized, pos, layer)
-            mixed = hooks.require_shape(part, "mix_weights", mixed, tuple(among.shape)) * pairs
+            mixed = hooks.require_tensor(part, "mix_weights", mixed, among.dtype, tuple(among.shape)) * pairs
             mixed = mixed * sums / mixed.sum(-1, keepdim=True).clamp_min(torch.finfo(sums.dtype).tiny)
             among = torch.where(pairs, mixed, among)
             rows = torch.cat([weights[:, :, -count:, : weights.shape[3] - count], among], 3)
@@ -254,6 +261,6 @@ def _add_values(
             among = weights[:, :, -count:, -count:]
             among = among * pos.known_pairs() if pos.has_hidden else among
             added = cast(ActsOnValues, part).added_values(among, v[:, :, -count:], pos, layer)
-            added = hooks.require_shape(part, "added_values", added, (*y.shape[:2], count, y.shape[3]))
+            added = hooks.require_tensor(part, "added_values", added, y.dtype, (*y.shape[:2], count, y.shape[3]))
             y = y + F.pad(added, (0, 0, y.shape[2] - count, 0))
     return y

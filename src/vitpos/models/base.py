@@ -188,7 +188,9 @@ def build_encoding(encoding: EncodingLike, geometry: Geometry, *, seed_offset: i
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch.initial_seed() + seed_offset)
-        return ENCODINGS.build(encoding, geometry)
+        built: PositionEncoding = ENCODINGS.build(encoding, geometry)
+    hooks.check_encoding_class(built)
+    return built
 
 
 def init_weights(root: nn.Module, init: Init) -> None:

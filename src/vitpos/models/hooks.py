@@ -1,8 +1,9 @@
-"""Calls the hooks of a position encoding, or of each encoding of a sum, and checks the shapes of what they return.
+"""Calls the hooks of a position encoding, or of each encoding of a sum, and checks the shape and dtype of what they return.
 
 Hooks are the methods through which an encoding acts on a model, such as ``vectors``, ``bias`` and ``rotate``. A wrong
-shape would often broadcast to a wrong result. It is refused here, in one line that names the encoding, the hook and its
-file. Only shapes are compared, which costs no time and works in ``torch.export`` and ``torch.compile``.
+shape would often broadcast to a wrong result, and fused attention misreads a bias of another dtype. Both are refused
+here, in one line that names the encoding, the hook and its file. Only shapes and dtypes are compared, which costs no
+time and works in ``torch.export`` and ``torch.compile``. Autocast converts dtypes, so that any is allowed there.
 """
 
 from __future__ import annotations
@@ -10,14 +11,43 @@ from __future__ import annotations
 import inspect
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
-from vitpos.encodings.base import PositionEncoding, pad_prefix, total
-from vitpos.encodings.protocols import RotatesPrefix, TokenBias
+from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding, pad_prefix, total
+from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights, RotatesPrefix, TokenBias
 from vitpos.errors import InputError
 from vitpos.positions import Positions
 
 Sizes = tuple[int | None, ...]  # the shape that a hook must return; None where any size is allowed
+
+
+_PROTOCOLS = (FusedLogits, RotatesPrefix, TokenBias, MixesWeights, ActsOnValues)
+
+
+def check_encoding_class(encoding: PositionEncoding) -> None:
+    """Raises InputError for mistakes in the class of an encoding, or of one in a sum, that would fail later or be ignored.
+
+    These are a missing ``super().__init__()``, a hook with other arguments than the model passes, and a hook that is
+    never called without another one. Models call this once, when they are built.
+    """
+    for part in encoding.parts:
+        name = f"encoding {type(part).__name__!r}"
+        if "_modules" not in vars(part):
+            remedy = f"call super().__init__() first in its __init__{_where(part, '__init__')}"
+            raise InputError(f"{name} is not initialized as a torch module; {remedy}")
+        for hook in sorted(part.hooks):
+            owner = next(one for one in (PositionEncoding, *_PROTOCOLS) if hasattr(one, hook))
+            expected = [*inspect.signature(getattr(owner, hook)).parameters][1:]
+            try:
+                inspect.signature(getattr(part, hook)).bind(*expected)
+            except TypeError as error:
+                wanted = f"define {hook}(self, {', '.join(expected)})".replace("(self, )", "(self)")
+                raise InputError(f"{name}: {hook} does not fit ({error}); {wanted}{_where(part, hook)}") from None
+        for hook, needed in (("fused_logits", ATTENTION_HOOKS), ("rotate_prefix", ("rotate",))):
+            if hook in part.hooks and part.hooks.isdisjoint(needed):
+                missing = "bias or rotate" if hook == "fused_logits" else "rotate"
+                raise InputError(f"{name}: {hook} has no effect without {missing}; define it too{_where(part, hook)}")
 
 
 def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
@@ -27,7 +57,7 @@ def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tens
             tokens, pos = _two(part, "augment", part.augment(x, pos))
             if not isinstance(pos, Positions):
                 raise _wrong(part, "augment", f"tokens and {_shown(pos)}", "tokens and Positions")
-            x = require_shape(part, "augment", tokens, (len(x), pos.index.shape[1], x.shape[2]))
+            x = require_tensor(part, "augment", tokens, x.dtype, (len(x), pos.index.shape[1], x.shape[2]))
     return x, pos
 
 
@@ -35,16 +65,17 @@ def prefix_vectors(encoding: PositionEncoding, tokens: Tensor) -> Tensor | None:
     """Returns the vectors (P, D) that an encoding adds to the prefix ``tokens`` (P, D), CLS and registers, or None."""
     returned = [(part, part.prefix_vectors()) for part in encoding.parts]
     return total(
-        None if one is None else require_shape(part, "prefix_vectors", one, tuple(tokens.shape))
+        None if one is None else require_tensor(part, "prefix_vectors", one, tokens.dtype, tuple(tokens.shape))
         for part, one in returned
     )
 
 
-def unknown_vector(encoding: PositionEncoding, width: int) -> Tensor | None:
-    """Returns the vector (D,), D = ``width``, that an encoding adds to tokens with a hidden (masked) position, or None."""
+def unknown_vector(encoding: PositionEncoding, x: Tensor) -> Tensor | None:
+    """Returns the vector (D,), or None, that an encoding adds to the tokens of x (B, N, D) whose position is hidden."""
     returned = [(part, part.unknown_vector()) for part in encoding.parts]
     return total(
-        None if one is None else require_shape(part, "unknown_vector", one, (width,)) for part, one in returned
+        None if one is None else require_tensor(part, "unknown_vector", one, x.dtype, (x.shape[2],))
+        for part, one in returned
     )
 
 
@@ -52,7 +83,7 @@ def vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -
     """Returns vectors (B|1, N, D), or None, that an encoding adds to patch tokens x (B, N, D) before block ``layer``."""
     returned = [(part, part.vectors(pos, layer, x.dtype)) for part in encoding.parts]
     return total(
-        None if one is None else require_shape(part, "vectors", one, tuple(x.shape), broadcast=1)
+        None if one is None else require_tensor(part, "vectors", one, x.dtype, tuple(x.shape), broadcast=1)
         for part, one in returned
     )
 
@@ -61,7 +92,7 @@ def update(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) ->
     """Returns patch tokens x (B, N, D) after the encoding's ``update``, such as a convolution; ``x`` if it has none."""
     for part in encoding.parts:
         if "update" in part.hooks:
-            x = require_shape(part, "update", part.update(x, pos, layer), tuple(x.shape))
+            x = require_tensor(part, "update", part.update(x, pos, layer), x.dtype, tuple(x.shape))
     return x
 
 
@@ -83,7 +114,7 @@ def bias(
             one = cast(TokenBias, part).token_bias(x[:, -count:], pos, layer)
             returned.append((part, "token_bias", (patches,), one))
     return total(
-        None if one is None else pad_prefix(require_shape(part, hook, one, *allowed, broadcast=2), tokens)
+        None if one is None else pad_prefix(require_tensor(part, hook, one, q.dtype, *allowed, broadcast=2), tokens)
         for part, hook, allowed, one in returned
     )
 
@@ -107,14 +138,18 @@ def rotate_prefix(encoding: PositionEncoding, q: Tensor, k: Tensor, layer: int) 
     return q, k
 
 
-def require_shape(part: PositionEncoding, hook: str, returned: Any, *shapes: Sizes, broadcast: int = 0) -> Tensor:
-    """Returns the tensor that a hook returned; raises InputError unless it has one of the ``shapes``.
+def require_tensor(
+    part: PositionEncoding, hook: str, returned: Any, dtype: torch.dtype, *shapes: Sizes, broadcast: int = 0
+) -> Tensor:
+    """Returns the tensor that a hook returned; raises InputError unless it has the dtype and one of the ``shapes``.
 
     The message contains the class of the encoding ``part`` and the name ``hook`` of its method. None in a shape allows
     any size. The first ``broadcast`` axes may also have size 1.
     """
     for shape in shapes:
         if _fits(returned, shape, broadcast):
+            if returned.dtype != dtype and not _autocasts(returned.device.type):
+                raise _wrong(part, hook, str(returned.dtype), f"{dtype}, the dtype of its inputs")
             return cast(Tensor, returned)
     first = [_allowed(size, axis < broadcast) for axis, size in enumerate(shapes[0])]
     others = [f"(…, {', '.join(map(str, shape[broadcast:]))})" for shape in shapes[1:]]
@@ -135,10 +170,14 @@ def _fits(returned: Any, shape: Sizes, broadcast: int) -> bool:
     return True
 
 
+def _autocasts(device: str) -> bool:
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def _checked_pair(part: PositionEncoding, hook: str, returned: Any, q: Tensor) -> tuple[Tensor, Tensor]:
     new_q, new_k = _two(part, hook, returned)
-    new_q = require_shape(part, hook, new_q, (*q.shape[:3], None))
-    return new_q, require_shape(part, hook, new_k, tuple(new_q.shape))
+    new_q = require_tensor(part, hook, new_q, q.dtype, (*q.shape[:3], None))
+    return new_q, require_tensor(part, hook, new_k, q.dtype, tuple(new_q.shape))
 
 
 def _two(part: PositionEncoding, hook: str, returned: Any) -> tuple[Any, Any]:
@@ -154,6 +193,10 @@ def _shown(returned: Any) -> str:
 
 
 def _wrong(part: PositionEncoding, hook: str, got: str, expected: str) -> InputError:
-    code = getattr(inspect.unwrap(getattr(type(part), hook)), "__code__", None)
-    where = f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
+    where = _where(part, hook)
     return InputError(f"encoding {type(part).__name__!r}: {hook} returned {got}, expected {expected}{where}")
+
+
+def _where(part: PositionEncoding, method: str) -> str:
+    code = getattr(inspect.unwrap(getattr(type(part), method)), "__code__", None)
+    return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""

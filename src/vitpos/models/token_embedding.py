@@ -30,7 +30,7 @@ def _vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) 
     if not pos.has_hidden:
         return vectors
     known = pos.known[..., None]
-    unknown = hooks.unknown_vector(encoding, x.shape[2]) if layer == 0 else None
+    unknown = hooks.unknown_vector(encoding, x) if layer == 0 else None
     masked = None if vectors is None else vectors.where(known, 0)
     return total([masked, None if unknown is None else torch.where(known, 0, unknown)])
 

@@ -69,7 +69,7 @@ def check_dtypes(subject: Subject) -> None:
             block.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].dtype))  # noqa: B023
         try:
             outputs[dtype] = model(subject.images().to(dtype))
-        except RuntimeError as error:
+        except (RuntimeError, InputError) as error:
             raise EncodingError(f"with inputs in {dtype} it mixes types: {_line(error)}") from error
         if {*seen, outputs[dtype].dtype} != {dtype}:
             raise EncodingError(f"with inputs in {dtype} it returns {', '.join(map(str, {*seen} - {dtype}))}")

@@ -199,7 +199,7 @@ def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
     """Returns two parameter groups for an optimizer: weight matrices with weight decay ``decay``, all others without.
 
     Parameters of position encodings are in the second group, except those of modules whose attribute ``weight_decay`` is
-    True.
+    True. It applies to a module's own parameters, not to those of its submodules, such as the localization head of `mjp`.
     """
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
