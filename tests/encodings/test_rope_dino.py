@@ -28,7 +28,7 @@ def test_dino_rotates_as_its_release():
 
 def test_dino_changes_coordinates_in_training_only_and_keeps_all_layers_together():
     encoding, still = build("rope_dino(shift_coords=0.2, jitter_coords=1.3)"), build("rope_dino(rescale_coords=1.0)")
-    x, pos, q = torch.zeros(2, N, 32), Positions.from_grid(GRID), queries_and_keys()[0]
+    x, pos, q = torch.zeros(2, N, 32).double(), Positions.from_grid(GRID), queries_and_keys()[0]
     assert encoding.eval().augment(x, pos)[1] is pos
     assert torch.equal(encoding.rotate(q, q, pos, 0)[0], still.rotate(q, q, pos, 0)[0])
     encoding.train()
