@@ -5,10 +5,11 @@ import torch
 
 from tests.encodings.inputs import GRID, build, queries_and_keys
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, SumEncoding
+from vitpos.encodings.base import Geometry, PositionEncoding, SumEncoding
 from vitpos.encodings.rope import RoPE
 from vitpos.models.attention import attention, attention_logits, double_backward_attention
 from vitpos.models.token_embedding import embed
+from vitpos.models.vit import ViT
 from vitpos.positions import Positions
 
 GEOMETRY = Geometry(dim=16, heads=2, depth=2, grid=(3, 5))
@@ -81,3 +82,12 @@ def test_a_sum_of_sums_is_the_flat_sum():
 def test_the_repr_of_an_encoding_shows_its_options():
     assert "base=5" in repr(RoPE(GEOMETRY, base=5)) and "Geometry" not in repr(RoPE(GEOMETRY))
     assert "base=5" in repr(ENCODINGS.build("learned + rope(base=5)", GEOMETRY))
+
+
+def test_an_encoding_of_one_hook_needs_no_constructor():
+    class Constant(PositionEncoding):
+        def vectors(self, pos, layer, dtype):
+            return torch.ones(1, pos.index.shape[1], 8, dtype=dtype)
+
+    model = ViT((1, 8, 12), 3, Constant, patch=4, dim=8, depth=1, heads=2)
+    assert model(torch.zeros(2, 1, 8, 12)).shape == (2, 3)

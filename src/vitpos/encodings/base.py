@@ -79,6 +79,10 @@ class PositionEncoding(nn.Module):
     unrotated_prefix: bool = False  # for `rotate`: pairs with a prefix token get the plain q·k
     _hooks: ClassVar[frozenset[str]] = frozenset()
 
+    def __init__(self, geometry: Geometry | None = None) -> None:
+        """A subclass without options or parameters needs no ``__init__``; models call ``Class(geometry, **options)``."""
+        super().__init__()
+
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         names = dict.fromkeys((*HOOKS, *ATTENTION_HOOKS, "fused_logits"))
