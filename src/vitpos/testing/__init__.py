@@ -39,8 +39,9 @@ def check_encoding(
     such as ``translation_invariant``, are checked in both directions, for a class with default options: a declared trait
     must hold, and a trait that holds must be declared.
 
-    Returns the names of the checks that were left out. An instance is checked by copies with random weights. This leaves
-    out ``devices`` and ``traits``, which need new objects or default options, and variants with other options.
+    Returns the names of the checks that were left out: ``traits`` if options are given, for a sum and for an instance, and
+    ``export`` by default. An instance is checked by copies with random weights, without ``devices``, which needs new
+    objects, and without variants with other options.
 
     Args:
         encoding: a class, a factory called with a Geometry, a spec such as ``rope(base=10)``, or an instance.

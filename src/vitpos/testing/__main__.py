@@ -32,6 +32,8 @@ def main() -> None:
             promise = (CHECKS[name].__doc__ or "").removeprefix("Checks that an encoding ").rstrip(".")
             shown = broken if first.setdefault(broken, name) == name else f"same error as in {first[broken]}"
             print(f"{'FAILED' if broken else 'ok':6}  {name:12}  {shown if broken else promise}")
+        if subject.traits is None:
+            print("–       traits        left out: a class declares them for its default options, without a sum")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
