@@ -23,6 +23,7 @@ from tests.processes import TINY, vitpos
         (["run", "METRIC", "--out", "OUT"], "has no metric 'acuracy'; did you mean 'accuracy'?"),
         (["report", "OUT", "--out", "page.html"], "is not the folder of an experiment"),
         (["list", "encoding"], "did you mean 'encodings'?"),
+        (["list", "rope"], "vitpos list encodings rope"),
         (["explode"], "explode"),
     ],
 )

@@ -17,7 +17,8 @@ DryRunOption = Annotated[
     bool, Option("--dry-run", help="try every model and evaluation on two images and stop; needs no --out")
 ]
 OutOption = Annotated[
-    Path | None, Option(help="output folder; if it holds an unfinished run, that run is continued  [required]")
+    Path | None,
+    Option(help="output folder; if it holds an unfinished run, that run is continued  [required without --dry-run]"),
 ]
 
 

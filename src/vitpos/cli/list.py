@@ -29,11 +29,12 @@ def list_entries(
     plugins: Plugins = None,
 ) -> None:
     """List all entries of a kind with their options, or print the full definition of one entry."""
-    from vitpos.cli.descriptions import KINDS, descriptions, explain, show
+    from vitpos.cli.descriptions import KINDS, REGISTRIES, descriptions, explain, show
     from vitpos.registry import suggest
 
     if kind not in (*KINDS, "all"):
-        raise InputError(f"no kind {kind!r}; {suggest(kind, KINDS)}")
+        home = next((k for k, registry in REGISTRIES.items() if kind in registry), None)
+        raise InputError(f"no kind {kind!r}; " + (f"try: vitpos list {home} {kind}" if home else suggest(kind, KINDS)))
     kinds = KINDS if kind == "all" else (kind,)
     text = explain(kind, name) if name is not None else ""
     if as_json:
