@@ -88,7 +88,7 @@ def test_models_take_classes_factories_and_instances():
     with pytest.raises(InputError, match="'RoPE' acts inside windows"):
         Swin(IMAGE, 3, ENCODINGS["rope"], patch=2, dim=16, depths=(1,), heads=(2,))
     for wrong in (3, None, ["learned"]):
-        with pytest.raises(InputError, match="is not a valid encoding; give a spec, a class or a factory"):
+        with pytest.raises(InputError, match=r"encoding.* give a class or a spec"):
             ViT(IMAGE, 3, wrong, patch=4, dim=16, depth=1, heads=2)
 
 

@@ -133,10 +133,17 @@ def test_the_encoding_is_given_the_progress_of_training():
 
 def test_gradient_accumulation_takes_the_step_of_the_whole_batch():
     plain = "vit(patch=(2, 4), dim=16, depth=1, heads=2)"
-    whole, parts = (trained(replace(RECIPE, epochs=1, grad_accum=n), spec=plain) for n in (1, 7))
+    recipe = replace(RECIPE, epochs=1)
+    start = all_parameters(trained(replace(recipe, epochs=0), spec=plain)[0])
+    whole, parts = (trained(replace(recipe, grad_accum=n), spec=plain) for n in (1, 7))
     assert whole[1][-1][2]["loss"] == pytest.approx(parts[1][-1][2]["loss"], rel=1e-4)
-    for a, b in zip(whole[0].parameters(), parts[0].parameters(), strict=True):
-        assert torch.allclose(a, b, atol=1e-4)
+    moved, other = (all_parameters(found[0]) - start for found in (whole, parts))
+    # as a whole, since Adam takes a full step in a random direction where a gradient is zero but for rounding
+    assert (moved - other).norm() < 0.05 * moved.norm()
+
+
+def all_parameters(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def test_repeated_images_occur_as_often_as_given_and_in_different_parts_of_a_batch():
