@@ -119,12 +119,12 @@ def test_umap_recovers_a_plane_and_repeats_for_a_seed():
 def test_degenerate_tables_have_projections_or_reasons(name, project):
     if project is umap:
         peer("umap")
-    for found in [project(DEGENERATE[name])]:
-        if name in ("zeros", "constant", "one position") or found.points is None:
-            assert found.points is found.residual is found.trustworthiness is found.points_3d is None and found.reason
-        else:
-            assert found.points.isfinite().all() and 0 <= found.residual <= 1
-            assert bool(found.reason) == (found.trustworthiness is None)
+    found = project(DEGENERATE[name])
+    if name in ("zeros", "constant", "one position") or found.points is None:
+        assert found.points is found.residual is found.trustworthiness is found.points_3d is None and found.reason
+    else:
+        assert found.points.isfinite().all() and 0 <= found.residual <= 1
+        assert bool(found.reason) == (found.trustworthiness is None)
 
 
 def test_umap_with_one_neighbor_is_rejected():
