@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from vitpos.leaderboard.board import Board
+from vitpos.leaderboard.entry import load_entry
 from vitpos.leaderboard.protocol import Protocol, protocols
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -16,7 +17,8 @@ FOLDER = RESULTS / "leaderboard"
 def test_every_published_entry_is_valid(name):
     files = sorted((FOLDER / name).glob("*.json"))  # several may have seeds of one encoding
     board = Board.load(files, Protocol.load(name))
-    assert bool(board.entries) == bool(files) and not any(entry.quick for entry in board.entries)
+    assert {entry.encoding for entry in board.entries} == {load_entry(file).encoding for file in files}
+    assert not any(entry.quick for entry in board.entries)
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_gradient_accumulation_takes_the_step_of_the_whole_batch():
     assert whole[1][-1][2]["loss"] == pytest.approx(parts[1][-1][2]["loss"], rel=1e-4)
     moved, other = (all_parameters(found[0]) - start for found in (whole, parts))
     # as a whole, since Adam takes a full step in a random direction where a gradient is zero but for rounding
-    assert (moved - other).norm() < 0.05 * moved.norm()
+    assert (moved - other).norm() < 0.005 * moved.norm()
 
 
 def all_parameters(model):

@@ -55,10 +55,10 @@ def check_encoding(
         subject = subject_for(encoding, geometry, options)
         broken = {name: error for name, error in run_checks(subject, export=export, skip=skip) if error}
     if broken:
-        alike = {error: [name for name in broken if broken[name] == error] for error in broken.values()}
+        by_error = {error: [name for name in broken if broken[name] == error] for error in broken.values()}
         listed = "\n".join(
             f"- {first}: {error}" + (f"; also in {', '.join(others)}" if others else "")
-            for error, (first, *others) in alike.items()
+            for error, (first, *others) in by_error.items()
         )
         note = f"\nan instance was checked with {subject.geometry}; give the one it was made for as geometry=…"
         guessed = subject.copied and geometry is None and _own_geometry(encoding) is None
