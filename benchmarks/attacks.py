@@ -14,11 +14,10 @@ pairs.
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from _timing import process_time
 
 from vitpos.models import MODELS
 from vitpos.models.attention import double_backward_attention
@@ -27,12 +26,6 @@ from vitpos.privacy.client import SharedGradient, client_gradient, to_precision
 from vitpos.privacy.gradient_matching import GradientMatcher
 
 SMALL = "vit(patch=4, dim=96, depth=2, heads=4)"
-
-
-def process_time(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def closed(rounds: int) -> None:

@@ -13,11 +13,10 @@ evaluated on 256 images of 32×32 pixels under every corruption and severity.
 import argparse
 import statistics
 import sys
-import time
 import warnings
-from collections.abc import Callable
 
 import torch
+from _timing import process_time
 
 sys.path.insert(0, ".")
 from tests.data.images import random_images
@@ -26,12 +25,6 @@ from vitpos.data.corruptions import CORRUPTIONS, corrupt
 from vitpos.models import MODELS
 
 COUNT = {32: (256, 6), 224: (8, 1)}  # images per round: ours, the package's
-
-
-def process_time(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def speed(rounds: int, size: int) -> None:

@@ -17,11 +17,11 @@ import argparse
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from _timing import process_time
 
 sys.path.insert(0, ".")
 from tests.references import published_mask
@@ -29,12 +29,6 @@ from tests.references import published_mask
 from vitpos.block_masks import block_mask, permute_masked
 from vitpos.models import MODELS
 from vitpos.patches import permute_patches
-
-
-def process_time(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def masks(rounds: int) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,19 @@ def check(cell: str, *values: float | None) -> None:
         mantissa, _, exponent = text.partition("e")
         unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
         assert float(text) == pytest.approx(value, abs=0.501 * unit), (cell, values)
+
+
+def check_rows(
+    rows: list[dict[str, str]],
+    columns: dict[str, tuple[str, str]],
+    values: Callable[[str, str, str], tuple[float, ...]],
+) -> None:
+    """Compares each cell with ``values(encoding, evaluation, metric)``; ``columns`` maps labels to the last two."""
+    for row in rows:
+        (encoding,) = named(row.pop("encoding"))
+        assert list(row) == list(columns)
+        for label, cell in row.items():
+            check(cell, *values(encoding, *columns[label]))
 
 
 def spread(values: list[float], scale: float = 1.0) -> tuple[float, float]:
@@ -198,11 +212,7 @@ def test_table_of_encodings_is_stored():
     }
     rows = table(RESULTS, "encoding", "accuracy", "consistency, patches permuted")
     assert len(rows) == 17
-    for row in rows:
-        (encoding,) = named(row.pop("encoding"))
-        assert list(row) == list(columns)
-        for label, cell in row.items():
-            check(cell, *spread(figures[encoding, *columns[label]], 100))
+    check_rows(rows, columns, lambda *key: spread(figures[key], 100))
 
 
 def test_table_of_mask_ratios_is_stored():
@@ -287,11 +297,7 @@ def test_scorecard_is_stored():
     }
     rows = table(RESULTS, "encoding", "accuracy", "consistent and correct, 15 % shuffled")
     assert len(rows) == 8
-    for row in rows:
-        (encoding,) = named(row.pop("encoding"))
-        assert list(row) == list(columns)
-        for label, cell in row.items():
-            check(cell, 100 * figures[encoding, *columns[label]])
+    check_rows(rows, columns, lambda *key: (100 * figures[key],))
 
 
 def test_gray_baselines_are_stored():

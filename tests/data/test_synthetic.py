@@ -8,7 +8,6 @@ import torch.nn.functional as F
 
 from tests.evaluate import numbers_of
 from vitpos.data.dataset import load
-from vitpos.errors import InputError
 from vitpos.models import MODELS
 from vitpos.patches import patchify
 from vitpos.training.loop import fit
@@ -127,30 +126,3 @@ def test_the_logits_of_a_bag_of_patches_are_the_same_on_both_sides():
         with torch.no_grad():
             logits = [model(data.normalize(data.test.images)) for data in (right, left)]
         assert torch.allclose(*logits, atol=1e-5) == same
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("dot_location(grid=(3, 4))", "divide height and width"),
-        ("dot_location(grid=(16, 16))", "cells of a patch or more"),
-        ("dot_location(grid=(0, 4))", "divide height"),
-        ("dot_location(count=4)", "8 images or more"),
-        (
-            "dot_location(count=999999999999)",
-            "count=999999999999 images of 32x32, which are 1024000 GB; take fewer or smaller",
-        ),
-        ("dot_location(size=(100000, 100000))", "up to 2 GB"),
-        ("patch_order(count=9999999999)", "up to 2 GB"),
-        ("left_right(size=(28, 10000000))", "up to 2 GB"),
-        ("patch_order(seed=-1)", "a seed from 0"),
-        ("patch_order(patch=5)", "a patch that divides"),
-        ("patch_order(distance=8)", "a distance below"),
-        ("left_right(size=(27, 64))", "a height from 28"),
-        ("left_right(size=(28, 57))", "an even width"),
-        ("left_right(count=60001)", "take fewer"),
-    ],
-)
-def test_wrong_options_give_the_value_and_the_remedy(spec, message):
-    with pytest.raises(InputError, match=message):
-        load(spec)

@@ -1,8 +1,6 @@
-import pytest
 import torch
 
 from vitpos.data.dataset import load
-from vitpos.errors import InputError
 from vitpos.patches import permute_patches, seeded_permutation
 
 
@@ -42,18 +40,3 @@ def test_held_out_images_come_from_the_training_split_and_are_removed_from_it():
     whole, split = load("mnist(limit=500)"), load("mnist(limit=500) + holdout(fraction=0.2)")
     assert len(split.train) == 400 and len(split.test) == 100
     assert rows(torch.cat([split.train.images, split.test.images])) == rows(whole.train.images)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("mnist + holdout(fraction=1.0)", "fraction=1.0 of 60000 images"),
-        ("mnist + permute_patches(grid=(0, 7))", "no grid of 0x7"),
-        ("mnist + permute_patches(grid=(5, 5))", "no grid of 5x5"),
-        ("mnist + permute_patches(seed=99999999999999999999)", "a seed of"),
-        ("mnist + classes(keep=(6, 11))", "from 0 to 9"),
-    ],
-)
-def test_a_wrong_view_gives_the_value_and_the_remedy(spec, message):
-    with pytest.raises(InputError, match=message):
-        load(spec)

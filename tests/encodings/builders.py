@@ -1,9 +1,12 @@
 """Small encodings with large random weights on a grid that is not square, and the tensors they act on."""
 
+from collections.abc import Callable
+
 import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.models.attention import SelfAttention
 from vitpos.positions import Positions
 
 GRID, N, DIM, HEADS, WIDTH, PREFIX = (3, 5), 15, 32, 2, 16, 1
@@ -24,6 +27,15 @@ def build(spec: str, geometry: Geometry = GEOMETRY, dtype: torch.dtype = torch.f
 
 def random(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def attention_error(encoding: PositionEncoding, pos: Positions, by_loops: Callable[..., torch.Tensor]) -> float:
+    """Returns the largest difference of the attention in layer 1 from ``by_loops(attention, encoding, image, pos)``."""
+    torch.manual_seed(2)
+    attention = SelfAttention(DIM, HEADS).double()
+    x = random(2, PREFIX + pos.index.shape[1], DIM)
+    expected = torch.stack([by_loops(attention, encoding, image, pos) for image in x])
+    return float((attention(x, encoding, pos, 1) - expected).abs().max())
 
 
 def positions(kind: str) -> Positions:

@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 
-from tests.encodings.builders import DIM, HEADS, PREFIX, WIDTH, build, positions, random
+from tests.encodings.builders import HEADS, PREFIX, WIDTH, attention_error, build, positions, random
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.errors import InputError
-from vitpos.models.attention import SelfAttention
 from vitpos.positions import Positions
 from vitpos.testing import check_encoding
 
@@ -58,11 +57,7 @@ def by_loops(attention, encoding, x, pos):
 @pytest.mark.parametrize("kind", ["whole", "hidden", "finer"])
 @pytest.mark.parametrize("on", ["k", "q", "v", "qk", "qv", "kv", "qkv"])
 def test_irpe_on_queries_keys_and_values_is_its_formula(on, kind):
-    torch.manual_seed(2)
-    attention, encoding, pos = SelfAttention(DIM, HEADS).double(), build(f"irpe(on='{on}')"), positions(kind)
-    x = random(2, PREFIX + pos.index.shape[1], DIM)
-    expected = torch.stack([by_loops(attention, encoding, image, pos) for image in x])
-    assert (attention(x, encoding, pos, 1) - expected).abs().max() < 1e-6
+    assert attention_error(build(f"irpe(on='{on}')"), positions(kind), by_loops) < 1e-6
 
 
 @pytest.mark.parametrize("on", ["q", "v"])

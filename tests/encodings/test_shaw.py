@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 
-from tests.encodings.builders import DIM, HEADS, PREFIX, WIDTH, build, positions, random
+from tests.encodings.builders import HEADS, PREFIX, WIDTH, attention_error, build, positions
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.errors import InputError
-from vitpos.models.attention import SelfAttention
 from vitpos.testing import check_encoding
 
 
@@ -51,11 +50,7 @@ def by_loops(attention, encoding, x, pos):
 @pytest.mark.parametrize("kind", ["whole", "hidden", "finer"])
 @pytest.mark.parametrize("options", ["", "max_distance=1", "keys=False", "values=False, max_distance=2"])
 def test_shaw_is_its_equations(options, kind):
-    torch.manual_seed(2)
-    attention, encoding, pos = SelfAttention(DIM, HEADS).double(), build(f"shaw({options})"), positions(kind)
-    x = random(2, PREFIX + pos.index.shape[1], DIM)
-    expected = torch.stack([by_loops(attention, encoding, image, pos) for image in x])
-    assert (attention(x, encoding, pos, 1) - expected).abs().max() < 1e-6
+    assert attention_error(build(f"shaw({options})"), positions(kind), by_loops) < 1e-6
 
 
 @pytest.mark.parametrize("options", [{"keys": False}, {"values": False}, {"max_distance": 1}])

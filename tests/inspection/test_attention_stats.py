@@ -77,15 +77,19 @@ def test_head_diversity_is_zero_for_equal_heads_and_one_bit_for_disjoint_heads()
     assert head_diversity(one[None]).isnan()
 
 
-@pytest.mark.parametrize("spec", MODEL_SPECS)
-def test_attention_maps_are_the_attention_of_the_pooled_token(spec):
+def build_and_attend(spec):
+    """Returns a model, images, the attention weights (B, depth, H, T, T), the prefix tokens and whether it pools CLS."""
     model, images = build(spec, "learned(std=1.0)", qkv_scale=3.0), normalized(random_data())
     calls = []
     with torch.inference_mode():
         capture_activations(model, images, on_attention=calls.append)
-        weights = torch.stack([call.weights() for call in calls], 1)  # (B, depth, H, T, T)
-    pools_cls = "pool='mean'" not in spec and spec.startswith("vit")
-    prefix = model.geometry.num_prefix
+        weights = torch.stack([call.weights() for call in calls], 1)
+    return model, images, weights, model.geometry.num_prefix, "pool='mean'" not in spec and spec.startswith("vit")
+
+
+@pytest.mark.parametrize("spec", MODEL_SPECS)
+def test_attention_maps_are_the_attention_of_the_pooled_token(spec):
+    model, images, weights, prefix, pools_cls = build_and_attend(spec)
     row = weights[..., 0, :] if pools_cls else weights[..., prefix:, :].mean(-2)
     expected = row[..., prefix:].unflatten(-1, GRID)
     torch.testing.assert_close(attention_maps(model, images), expected[:, -1:])
@@ -112,15 +116,10 @@ def test_logits_are_computed_only_for_the_requested_layers(monkeypatch):
 
 @pytest.mark.parametrize("spec", MODEL_SPECS)
 def test_rollout_is_the_product_of_half_attention_and_half_identity(spec):
-    model, images = build(spec, "learned(std=1.0)", qkv_scale=3.0), normalized(random_data())
-    calls = []
-    with torch.inference_mode():
-        capture_activations(model, images, on_attention=calls.append)
-        rollout = torch.eye(calls[0].x.shape[1])
-        for call in calls:
-            rollout = (call.weights().mean(1) / 2 + torch.eye(len(rollout[0])) / 2) @ rollout
-    prefix = model.geometry.num_prefix
-    pools_cls = "pool='mean'" not in spec and spec.startswith("vit")
+    model, images, weights, prefix, pools_cls = build_and_attend(spec)
+    rollout = identity = torch.eye(weights.shape[-1])
+    for layer in weights.mean(2).unbind(1):
+        rollout = (layer / 2 + identity / 2) @ rollout
     row = rollout[:, 0] if pools_cls else rollout[:, prefix:].mean(1)
     found = attention_rollout(model, images)
     torch.testing.assert_close(found, row[:, prefix:].unflatten(1, GRID))
