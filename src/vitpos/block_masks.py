@@ -63,10 +63,15 @@ class BlockMaskSampler:
             )
 
     def sample_mask(self, grid: tuple[int, int], images: int, progress: float, device: torch.device) -> Tensor | None:
-        """Returns random masks (images|1, N) of the grid cells, True where masked; None if this batch is not masked.
+        """Returns random masks (images|1, N) of the N grid cells, True where masked; None if this batch is not masked.
 
-        ``progress`` is the fraction of training that is done, 0 to 1. The first dimension is 1 if all images share a
-        mask.
+        The first dimension is 1 if all images share a mask.
+
+        Args:
+            grid: Rows and columns; N is their product.
+            images: Number of images in the batch.
+            progress: Fraction of training that is done, 0 to 1.
+            device: Device of the masks.
         """
         if not self.mask_ratio or progress < self.mask_warmup:
             return None
@@ -96,10 +101,10 @@ def block_mask(
 ) -> Tensor:
     """Returns random masks (batch, N) of rectangles that cover at most int(ratio·N) of the N grid cells; True is masked.
 
-    BEiT's block-wise masking as MJP uses it, vectorized over the batch. Rectangles are added one by one. The area of
-    each is uniform from ``min_area`` to the number of cells that may still be masked, at most ``max_area``; its aspect
-    ratio is log-uniform from 0.3 to 1/0.3. Of ten sampled rectangles the first is added that masks a new cell without
-    exceeding the maximum; if there is none, the mask is complete.
+    BEiT's block-wise masking as Masked Jigsaw Puzzle (MJP) uses it, vectorized over the batch. Rectangles are added one by
+    one. The area of each is uniform from ``min_area`` to the number of cells that may still be masked, at most
+    ``max_area``; its aspect ratio is log-uniform from 0.3 to 1/0.3. Of ten sampled rectangles the first is added that masks
+    a new cell without exceeding the maximum; if there is none, the mask is complete.
 
     Args:
         grid: Rows and columns.
@@ -193,7 +198,10 @@ def permute_masked(mask: Tensor, *, derangement: bool = False, generator: torch.
 
 
 def upsample_mask(mask: Tensor, grid: tuple[int, int], finer: tuple[int, int]) -> Tensor:
-    """Converts a mask (B, N) of ``grid`` to a mask (B, N') of a ``finer`` grid, whose cells subdivide those of ``grid``."""
+    """Converts a mask (B, N) of the cells of ``grid`` to a mask (B, N') of the cells of a ``finer`` grid.
+
+    Grids are (rows, columns). The cells of the finer grid subdivide those of ``grid``.
+    """
     check_finer(grid, finer)
     rows, columns = (new // old for old, new in zip(grid, finer, strict=True))
     return mask.unflatten(1, grid).repeat_interleave(rows, 1).repeat_interleave(columns, 2).flatten(1)

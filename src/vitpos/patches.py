@@ -49,12 +49,12 @@ def unpatchify(patches: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -
 
 
 def seeded_permutation(count: int, *, seed: int) -> Tensor:
-    """Returns a permutation (count,) determined by ``seed``, so that data views and evaluations can use the same one."""
+    """Returns a random permutation (count,) of the numbers 0 to count − 1; the same ``seed`` gives the same permutation."""
     return torch.randperm(max(count, 0), generator=make_generator(seed))
 
 
 def seeded_permutations(images: int, count: int, *, seed: int) -> Tensor:
-    """Returns one random permutation per image (images, count), determined by ``seed``."""
+    """Returns a random permutation of the numbers 0 to count − 1 per image, (images, count), determined by ``seed``."""
     return torch.rand(images, max(count, 0), generator=make_generator(seed)).argsort(1)
 
 
@@ -87,9 +87,13 @@ def permute_patches(images: Tensor, grid: tuple[int, int], order: Tensor) -> Ten
 
 
 def _move_few(images: Tensor, grid: tuple[int, int], patch: tuple[int, int], order: Tensor, moves: Tensor) -> Tensor:
-    """Permutes patches as `permute_patches`, but overwrites only the patches that move: faster if they are few.
+    """Permutes the patches of images (B, C, height, width) by overwriting only those that move: faster if they are few.
 
-    ``order`` is (B|1, N): grid cell i gets patch ``order[:, i]``. ``moves`` (B|1, N) is True where this is another patch.
+    Args:
+        grid: Rows and columns of patches.
+        patch: Height and width of a patch in pixels.
+        order: (B|1, N), grid cell i gets patch ``order[:, i]``.
+        moves: (B|1, N), True where this is another patch.
     """
     changed = images.clone()
     old, new = (x.unflatten(3, (-1, patch[1])).unflatten(2, (-1, patch[0])) for x in (images, changed))

@@ -67,8 +67,8 @@ class Positions:
             then use faster code; False is always correct, but slower.
         has_hidden: False if ``known`` is True everywhere. Encodings then use faster code; True is always correct, but
             slower.
-        augmented: Randomly augmented coordinates (B|1, N, 2) of this forward pass, by the encoding that sampled them in
-            its ``augment`` and alone uses them, such as `cape`; see `with_augmented`.
+        augmented: Encoding → coordinates (B|1, N, 2) that this encoding, such as `cape`, sampled at random for one
+            forward pass; it uses them in place of ``coords``, other encodings ignore them.
     """
 
     grid: tuple[int, int]
@@ -109,7 +109,10 @@ class Positions:
         return _cached_full_grid(grid, train_grid, torch.device(device or "cpu"))
 
     def hide(self, mask: Tensor) -> Positions:
-        """Returns a copy whose positions are hidden from encodings where ``mask`` (B|1, N) is True."""
+        """Returns a copy with the positions hidden (``known`` False) where ``mask`` (B|1, N) is True.
+
+        Encodings do not use hidden positions.
+        """
         if mask.shape[-1] != self.index.shape[1]:
             count = self.index.shape[1]
             raise InputError(
@@ -124,7 +127,10 @@ class Positions:
         return replace(self, known=torch.ones_like(self.known), has_hidden=False) if self.has_hidden else self
 
     def permute(self, order: Tensor) -> Positions:
-        """Returns the positions of permuted tokens: token i gets the position of token ``order[..., i]`` (B|1, N)."""
+        """Returns the positions of permuted tokens: token i gets the position of token ``order[..., i]``.
+
+        ``order`` is (N,) for all images, or (B|1, N).
+        """
         count = self.index.shape[-1]
         if order.shape[-1] != count:
             raise InputError(f"an order of {order.shape[-1]} tokens does not permute {count}; name every token once")
@@ -150,11 +156,19 @@ class Positions:
         return replace(self, **tensors, augmented=augmented)
 
     def with_coords(self, coords: Tensor) -> Positions:
-        """Returns a copy with other coordinates (B|1, N, 2), in rows and columns, and none that are augmented."""
+        """Returns a copy with other coordinates (B|1, N, 2), in rows and columns, and an empty ``augmented``.
+
+        ``augmented`` holds coordinates that encodings sampled at random from the old ones.
+        """
         return replace(self, coords=coords, augmented={}, is_full_grid=False)
 
     def with_augmented(self, owner: Hashable, coords: Tensor) -> Positions:
-        """Returns a copy in which ``augmented[owner]`` are the coordinates (B|1, N, 2) that encoding ``owner`` sampled."""
+        """Returns a copy in which ``augmented[owner]`` is set to ``coords``.
+
+        Args:
+            owner: the encoding that sampled the coordinates at random for this forward pass; only this encoding uses them.
+            coords: (B|1, N, 2), two coordinates of each token, in the units of that encoding.
+        """
         return replace(self, augmented={**self.augmented, owner: coords})
 
     def shift(self, offset: tuple[float, float]) -> Positions:
@@ -189,7 +203,10 @@ class Positions:
         return tables.get(key, partial(self.without_autocast, make))
 
     def without_autocast(self, make: Callable[[], T]) -> T:
-        """Returns ``make()``, computed in full precision: autocast would round products of coordinates to bfloat16."""
+        """Calls ``make`` with autocast disabled and returns its result.
+
+        Autocast would round products of coordinates to bfloat16.
+        """
         device = self.coords.device.type
         if not torch.amp.is_autocast_available(device):  # as on the meta device
             return make()

@@ -23,7 +23,7 @@ def data(
     ] = None,
     as_json: Annotated[bool, Option("--json", help="for list: print JSON, a list of objects")] = False,
 ) -> None:
-    """List, download or verify the data sets that are stored in files."""
+    """List, download or verify the data sets that can be downloaded, such as cifar10."""
     from vitpos.data import DOWNLOADS
     from vitpos.registry import suggest
 
@@ -70,7 +70,12 @@ def _verify(wanted: Mapping[str, CachedFiles]) -> None:
 
 
 def _show(wanted: Mapping[str, CachedFiles], as_json: bool) -> None:
-    """Prints for each data set its name, summary, size on disk (or ``not downloaded``), folder and download URLs."""
+    """Prints for each data set its name, summary, size on disk (or ``not downloaded``), folder and download URLs.
+
+    Args:
+        wanted: name of the data set → its files.
+        as_json: whether to print the same facts as a JSON list, with one object per data set.
+    """
     from vitpos.data import DATASETS
 
     found: list[dict[str, Any]] = [

@@ -48,13 +48,15 @@ GEOMETRY = {"dim": 384, "heads": 6, "depth": 12, "grid": (14, 14), "num_prefix":
 def descriptions(kind: str, geometry: str | None = None, only: str | None = None) -> list[dict[str, Any]]:
     """Returns one dictionary per registered class or function, as ``vitpos list --json`` prints it.
 
-    Its keys are ``kind``, ``name``, ``summary`` and ``options``; for encodings also ``source`` (paper), ``attaches``
-    (where it acts in the model), ``resolution`` and ``translation`` (other grids, shifts) and ``traits``.
+    Its keys are ``kind``, ``name``, ``summary`` and ``options``. Encodings also have ``source`` (the paper), ``attaches``
+    (where they act in the model), ``resolution`` (how they handle grids of another size), ``translation`` (whether a shift
+    of all positions has an effect) and ``traits`` (declared properties, such as ``learnable``).
 
     Args:
-        kind: one of KINDS, such as ``encodings``.
-        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of ``parameters`` of each encoding.
-        only: name of a single entry.
+        kind: ``encodings``, ``models``, ``experiments`` or another kind that ``vitpos list`` accepts.
+        geometry: size of a model, such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of ``parameters`` of
+            each encoding in that model.
+        only: name of the one class or function to describe; all by default.
     """
     names = [only] if only is not None else shipped() if kind == "experiments" else list(REGISTRIES[kind])
     if kind == "experiments":
@@ -75,9 +77,10 @@ def descriptions(kind: str, geometry: str | None = None, only: str | None = None
 
 
 def _option(option: Option) -> dict[str, Any]:
-    """Returns a dictionary with ``type``, ``default`` and ``choices`` of an option.
+    """Returns a dictionary with ``type``, ``default`` and ``choices`` (allowed values) of a class's keyword argument.
 
-    A default that cannot be written in a spec such as ``rope(base=10)`` is given by its repr.
+    The default is ``required`` if there is none. A default that cannot be written in a spec such as ``rope(base=10)`` is
+    given by its repr.
     """
     shown = option.default if option.literal else repr(option.default)
     required = option.default is REQUIRED
@@ -85,7 +88,7 @@ def _option(option: Option) -> dict[str, Any]:
 
 
 def _encoding(described: Description) -> dict[str, Any]:
-    """Returns the keys that ``vitpos list --json`` has for encodings only.
+    """Returns the part of the ``vitpos list --json`` dictionary that only encodings have, from the description of one.
 
     ``source`` is the paper and ``attaches`` where the encoding acts in the model. ``resolution`` says how it handles grids
     of another size, ``translation`` whether a shift of all positions has an effect. ``traits`` are the properties that the
@@ -135,7 +138,8 @@ def show(kind: str, geometry: str | None = None) -> None:
     """Prints all entries of a kind, such as ``encodings``: name and summary in a line, options and other facts below it.
 
     Args:
-        geometry: such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of parameters of each encoding.
+        geometry: size of a model, such as ``dim=384,heads=6,depth=12,grid=14x14``; adds the number of parameters of each
+            encoding in that model.
     """
     found = descriptions(kind, geometry)
     print(f"{kind}:")
@@ -184,7 +188,12 @@ def explain(kind: str, name: str) -> str:
 
 
 def _line(key: str, described: Description) -> str:
-    """Returns a line on option ``key``: its type, its default and its text in the ``Args:`` list of the docstring."""
+    """Returns one line of text on an option of a class: its type, its default and its text in the ``Args:`` list.
+
+    Args:
+        key: name of the option.
+        described: description of the class: its docstring and options.
+    """
     option = _option(described.options[key])
     default = option["default"] if option["default"] == "required" else f"= {described.options[key].default!r}"
     return f"{option['type']} {default}" + (f"  {described.arguments[key]}" if key in described.arguments else "")

@@ -36,7 +36,7 @@ def score(
     dry_run: DryRunOption = False,
     plugins: Plugins = None,
 ) -> None:
-    """Train and measure one encoding under a protocol; prints its row and rank, and writes its leaderboard entry."""
+    """Train and measure one encoding by a leaderboard's fixed protocol; prints its row and rank, and writes its entry."""
     from vitpos.lab.experiment_folder import load_run_plugins
 
     if out is not None:
@@ -69,7 +69,7 @@ def leaderboard(
     protocol: PROTOCOL = "vitpos-1",
     plugins: Plugins = None,
 ) -> None:
-    """Check all entries, rank them, print the table, and write it as a CSV file and as pages."""
+    """Check all entries of a leaderboard, rank them, print the table, and write it as a CSV file and as pages."""
     from vitpos.cli.leaderboard_tables import show_board
     from vitpos.files import write_csv
     from vitpos.leaderboard.board import Board

@@ -12,9 +12,9 @@ from vitpos.leaderboard.protocol import Measure
 
 
 def show_board(board: Board) -> None:
-    """Prints a table of all entries in order of rank; below it the best encodings of each column.
+    """Prints a leaderboard: a table of all entries in order of rank, and below it the best encodings of each column.
 
-    The last lines name the seeds of the protocol that entries do not have yet.
+    The last lines list the seeds that an entry lacks, if its encoding was not trained with all seeds that are required.
     """
     columns = board.protocol.columns
     grid = Grid(
@@ -49,7 +49,10 @@ def show_board(board: Board) -> None:
 
 
 def show_entry(board: Board, entry: Entry) -> None:
-    """Prints the numbers of one entry, its rank, and its differences from the baselines and from the best entry."""
+    """Prints the numbers of one leaderboard entry, its rank, and its differences from other entries.
+
+    The others are the baseline encodings of the leaderboard and its best entry.
+    """
     columns = board.protocol.columns
     grid = Grid(
         title=Text(f"{entry.encoding} under {board.protocol.name}", "bold"), title_justify="left", pad_edge=False
@@ -71,7 +74,7 @@ def show_entry(board: Board, entry: Entry) -> None:
 
 
 def _short(key: str) -> str:
-    """Returns the heading of a column, short enough for a terminal; the legend below the table has its full label."""
+    """Returns the short heading of a leaderboard column: its key with spaces, as ``other side`` for ``other_side``."""
     return key.replace("_", " ")
 
 

@@ -32,7 +32,12 @@ class RunProgress(Console):
             self.show([n for n, table in enumerate(tables) if complete(self.results, table)], self.results)
 
     def show(self, tables: Iterable[int], results: Results) -> None:
-        """Prints those of the experiment's ``tables``, given by their indices, that have not been printed yet."""
+        """Prints result tables of the experiment, except those that were printed before.
+
+        Args:
+            tables: indices of the tables in the experiment.
+            results: the results that the tables show.
+        """
         due = [number for number in tables if number not in self.shown]
         self.shown.update(due)
         if due:

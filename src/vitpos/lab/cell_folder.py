@@ -84,9 +84,9 @@ class CellFolder:
     def save_result(self, evaluation: str, result: Result) -> None:
         """Stores the result of one evaluation, such as ``jigsaw(per='image')``; replaces an older one of that evaluation.
 
-        Values that are not finite are omitted: NaN means that a metric is undefined, and JSON has no infinity. If no number
-        is left, the stored reason names them. Images are stored as uint8. Numbers are written after arrays and images, so
-        that stored numbers are never without them.
+        NaN and infinite values of numbers and curves are left out. If all numbers are left out and the result has no
+        ``reason`` (a text on why it has no numbers), the stored reason lists the numbers that were left out. Images are
+        stored as uint8. Arrays and images are written before the numbers: a crash leaves no numbers without their arrays.
         """
         file = self._tensor_file(evaluation)
         tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
@@ -156,7 +156,7 @@ class CellFolder:
         return read_tensors(path)[0]["table"] if path.exists() else None
 
     def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
-        """Stores the weights of a trained model, its log and a description of the machine; then `trained` is true.
+        """Stores the weights of a trained model, its log and a description of the machine; marks the training as finished.
 
         Args:
             log: one dictionary per epoch.
@@ -220,7 +220,7 @@ def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
 
 
 def _read_result(stored: Mapping[str, Any]) -> Result:
-    """Returns the result of one evaluation from its entry in ``scores.json``."""
+    """Converts the entry of one evaluation in ``scores.json`` to a Result; missing keys give empty fields."""
     curves = {name: {float(x): y for x, y in curve.items()} for name, curve in stored.get("curves", {}).items()}
     return Result(stored.get("numbers", {}), curves, reason=stored.get("reason", ""))
 

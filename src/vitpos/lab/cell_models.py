@@ -22,7 +22,8 @@ from vitpos.registry.plugin_records import load_recorded_plugins
 def build_model(cell: Cell, data: Dataset) -> Classifier:
     """Returns the untrained model of a cell (one training), on a GPU if there is one.
 
-    Its initial weights depend on the seed of the cell.
+    Its initial weights depend on the seed of the cell, its input and output size on the image shape and the classes of
+    ``data``.
     """
     torch.manual_seed(cell.seed)
     model: Classifier = MODELS.build(cell.model, data.shape, len(data.classes), cell.encoding)

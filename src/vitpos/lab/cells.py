@@ -14,9 +14,10 @@ from vitpos.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of an experiment, given by data, model, encoding, recipe and seed, and the evaluations of its model.
+    """One training of an experiment, given by data, model, encoding, seed and recipe, and the evaluations of its model.
 
-    ``data``, ``model``, ``encoding`` and ``evaluations`` are specs: texts such as ``vit(depth=6)``.
+    ``data``, ``model``, ``encoding`` and ``evaluations`` are specs: texts such as ``vit(depth=6)``. The recipe, ``train``,
+    holds the training options, such as the learning rate.
     """
 
     data: str
@@ -47,8 +48,8 @@ class Cell:
 
     @property
     def group(self) -> tuple[Any, ...]:
-        """Tuple of data, model, encoding and the options in ``varied``: equal for trainings that differ only in their seed.
+        """Tuple that is equal for trainings that differ only in their seed; tables average over such trainings.
 
-        Tables average over such trainings.
+        It has data, model, encoding and the values of those training options that vary within the experiment.
         """
         return (self.data, self.model, self.encoding, *(value for _, value in self.varied))

@@ -35,7 +35,7 @@ def data_terms(cells: Iterable[Cell]) -> list[Term]:
 def dataset_option(evaluation: str) -> str | None:
     """Returns the option ``dataset`` of an evaluation: ``mnist`` for ``ood(dataset='mnist')``.
 
-    Returns None if the evaluation has no such option or if the option names a segmentation set.
+    Returns None if the evaluation has no such option, or if it names a data set for segmentation, not classification.
     """
     (term,) = EVALUATIONS.parse(evaluation)
     spec: str | None = EVALUATIONS.with_defaults(term).get("dataset")

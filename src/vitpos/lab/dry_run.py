@@ -90,7 +90,12 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table], stand_ins: Mapping[str, s
 
 
 def _check_column(table: Table, column: Column, result: Result) -> None:
-    """Raises an InputError if a table column names a metric, curve or array that its evaluation does not return."""
+    """Raises an InputError if a table column names a metric, curve or array that its evaluation does not return.
+
+    Args:
+        table: the table that has the column, for the message.
+        result: what the evaluation returned in the dry run; nothing is checked if it is empty.
+    """
     if not (result.numbers or result.curves or result.arrays):
         return  # the evaluation does not apply to this model
     kind, known = "metric", [*result.numbers]

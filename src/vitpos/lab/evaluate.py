@@ -44,7 +44,8 @@ def evaluate(
     Args:
         model: A classifier, or the path of a trained one: the folder of a cell (one training), or its weights file.
         data: A data set or its spec; its test split is used. By default the data that the model of a path was trained on.
-        evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions ``ctx -> Result``.
+        evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions that take an `EvalContext` (model,
+            data and recipe) and return a `Result`.
         recipe: How the model was trained, which some attacks depend on; by default that of a path's model, or `Recipe()`.
     """
     if not isinstance(model, Classifier | Path | str):
@@ -77,6 +78,7 @@ def evaluate_with_events(
 
     Args:
         cell: settings with which the model was trained.
+        data: data set whose test split is used.
         specs: evaluations or attacks, as texts such as ``jigsaw(per='image')``.
         observer: receives the events.
     """
@@ -106,8 +108,8 @@ def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) 
 def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[Results, list[str]]:
     """Evaluates the trained models of an experiment, or one of them, and stores the results in their folders.
 
-    Returns (results of the experiment, evaluations as they are stored). An evaluation that is already stored, with or
-    without its default options written out, keeps the stored spelling.
+    Returns (results of the experiment, the evaluations as the results name them). If results of the same evaluation are
+    stored under another text, which differs only in default options that are written out, that text is used again.
 
     Args:
         path: folder of an experiment, or of one of its cells (trainings).

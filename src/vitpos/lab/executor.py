@@ -31,7 +31,10 @@ Job = Callable[[Cell, CellFolder, Observer], None]  # importable by name: worker
 
 
 class Executor(Protocol):
-    """Interface of objects that run a job on every cell (training) of an experiment, for example on a cluster."""
+    """Interface of objects that train and evaluate the cells (trainings) of an experiment, for example on a cluster.
+
+    An instance is given to ``vitpos.run`` as ``executor``.
+    """
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:
         """Runs the job on all cells and sends CellDone or CellFailed for each; a failure does not stop other cells.
@@ -47,11 +50,12 @@ class Executor(Protocol):
 class LocalExecutor:
     """Runs the cells (trainings) of an experiment on this machine, in this process or in several.
 
+    Each process uses as many threads as there are cores per process.
+
     Args:
         workers: Number of processes; by default one per core, or a single one if there is a GPU.
-        max_workers: Number of trainings of the experiment, finished or not, which more processes would not help. Each
-            process gets the cores divided by the number of processes as threads: counting the finished trainings too
-            makes a continued run use the same number of threads, and so give the same bits, as an unbroken one.
+        max_workers: Upper limit of ``workers``: the number of all trainings of the experiment. Finished trainings count
+            too, so that a continued run has the same number of threads, and so the same rounding, as an unbroken one.
     """
 
     def __init__(self, workers: int | None = None, *, max_workers: int = sys.maxsize):
@@ -64,6 +68,7 @@ class LocalExecutor:
         """Calls ``job(cell, cell_folder, observer)`` for every cell (training); forwards the events of all processes.
 
         Args:
+            job: trains and evaluates one cell.
             folder: folder of the experiment.
             observer: receives the events.
         """
@@ -76,10 +81,10 @@ class LocalExecutor:
 
 
 def refuse_to_nest() -> None:
-    """Exits with code NESTED if this process is a worker that is still importing the user's script.
+    """Exits with the code ``NESTED`` (64) if this process is a worker that is still importing the user's script.
 
     Such a script calls ``vitpos.run`` at its top level, and each worker would start workers of its own. The main process
-    raises the error.
+    sees the exit code and raises an InputError.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(NESTED)

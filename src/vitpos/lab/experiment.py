@@ -182,9 +182,9 @@ def _read(path: Path, name: str) -> str:
 def _kept(blocks: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     """Returns the ``[[cells]]`` blocks of an experiment file that are run with given ``settings`` (values of ``--set``).
 
-    If the settings replace the encoding, blocks that pair one model with one encoding are left out. Such a block exists
-    for its encoding, as a model with cosine attention for ``cpb``; with another encoding it would train a different model.
-    Blocks of models without tokens stay, and if all blocks are such pairs, all stay.
+    These are all blocks, unless the settings replace the encoding and not the model. Then blocks that name one model and
+    one encoding are left out: their model is made for their encoding, such as cosine attention for ``cpb``. Blocks of
+    models without tokens are kept. If no block would remain, all are run.
     """
     if "encoding" not in settings or "model" in settings:
         return blocks
@@ -237,9 +237,9 @@ def _merge(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _mark_varied(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Returns the cells (trainings) with their field ``varied`` set, the pairs (name, value) of options that vary.
+    """Returns the cells (trainings), each with its field ``varied`` set: pairs (name, value) of training options.
 
-    These are the training options, such as ``train.lr``, that differ between cells with the same data, model and encoding.
+    These are the options, such as ``train.lr``, that differ between cells with the same data, model and encoding.
     Without ``varied``, two cells with different options would be averaged as if they were two seeds.
     """
     groups: dict[tuple[Any, ...], list[Cell]] = {}
@@ -259,8 +259,8 @@ def _available(tables: Iterable[Table], cells: Sequence[Cell], *, strict: bool) 
 
     Args:
         cells: all trainings of the experiment, with their evaluations.
-        strict: whether to raise an InputError for such a column, or for a baseline that no row has. False if the user
-            changed settings.
+        strict: whether to raise an InputError if a column would be removed, or if no row of the table has its baseline
+            encoding. False if the user changed settings.
     """
     for table in tables:
         rows = [cell for cell in cells if table.shows(cell)]

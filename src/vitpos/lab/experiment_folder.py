@@ -73,7 +73,7 @@ class ExperimentFolder:
 def load_run_plugins(path: Path) -> None:
     """Imports the plug-ins (Python files or modules) that a run folder records.
 
-    Warns about missing and changed ones if something was trained with them.
+    Warns about plug-ins that are missing or have changed, if the folder has a weights file or a checkpoint.
     """
     load_recorded_plugins(path, quiet=not _began(path))
 

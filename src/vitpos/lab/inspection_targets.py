@@ -40,7 +40,10 @@ def is_vitpos_output(path: Path) -> bool:
 
 
 def _names(cells: Sequence[Cell]) -> list[str]:
-    """Returns a name for each training: encoding, model, data and seed; of several, without a common model or data set."""
+    """Returns a name for each training from its encoding, model, data and seed, such as ``rope · vit · mnist · seed 0``.
+
+    If several trainings all have the same model, the names leave it out; likewise the data.
+    """
     parts = [[cell.label, cell.model, cell.data, f"seed {cell.seed}"] for cell in cells]
     shown = [n for n in range(4) if n in (0, 3) or len({part[n] for part in parts}) > 1 or len(cells) == 1]
     return [" · ".join(part[n] for n in shown) for part in parts]

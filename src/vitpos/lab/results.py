@@ -115,8 +115,10 @@ def result_rows(
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], varied: Sequence[str]) -> Path:
-    """Writes the rows that `result_rows` returns to a CSV file in the format of ``results.csv``, and returns its path.
+    """Writes rows to a CSV file in the format of ``results.csv``, and returns its path.
 
-    ``varied`` are the training options with a column of their own at the end, such as ``train.lr``.
+    Args:
+        rows: one dictionary per number, as `result_rows` returns them: encoding, seed, metric, value and so on.
+        varied: training options with a column of their own at the end, such as ``train.lr``.
     """
     return write_csv(path, [*RESULT_COLUMNS, *varied], [list(row.values()) for row in rows])

@@ -50,8 +50,8 @@ def run(
     Args:
         experiment: An Experiment, the name of a shipped one, the path of a TOML file, or its content as a dictionary.
         out: Folder for all output; if it holds an unfinished run of the experiment, that run is continued.
-        workers: Number of processes that run cells in parallel; by default one per core. With several, a script must
-            call ``run`` under ``if __name__ == "__main__":``, because every process imports the script.
+        workers: Number of processes that run cells in parallel; by default one per core, or a single one with a GPU. With
+            several, a script must call ``run`` under ``if __name__ == "__main__":``, because every process imports it.
         observer: Receives the events of the run; by default progress is shown on standard error.
         executor: Runs the cells; by default in processes on this machine.
         seeds: Replace the seeds of the experiment.

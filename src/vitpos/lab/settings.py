@@ -65,9 +65,10 @@ def storable(key: str, value: Any) -> Any:
 
 
 def require_distinct(values: Any) -> None:
-    """Raises an InputError if two different classes or functions in nested settings have the same spec.
+    """Raises an InputError if two different classes or functions in nested settings have the same spec (text form).
 
-    This happens if their names are equal. A run stores specs, and would train only one of the two.
+    This happens if they have the same name, as two versions of a class in a notebook. A run stores only specs, and would
+    train only one of the two.
     """
     found = [(registry, registry.spec_of(thing), thing) for registry, thing in _objects("", values)]
     for registry, spec, thing in found:
@@ -76,7 +77,14 @@ def require_distinct(values: Any) -> None:
 
 
 def _objects(key: str, value: Any) -> Iterator[tuple[Registry, Any]]:
-    """Yields (registry, object) for each value of nested settings that is a class, function or other object, not a text."""
+    """Yields (registry, object) for each value of nested settings that is a class, a function or an instance.
+
+    Texts and numbers are skipped. A registry maps names to the classes of one kind, such as encodings.
+
+    Args:
+        key: name of the setting, such as ``encoding``, which determines the registry; empty for the whole settings.
+        value: value of the setting, which may be a dictionary or a list.
+    """
     registry = (SPECS | OTHERS).get(key)
     if isinstance(value, Mapping):
         for name, one in value.items():

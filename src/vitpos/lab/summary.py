@@ -45,7 +45,7 @@ class Estimate:
 
     @property
     def constant(self) -> bool:
-        """Whether the value is equal for all seeds and not a percentage, such as a number of parameters."""
+        """Whether all seeds have the same value, as for a number of parameters; False for values shown in percent."""
         return not self.percent and len(set(self.values)) == 1
 
     @property
@@ -58,7 +58,10 @@ class Estimate:
 
     @property
     def direction(self) -> int:
-        """1 if the values are significantly higher than in the baseline row (95 % interval), −1 if lower, else 0."""
+        """1 if the values are significantly higher than those of the table's baseline encoding, −1 if lower, otherwise 0.
+
+        The test is whether the 95 % interval of the paired difference over seeds excludes 0.
+        """
         if self.difference is None or not self.difference.significant:
             return 0
         return 1 if self.difference.mean > 0 else -1
@@ -109,7 +112,8 @@ def labels(rows: Sequence[Row]) -> list[str]:
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Returns groups of table rows that differ only in their encoding, as a dictionary settings → rows.
 
-    A key is a text with those other settings in which the groups differ; it is empty if there is one group.
+    A key is a text with the other settings in which the groups differ, such as ``vit(depth=6), lr 0.1``; it is empty if
+    there is one group.
     """
     groups: dict[str, list[Row]] = {}
     names = [name for name in labels(rows) if name != "encoding"]
@@ -122,7 +126,8 @@ def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def summarize(results: Results, table: Table) -> list[Row]:
     """Returns the rows of a table, one per group of trainings that differ only in their seed.
 
-    A missing number is an estimate without values. If the table has a baseline, rows have their differences from it.
+    A missing number is an estimate without values. If the table has a baseline encoding, the other rows hold their
+    differences from its row.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in results.experiment.cells:
@@ -138,7 +143,8 @@ def summarize(results: Results, table: Table) -> list[Row]:
 def _with_differences(row: Row, rows: Sequence[Row], table: Table) -> Row:
     """Returns ``row`` with its differences from the baseline row, and ratios to it for columns that show them.
 
-    The baseline row has the same settings and the baseline encoding of the table. Without one, ``row`` is unchanged.
+    The baseline row has the table's baseline encoding, and the same data, model and training options as ``row``. If there
+    is no such row, ``row`` is returned unchanged.
 
     Args:
         rows: all rows of the table.
@@ -174,7 +180,7 @@ def evaluation_table(results: Results, spec: str) -> Table:
 def _stored_columns(results: Results, spec: str) -> list[Column]:
     """Returns a column for each number and curve point that evaluation ``spec`` has stored for any training.
 
-    Trainings for which it has stored more than MANY (40) of them are ignored.
+    A training is ignored if the evaluation has stored more than 40 numbers and curve points for it.
     """
     points: dict[tuple[str, float | None], None] = {}
     for cell, _ in results.trained:
@@ -192,7 +198,13 @@ def complete(results: Results, table: Table) -> bool:
 
 
 def _estimate(results: Results, cells: Sequence[Cell], column: Column) -> Estimate:
-    """Returns the estimate of a column from trainings that differ only in their seed; skips NaN and infinity."""
+    """Returns one table entry: the values of a column by seed, and the published value if there is one.
+
+    NaN and infinite values are left out.
+
+    Args:
+        cells: trainings that differ only in their seed.
+    """
     first = cells[0]
     found = {
         cell.seed: _value(results.folder.cell_folder(cell), results.of(cell), column)

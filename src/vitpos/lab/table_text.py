@@ -26,7 +26,8 @@ def format_number(value: float, *, percent: bool, short: bool = False) -> str:
 def format_estimate(estimate: Estimate, *, mark: bool = False) -> str:
     """Formats a table entry as text: mean ± standard deviation over seeds, such as ``94.02 ± 0.11``; ``–`` if missing.
 
-    One seed gives the mean alone. The ratio to the baseline row is appended if it is known: ``48.1 (1.25×)``.
+    One seed gives the mean alone. If the column shows the ratio to the row of the table's baseline encoding, the ratio is
+    appended: ``48.1 (1.25×)``.
 
     Args:
         mark: whether to append ▲ or ▼ if the entry is significantly higher or lower than that of the baseline row.
@@ -70,7 +71,10 @@ def shared(rows: Sequence[Row]) -> str:
 
 
 def significance_legend(table: Table, rows: Sequence[Row]) -> str:
-    """Returns the explanation of the significance marks ▲ and ▼ of a table; empty without a baseline or with one seed."""
+    """Returns the explanation of the marks ▲ and ▼ of a table: significantly higher or lower than the baseline encoding.
+
+    It is empty if the table has no baseline encoding or only one seed.
+    """
     if not table.baseline or seeds_of(rows) < 2:
         return ""
     return (

@@ -18,7 +18,7 @@ class Column:
         metric: name of the number, curve or array in the result of the evaluation.
         percent: whether the values are fractions, to be shown in percent.
         better: whether higher or lower values are better; empty if neither.
-        show_ratio: whether the ratio to the baseline row of the table is shown too.
+        show_ratio: whether the ratio to the row of the table's baseline encoding is shown too.
         x: the x value, if ``metric`` is a curve: the column shows the curve's value there.
         at: the index, if ``metric`` is an array: the column shows that entry, such as ``[6, 9]`` of a confusion matrix.
     """
@@ -45,7 +45,8 @@ class Table:
     """A result table of an experiment, averaged over seeds.
 
     Its rows are the trainings whose data, model and encoding are in the tuples ``data``, ``model`` and ``encoding``; an
-    empty tuple selects all.
+    empty tuple selects all. ``baseline`` is the encoding with which the rows are compared. ``bar_chart``, ``heatmap`` and
+    ``scatter`` are figures that the report draws of the table.
     """
 
     title: str

@@ -30,7 +30,7 @@ class Recommendation:
     """The encodings that do not differ significantly from the best one in a leaderboard column, best first.
 
     ``column`` is the key of the column. ``cheapest`` is the one of these encodings with the fastest training step, "" if
-    the protocol does not measure it. ``found`` is False if no two encodings differ significantly in the column.
+    step times are not measured. ``found`` is False if no two encodings differ significantly in the column.
     """
 
     column: str
@@ -40,9 +40,10 @@ class Recommendation:
 
 
 class Board:
-    """A leaderboard: the entries (one per encoding) of one protocol, ranked by the first column of the protocol.
+    """A leaderboard: the entries (one per encoding) of a protocol (a fixed experiment), ranked by its first column.
 
-    Entries with one seed and quick entries, which are from shortened runs, have no rank.
+    Three kinds of entries have no rank: those with one seed, those that share no seed with the others, and quick entries,
+    which are from shortened runs.
     """
 
     def __init__(self, protocol: Protocol, entries: Sequence[Entry]):
@@ -81,9 +82,10 @@ class Board:
         return cls(protocol, list(joined.values()))
 
     def rank(self, entry: Entry) -> int | None:
-        """Returns the rank of an entry by the first column of the protocol, from 1; None if it is not ranked.
+        """Returns the rank of an entry by the first column of the leaderboard, from 1; None if it is not ranked.
 
-        Entries with one seed and entries of shortened (quick) runs are not ranked.
+        Entries with one seed, entries that share no seed with the others, and entries of shortened (quick) runs are not
+        ranked.
         """
         return None if entry.quick else self.ranks.get(entry.encoding)
 
@@ -104,7 +106,7 @@ class Board:
     def group(self, entry: Entry) -> str:
         """Returns the group letters of an entry, such as ``ab``; empty if it is not ranked.
 
-        Two entries that share a letter do not differ significantly in the first column of the protocol.
+        Two entries that share a letter do not differ significantly in the first column of the leaderboard.
         """
         ranking = self.rankings.get(self.main)
         return ranking.groups.get(entry.encoding, "") if ranking and not entry.quick else ""
@@ -112,8 +114,8 @@ class Board:
     def differences(self, entry: Entry) -> dict[str, tuple[float, float]]:
         """Returns other encoding → (difference, half the width of its 95 % interval).
 
-        The difference is this entry minus the other one, in the first column of the protocol. The others are the baselines
-        of the protocol and the best entry. The dictionary is empty if the entry is not ranked.
+        The difference is this entry minus the other one, in the first column of the leaderboard. The others are the
+        baseline encodings of the leaderboard and its best entry. The dictionary is empty if the entry is not ranked.
         """
         ranking = self.rankings.get(self.main)
         if not ranking or entry.encoding not in ranking.means or entry.quick:
@@ -141,9 +143,9 @@ class Board:
 
     @property
     def missing(self) -> dict[str, list[int]]:
-        """Dictionary encoding → seeds of the protocol that its entry lacks.
+        """Dictionary encoding → seeds that its leaderboard entry lacks, of those that the protocol (fixed experiment) has.
 
-        Complete entries and those of shortened runs are left out.
+        Complete entries and entries of shortened runs are left out.
         """
         lacking = {
             e.encoding: [s for s in self.protocol.seeds if s not in e.seeds] for e in self.entries if not e.quick
@@ -182,7 +184,10 @@ def format_measure(value: float, column: Measure) -> str:
 
 
 def _files(source: Path) -> list[Path]:
-    """Returns the files of entries: the file itself, all in a folder, or those in the folder of a ``vitpos score``."""
+    """Returns the JSON files of leaderboard entries in ``source``: the file itself, or all JSON files of a folder.
+
+    If the folder has a subfolder ``entry``, as the output of ``vitpos score`` has, its files are returned instead.
+    """
     if source.is_dir():
         folder = source / ENTRY_FOLDER if (source / ENTRY_FOLDER).is_dir() else source
         found = sorted(folder.glob("*.json"))

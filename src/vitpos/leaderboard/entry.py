@@ -70,8 +70,8 @@ class Entry:
         """Name of the JSON file of the entry: the spec of its encoding, such as ``rope.json``.
 
         A spec with characters other than letters, digits, dots and underscores is shortened to its words and a hash. The
-        name of a shortened run ends in ``-quick``. The seeds of other runs are appended if seed 0 is not among them: such
-        an entry adds seeds to another entry of the encoding.
+        name of a shortened run ends in ``-quick``. Any other entry without seed 0 has its seeds in the name, as in
+        ``rope-seeds-3-4.json``: it adds seeds to another entry of the encoding.
         """
         name = "-".join(re.findall(r"[\w.]+", self.encoding, re.ASCII))[:60]
         if name != self.encoding:
@@ -92,7 +92,8 @@ class Entry:
 def load_entry(path: Path) -> Entry:
     """Reads a leaderboard entry from its JSON file and returns it.
 
-    Checks the format, the protocol, the losses of short trainings, and that every seed has all numbers in valid ranges.
+    Checks the format and the protocol, that every seed has all numbers in valid ranges, and that short trainings of the
+    baseline encodings gave the losses that the protocol stores, i.e. that the same training code was used.
 
     Raises:
         InputError: With the file, the value that is wrong and the remedy, in one line.

@@ -130,7 +130,11 @@ def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
 
 
 def _connected(values: Values) -> Values:
-    """Returns the largest set of encodings that are connected by common seeds; of equal ones the first."""
+    """Returns ``values`` (encoding → seed → value) of the largest group of encodings that can be compared with each other.
+
+    Two encodings are in one group if they share a seed, directly or through other encodings. Of groups of the same size,
+    the first is returned.
+    """
     groups: list[list[str]] = []
     for name, by_seed in values.items():
         shared = [group for group in groups if any(by_seed.keys() & values[other].keys() for other in group)]

@@ -53,7 +53,7 @@ def score(
         protocol: A protocol or its name.
         seeds: Seeds; those of the protocol by default.
         quick: Makes a shortened run, to try it; the entry is marked and is not ranked.
-        workers: Number of processes that train seeds in parallel; by default one per core.
+        workers: Number of processes that train seeds in parallel; by default one per core, or a single one with a GPU.
         data: Spec of the data set, for protocols that need one (``vitpos-1-gpu``).
         plugins: Python files or modules that register encodings.
         observer: Receives the events of the run; by default progress is shown on standard error.
@@ -68,7 +68,13 @@ def score(
 
 
 def plan(encoding: Any, protocol: Protocol, *, plugins: Sequence[str] = (), **options: Any) -> Experiment:
-    """Returns the experiment that `score` runs, without running it; ``options`` are ``seeds``, ``quick`` and ``data``."""
+    """Returns the experiment that trains and measures an encoding under a leaderboard protocol, without running it.
+
+    Args:
+        encoding: A spec such as ``rope(base=10)``, a class or a factory.
+        plugins: Python files or modules that register encodings.
+        options: ``seeds``, ``quick`` (whether training is shortened) and ``data`` (spec of the data set).
+    """
     for plugin in plugins:
         load_plugin(plugin)
     return protocol.experiment_for(encoding, _family(encoding), plugins=plugins, **options)
@@ -158,7 +164,7 @@ def _code(spec: str) -> dict[str, str]:
 
 
 def _commit() -> str:
-    """Returns the commit of the package if its files lie in a git checkout of their own without changes, else ""."""
+    """Returns the git commit of the package; an empty string if its files are not in git or have uncommitted changes."""
     package = Path(vitpos.__file__).parent
     try:
         _git(package, "ls-files", "--error-unmatch", "__init__.py")  # not installed inside another repository

@@ -17,14 +17,14 @@ IMAGES, BATCH, EPOCHS = 32, 8, 3
 
 
 def training_losses(protocol: Protocol, data: str | None = None, cell: Cell | None = None) -> dict[str, float]:
-    """Trains each baseline of a protocol for 12 steps of 8 random images; returns encoding → mean loss of the last 4 steps.
+    """Trains the baseline encodings of a leaderboard protocol for 12 steps of 8 random images; returns encoding → loss.
 
-    Model, optimizer, schedule and augmentation are those of the protocol. The losses of the baselines are stored in the
-    file of the protocol (``training_losses``): a version of the package with other losses trains in another way.
+    The loss is the mean of the last 4 steps. Model, optimizer, schedule and augmentation are those of the protocol. Its
+    file stores the expected losses: a version of the package with other losses trains in another way.
 
     Args:
         data: Spec of the data set, for protocols that need one; image size and classes are taken from it.
-        cell: A training of the entry, whose encoding is trained too.
+        cell: A training with another encoding, which is trained for 12 steps too.
     """
     cells = [protocol.experiment_for(name, "added", seeds=[0], data=data).cells[0] for name in protocol.baselines]
     if cell and cell.encoding not in protocol.baselines:

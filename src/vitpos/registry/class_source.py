@@ -94,7 +94,7 @@ def _define(thing: Any, found: dict[str, str]) -> None:
 
 
 def _enclosing_names(thing: Any) -> set[str]:
-    """Returns the local variables of the functions in which a class or function is defined; none at the top level."""
+    """Returns the local variables of the functions in which a class or function is defined; empty at the top level."""
     outer, local, _ = thing.__qualname__.partition(".<locals>.")
     if not local:
         return set()

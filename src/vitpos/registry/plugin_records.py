@@ -67,11 +67,11 @@ def _plugin_of(thing: Any) -> Plugin:
 
 
 def plugins_in(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
-    """Returns the plug-ins that an experiment depends on.
+    """Returns the plug-ins (imported Python files or modules outside vitpos) that an experiment depends on.
 
     Args:
-        specs: texts such as ``rope(base=10)`` or ``mine.py:Class``; a plug-in counts if it is in one of them or
-            registered a name that is.
+        specs: texts such as ``rope(base=10)`` or ``mine.py:Class``; each names a plug-in, or a class that a plug-in or
+            vitpos registered.
         given: names of further plug-ins, from ``--plugin``.
     """
     names = {name for spec in specs for name in _names(spec)} | set(given)
@@ -82,7 +82,10 @@ def plugins_in(specs: Iterable[str], given: Iterable[str] = ()) -> list[Plugin]:
 
 
 def _names(spec: str) -> Iterator[str]:
-    """Yields the names in a spec, also in texts that are values of its options; for ``file.py:Class`` the file."""
+    """Yields the names in a spec: ``learned`` and ``rope`` for ``learned + rope(base=10)``; the file for ``file.py:Class``.
+
+    Texts in option values are read as specs too: ``ood(dataset='mnist')`` yields ``ood`` and ``mnist``.
+    """
     try:
         terms = split_terms(spec)
     except SpecSyntaxError:  # an option whose text is not a spec
@@ -107,7 +110,7 @@ def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptio
 
     Args:
         found: the plug-ins that the run uses.
-        descriptions: of the classes that the run uses, by registry kind and name.
+        descriptions: (kind, name) → description of each class that the run uses, such as ``("encoding", "mine")``.
         began: whether anything was trained in the folder; if not, older records are discarded.
     """
     records = read_records(folder) if began else {}
@@ -140,13 +143,13 @@ def save_plugins(folder: Path, found: Iterable[Plugin], descriptions: Descriptio
 
 
 def _script_definitions(plugin: Plugin, names: list[tuple[str, str]], before: Mapping[str, Any] | None) -> list[str]:
-    """Returns the top-level names in a plug-in's file that a run uses, if the file is the running script.
+    """Returns the top-level names in a plug-in's file whose definitions are hashed; an empty list to hash the whole file.
 
-    Only their definitions are hashed. An empty list means that the whole file is hashed.
+    Of the script that calls ``vitpos.run``, only what the run uses is hashed, so that the rest of it may be edited.
 
     Args:
-        names: the classes and functions that the run uses, as pairs (registry kind, name).
-        before: the older record of the plug-in in ``plugins.json``; None if there is none.
+        names: the classes and functions that the run uses, as pairs (kind, name) such as ``("encoding", "mine")``.
+        before: the older record of the plug-in in ``plugins.json``, whose names are kept; None if there is none.
     """
     running = plugin.module is not None and plugin.module.__name__ in ("__main__", "__mp_main__")
     if (before and "definitions" not in before) or not (before or running):
@@ -200,7 +203,13 @@ def load_recorded_plugins(folder: Path, records: Mapping[str, Any] | None = None
 
 
 def _import_recorded(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:
-    """Imports the plug-in of one record of ``plugins.json`` and returns it; raises an InputError if it is not available."""
+    """Imports the plug-in of one record of ``plugins.json`` and returns it; raises an InputError if it is not available.
+
+    Args:
+        name: name of the plug-in.
+        record: its record, with the path of its file and the hash of its content.
+        folder: the run folder, to which relative paths refer. A file inside it that this run did not write is not imported.
+    """
     path = folder / record["path"] if record["path"] else None  # an absolute path stays itself
     if not name.endswith(".py"):
         return plugins.load_plugin(name)

@@ -68,7 +68,7 @@ def load_plugin(name: str) -> Plugin:
 
 
 def load_object(home: str, attribute: str) -> Any:
-    """Returns the class or function ``attribute`` of the plug-in ``home``, which is a .py file or a module."""
+    """Imports the plug-in ``home``, a .py file or a module, and returns its class or function called ``attribute``."""
     plugin = load_plugin(home)
     if attribute in plugin.objects:
         return plugin.objects[attribute]
@@ -162,10 +162,10 @@ def entry_points(group: str, builtin: Mapping[str, str]) -> dict[str, importlib.
 
 
 def load_entry_point(kind: str, point: importlib.metadata.EntryPoint) -> Any:
-    """Imports and returns the class or function of an entry point, and adds it to the dictionary `REGISTERED`.
+    """Imports and returns the class or function of an entry point of an installed package, and records it as a plug-in's.
 
     Args:
-        kind: kind of the class or function, such as ``encoding``; (kind, name) is its key in `REGISTERED`.
+        kind: kind of the class or function, such as ``encoding``.
         point: the entry point.
     """
     thing = load_object(point.module, point.attr)
@@ -192,7 +192,7 @@ def plugin_errors(what: str, thing: Any = None) -> Iterator[None]:
 
     Args:
         what: subject of the message, such as ``"encoding 'mine'"``.
-        thing: the class or function that is called in the block.
+        thing: the class or function that is called in the block; the message gives its file if no line is found.
     """
     try:
         yield

@@ -233,7 +233,10 @@ class Registry(Mapping[str, Any]):
         )
 
     def _require_factory(self, name: str, thing: Any) -> None:
-        """Raises an InputError if ``thing`` is not a class or function that could make an entry of this registry."""
+        """Raises an InputError if ``thing`` is not callable, or a class that is no subclass of the registry's base class.
+
+        ``name`` is its name in the message.
+        """
         base = _imported(self.base) if self.base else ()
         where, made = f"{self.kind} {name!r}", self.base.replace(":", ".")
         if not callable(thing) or isinstance(thing, base):

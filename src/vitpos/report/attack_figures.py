@@ -79,8 +79,8 @@ def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def attacks(results: Results) -> Iterator[tuple[str, str, Figure | None]]:
     """Yields (title, caption, figure) for each attack, with one strip of images per model (first seed).
 
-    A strip shows the reconstructions and their difference from the targets, of the same images for all models. The caption
-    gives the reason where an attack does not apply; the figure is None if it applies to no model.
+    A strip shows the reconstructed images, then their absolute difference from the original images, which are the same for
+    all models. The caption gives the reason where an attack does not apply; the figure is None if it applies to no model.
     """
     for spec in _attack_specs(results):
         for group, folders in first_seed_folders(results).items():

@@ -82,7 +82,7 @@ def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points
     """Returns the points of line charts, a dictionary per group of models: title of a figure → name of a line → its points.
 
     Args:
-        ways: evaluation, without the option on the x axis → x → table column with the metric at that x.
+        ways: spec of an evaluation, without the option that is on the x axis → x → table column that shows the metric at x.
     """
     groups: dict[str, dict[str, dict[str, draw.Points]]] = {}
     for spec, way in _distinguishing_options(ways).items():
@@ -95,10 +95,10 @@ def _drawn(results: Results, ways: Ways) -> list[dict[str, dict[str, draw.Points
 
 
 def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
-    """Returns which numbers can be drawn as curves: (evaluation, metric, x axis) → variant of the evaluation → x → column.
+    """Returns the numbers that can be drawn as curves: (evaluation, metric, x axis) → variant → x → table column.
 
-    An x axis is (label, whether it is logarithmic). A variant is the evaluation with its other options. A column is the
-    table column that shows the metric at that x.
+    The x axis is (label, whether it is logarithmic). x is the variable of a stored curve or a numeric option of the
+    evaluation. A variant is the evaluation with its other options. The column shows the metric at x.
     """
     found: dict[tuple[str, str, Axis], Ways] = {}
     for spec, result in _stored(results).items():
@@ -116,7 +116,7 @@ def _found(results: Results) -> dict[tuple[str, str, Axis], Ways]:
 
 
 def _stored(results: Results) -> dict[str, Result]:
-    """Returns evaluation → Result with all metrics and curve points that any model has; their values are not used."""
+    """Returns evaluation → Result that has all metrics and curve points of any model; only their names and x are of use."""
     stored: dict[str, Result] = {}
     for cell, _ in results.trained:
         for spec, result in results.of(cell).items():

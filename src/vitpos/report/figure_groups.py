@@ -19,8 +19,9 @@ Item = TypeVar("Item")
 def figure_groups(rows: Sequence[Row], *, shared: int = 0) -> dict[str, dict[str, Row]]:
     """Groups table rows into figures; returns title of the figure → name of the row in it → row.
 
-    A figure holds rows that differ only in their encoding. It holds all rows with the same data set instead if no data set
-    has more than ``shared`` rows, or if every figure would have a single row. Rows without a number are left out.
+    A figure holds the rows that differ only in their encoding. If each figure would have a single row, or if no data set
+    has more than ``shared`` rows, a figure holds all rows with the same data set instead. Rows of a table that have no
+    number in any column are left out.
     """
     groups, names = grouped(rows), ["encoding"]
     data = Counter(row.cell.data for row in rows)
@@ -79,10 +80,7 @@ def color_note(results: Results) -> str:
 
 
 def as_rows(figures: list[list[Item]]) -> list[list[Item]]:
-    """Arranges rows of figures on the page: joins all rows into one if none has several figures.
-
-    Otherwise returns them unchanged.
-    """
+    """Returns ``figures``, a list of rows of figures; if no row has more than one figure, they are joined into one row."""
     return figures if max(map(len, figures)) > 1 else [[figure for row in figures for figure in row]]
 
 
@@ -94,7 +92,8 @@ def baseline_encoding(results: Results) -> str:
 def first_seed_folders(results: Results) -> dict[str, dict[str, CellFolder]]:
     """Returns the folder of the first trained seed of each model: title of the figure → name of the model → folder.
 
-    Titles and names are those of `line_groups`.
+    A figure has all models with the same data set, or, if there are more of them than colors, those that differ only in
+    their encoding. The title is empty if there is one figure.
     """
     first: dict[tuple[object, ...], CellFolder] = {}
     for cell, folder in results.trained:

@@ -23,7 +23,7 @@ Section = tuple[str, str, Figure | list[list[Figure]] | None]  # title, caption,
 
 
 def figures(results: Results) -> Iterator[Section]:
-    """Yields (title, caption, figure or rows of figures) in the order of the page.
+    """Yields all figures of an experiment's report page in order, as (title, caption, figure or rows of figures).
 
     For a figure whose stored files are damaged, the caption is the error message and the figure is None.
     """

@@ -140,10 +140,13 @@ def _definition(thing: object) -> str:
 
 
 def _captions(name: str, caption: str, inspections: Sequence[Inspection]) -> list[str]:
-    """Returns the captions of the figures called ``name``: ``[caption]`` if no inspection has another caption.
+    """Returns the captions of the figures called ``name`` of several inspections.
 
-    Otherwise it returns one caption per inspection, empty for inspections without the figure. ``caption`` is that of the
-    first inspection with the figure.
+    If all captions are equal, this is a list with that caption; otherwise there is one caption per inspection, empty for
+    inspections without the figure.
+
+    Args:
+        caption: the caption in the first inspection that has the figure.
     """
     each = [one.figures[name].caption if name in one.figures else "" for one in inspections]
     return [caption] if {*each} <= {caption, ""} else each
