@@ -1,17 +1,18 @@
-"""Runs ``vitpos`` and scripts in processes of their own, forked from a server that has imported torch: it takes seconds."""
+"""Runs ``vitpos`` and scripts in processes of their own, forked from a server that has imported torch and read MNIST."""
 
 import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 TINY = """
 question = "Does a tiny model run?"
 published_source = "nobody"
-data = "mnist + subset(limit=640)"
+data = "mnist + subset(limit=640, test_limit=1000)"
 model = "minimal(dim=16)"
 encoding = ["none", "learned"]
 notes = ["[baseline] is no markup [/nothing]"]
@@ -20,7 +21,7 @@ evaluations = ["accuracy", "jigsaw(grid=(7, 7), positions='follow')", "confusion
 epochs = 2
 batch_size = 64
 [[published]]
-data = "mnist + subset(limit=640)"
+data = "mnist + subset(limit=640, test_limit=1000)"
 model = "minimal(dim=16)"
 encoding = "learned"
 evaluation = "accuracy"
@@ -29,7 +30,8 @@ value = 0.709
 os.environ["OMP_NUM_THREADS"] = "1"  # read once, when the server imports torch
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["torch", "matplotlib.backends.backend_agg", "jinja2", "rich.table", "safetensors.torch"])
+FORKED.set_forkserver_preload(["tests.preloaded"])
+forkserver.ensure_running()  # now, while the current folder is that of the project
 
 
 def vitpos(*words, **options):

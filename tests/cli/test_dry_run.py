@@ -13,7 +13,7 @@ def test_a_dry_run_prints_the_cells_and_writes_nothing(tmp_path):
     done = vitpos("run", tmp_path / "tiny.toml", "--seeds", "0,1", "--dry-run")
     words = [line.replace("│", " ").split() for line in done.stdout.splitlines()]
     assert ["none", "2", "4,826"] in words and ["learned", "2", "5,610"] in words and "4 cells" in done.stdout
-    assert "All rows: minimal(dim=16), trained on mnist + subset(limit=640)" in done.stdout
+    assert "All rows: minimal(dim=16), trained on mnist + subset(limit=640, test_limit=1000)" in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"tiny.toml"}
 
 

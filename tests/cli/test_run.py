@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from html.parser import HTMLParser
@@ -26,7 +27,7 @@ def tiny(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(tiny) -> tuple[Path, subprocess.CompletedProcess]:
     out = tiny.parent / "out"
-    return out, vitpos("run", tiny, "--out", out, "--seeds", "0,1")
+    return out, vitpos("run", tiny, "--out", out, "--seeds", "0,1", "--workers", 1)
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -100,7 +101,7 @@ def test_more_seeds_go_on_from_those_there(finished, tiny, tmp_path):
     out, _ = finished
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)
-    assert vitpos("run", tiny, "--out", copy, "--seeds", "0,1,2").returncode == 0
+    assert vitpos("run", tiny, "--out", copy, "--seeds", "0,1,2", "--workers", 1).returncode == 0
     assert {row["seed"] for row in rows(copy)} == {"0", "1", "2"}
     same = [row for row in rows(copy) if row["seed"] != "2"]
     assert sorted(map(str, same)) == sorted(map(str, rows(out)))
@@ -214,9 +215,10 @@ def test_a_damaged_mnist_file_is_one_line_and_exit_code_1(tiny, tmp_path):
     shutil.copytree(Path(package.__file__).parent, copy)
     archive = copy / "data" / "mnist.xz"
     archive.write_bytes(archive.read_bytes()[:5000])
-    done = vitpos(
-        "run", tiny, "--out", tmp_path / "out", cwd=tmp_path, env={**ENVIRONMENT, "PYTHONPATH": str(tmp_path)}
-    )
+    done = subprocess.run(
+        [sys.executable, "-m", "vitpos", "run", tiny, "--out", "out"],
+        cwd=tmp_path, env={**ENVIRONMENT, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
     assert "MNIST file mnist.xz inside the package cannot be read" in done.stderr
     assert not (tmp_path / "out").exists()
@@ -224,7 +226,7 @@ def test_a_damaged_mnist_file_is_one_line_and_exit_code_1(tiny, tmp_path):
 
 def test_a_loss_that_explodes_stops_its_cell_alone_and_keeps_the_last_good_state(tiny, tmp_path):
     lists = ["--set", "train.lr=[1e38, 0.001]", "--set", "train.grad_clip=0", "--set", "encoding=learned"]
-    done = vitpos("run", tiny, "--out", tmp_path / "out", *lists)
+    done = vitpos("run", tiny, "--out", tmp_path / "out", *lists, "--workers", 1)
     assert done.returncode == 1 and "try a lower train.lr" in done.stderr and "Traceback" not in done.stderr
     found = rows(tmp_path / "out")
     assert {row["train.lr"] for row in found} == {"0.001"}
@@ -262,7 +264,9 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(tiny, tmp_path):
 
 def test_two_runs_do_not_work_in_one_folder(tiny, tmp_path):
     out = tmp_path / "out"
-    process, _ = start("-m", "vitpos", "run", tiny, "--out", out, "--set", "train.epochs=500", folder=tmp_path)
+    process, _ = start(
+        "-m", "vitpos", "run", tiny, "--out", out, "--set", "train.epochs=500", "--workers", 1, folder=tmp_path
+    )
     wait_for_checkpoint(out)
     before = (out / "experiment.json").read_text()
     second = vitpos("run", tiny, "--out", out, "--seeds", "7")
