@@ -16,10 +16,11 @@ Usually one index without a weight (None); if a pair lies between buckets, one e
 
 
 def read_buckets(values: Tensor, buckets: Buckets) -> Tensor:
-    """Returns for each pair of patches (B, H, N, N) the value of its bucket, from ``values`` (B, H, N, K) of K buckets.
+    """Returns ``values[b, h, i, bucket of (i, j)]`` for all queries i and keys j: (B, H, N, N).
 
-    ``buckets`` is a list of (index, weight), both (B|1, 1, N, N); values are weighted and summed over the list. A weight
-    of None is 1.
+    ``values`` is (B, H, N, K) with K buckets, groups of similar offsets. ``buckets`` is a list of (index, weight), both
+    (B|1, 1, N, N), with the bucket of each pair (i, j); entries are multiplied by the weight and summed over the list.
+    A weight of None is 1.
     """
     batch, heads = values.shape[:2]
     total = None

@@ -8,14 +8,15 @@ from torch import Tensor
 
 
 def project_on_principal_directions(vectors: Tensor, known: Tensor) -> Tensor:
-    """Returns the projections (B|1, N, 2) of vectors (B|1, N, D) onto their first two principal directions.
+    """Returns the projections (B|1, N, 2) of vectors (B|1, N, D) onto their first two principal directions (PCA).
 
-    The directions are computed from the vectors for which ``known`` (B|1, N) is True.
-    As in the published code of MJP, directions are those of the centered vectors, the vectors themselves are projected,
-    the sign of a direction is arbitrary, and the gradient flows through the directions too. The directions are computed
-    exactly, from the smaller of the two Gram matrices. For the gradient, a direction v of the covariance C with
-    eigenvalue λ is written as v + (λ − C)⁺(C v − λ v), where only the last C depends on the vectors; to first order
-    this has the value and the gradient of the direction.
+    The directions are those of the vectors for which ``known`` (B|1, N) is True, after their mean is subtracted. The
+    vectors that are projected are not centered, as in the published code of masked jigsaw puzzles (MJP). The sign of a
+    direction is arbitrary, and gradients flow through the directions too.
+
+    The directions are computed exactly, from the smaller of the two Gram matrices. For the gradient, a direction v of
+    the covariance C with eigenvalue λ is written as v + (λ − C)⁺(C v − λ v), where only the last C depends on the
+    vectors; to first order this has the value and the gradient of the direction.
     """
     weight = known[..., None] / known.sum(-1).clamp_min(1)[:, None, None]
     centered = (vectors - (vectors * weight).sum(1, keepdim=True)) * known[..., None]  # (B|1, N, D), zero where hidden

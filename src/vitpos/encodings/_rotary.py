@@ -41,28 +41,37 @@ class Rotary(PositionEncoding):
         self.origin = tuple(center) if prefix_mode == "center" else (0.0, 0.0)
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
-        """Returns a function that rotates q or k (B, H, N, d) of tokens at these positions in block number ``layer``.
+        """Returns a function that rotates q or k (B, H, N, d) of tokens at positions ``pos``, as in block number ``layer``.
 
-        By default it rotates pairs of channels by `angles` in all layers; their sines are computed once per grid.
+        By default the rotation is the same in all layers: each pair of channels is rotated by the angle that the method
+        ``angles`` returns. ``dtype`` is the data type of q and k.
         """
         factors = self.cached_table(pos, "factors", lambda: pair_factors(self.angles(pos, dtype), dtype), dtype)
         return partial(rotate_pairs, factors)
 
     def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns the angles (B|1, H|1, N, d/2) by which the default ``rotation`` rotates pairs of channels."""
+        """Returns the angles (B|1, H|1, N, d/2), in radians, by which the d/2 channel pairs of each token are rotated.
+
+        The angles are in float32 or better; ``dtype`` is the data type of q and k. Subclasses define this method or
+        override ``rotation``.
+        """
         raise NotImplementedError
 
     def cached_table(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype) -> T:
-        """Returns ``make()``, computed once per grid, or at every call if the origin of the coordinates is learned.
+        """Returns ``make()``, a table such as sines and cosines of positions, computed once per grid and then cached.
 
-        ``name`` is the key of the table in the cache.
+        With ``prefix_mode="learned"``, which learns the origin of the coordinates, it is computed at every call
+        instead. ``name`` and ``dtype``, the data type of the table, are parts of the cache key.
         """
         if self.learned_origin is not None:
             return pos.without_autocast(make)
         return self.cached(pos, name, make, dtype)
 
     def centered_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns coordinates (B|1, N, 2) minus the origin of the rotation, in float32 or float64."""
+        """Returns row and column (B|1, N, 2) of each token minus those of the origin, at which a token is not rotated.
+
+        The unit is patches. The result is in ``dtype``, but at least in float32.
+        """
         wide = torch.promote_types(dtype, torch.float32)
         if self.learned_origin is not None:
             return pos.coords.to(wide) - self.learned_origin.to(wide)
@@ -92,13 +101,16 @@ class FixedFrequencies(Rotary):
         return self.pair_frequencies().float().expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns the angles (B|1, H|1, N, d/2) of channel pairs: coordinates times frequencies."""
+        """Returns the angles (B|1, H|1, N, d/2) of channel pairs in radians: coordinates times frequencies."""
         coords = self.centered_coords(pos, dtype)
         return coords[:, None] @ self.pair_frequencies().to(coords).mT
 
 
 def check_head_dim(name: str, geometry: Geometry) -> int:
-    """Returns the width of a head; raises InputError unless 4 divides it: each axis needs whole pairs of channels."""
+    """Returns the head width d; raises InputError if 4 does not divide it, because each axis needs whole pairs of channels.
+
+    ``name`` is the name of the encoding, for the error message.
+    """
     head_dim = geometry.dim // geometry.heads
     if head_dim % 4:
         raise InputError(f"encoding {name!r} needs a head width divisible by 4, not {head_dim}; change dim or heads")
@@ -106,10 +118,10 @@ def check_head_dim(name: str, geometry: Geometry) -> int:
 
 
 def pair_factors(angles: Tensor, dtype: torch.dtype) -> PairFactors:
-    """Returns (cos, after, before), each (…, N, d), with which `rotate_pairs` rotates channels (2t, 2t + 1) by angle t.
+    """Returns (cos, after, before), each (…, N, d) in ``dtype``: factors that rotate channels (2t, 2t + 1) by angle t.
 
-    ``angles`` is (…, N, d/2). Channel c of the result is cos_c·x_c + after_c·x_(c+1) + before_c·x_(c−1); ``after`` and
-    ``before`` are −sines or sines, and zero where the neighbor belongs to another pair.
+    ``angles`` (…, N, d/2) are in radians. Channel c of the rotated x is cos_c·x_c + after_c·x_(c+1) + before_c·x_(c−1);
+    ``after`` and ``before`` are −sines or sines, and zero where the neighbor belongs to another pair.
     """
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     zero = torch.zeros_like(sin)
@@ -120,14 +132,19 @@ def pair_factors(angles: Tensor, dtype: torch.dtype) -> PairFactors:
 def rotate_pairs(factors: PairFactors, x: Tensor) -> Tensor:
     """Returns x (…, N, d) with each pair of channels (2t, 2t + 1) rotated: (a, b) → (a cos − b sin, b cos + a sin).
 
-    ``factors`` are the three tensors that `pair_factors` returns.
+    ``factors`` are three tensors (cos, after, before) that broadcast over x, as `pair_factors` returns them: channel c
+    of the result is cos_c·x_c + after_c·x_(c+1) + before_c·x_(c−1).
     """
     rotated: Tensor = RotatePairs.apply(x, *factors)
     return rotated
 
 
 def rotate_pairs_plain(factors: PairFactors, x: Tensor) -> Tensor:
-    """Returns x (…, N, d) with each pair of channels rotated: a slower, readable form of `rotate_pairs`, used in tests."""
+    """Returns x (…, N, d) with each pair of channels (2t, 2t + 1) rotated, as `rotate_pairs` does; slower, used in tests.
+
+    ``factors`` are three tensors (cos, after, before), each (…, N, d): the factor of each channel, of the next channel
+    and of the previous channel. ``after`` and ``before`` are zero where the neighbor belongs to another pair.
+    """
     cos, after, before = factors
     swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return x * cos + swapped * (after + before)

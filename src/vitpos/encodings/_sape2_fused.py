@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-    """Returns the attention logits (B, H, T, T) of q and k (B, H, T, d) with SaPE2's bias, in block number ``layer``.
+    """Returns the attention logits (B, H, T, T) in block number ``layer``: q·k/√d plus the bias of the SaPE2 ``encoding``.
 
-    The last N tokens must be the patches of a full grid in row-major order.
+    q and k (B, H, T, d) are those of all T tokens. The patches, whose positions are ``pos``, must come last and be a
+    full grid in row-major order.
     """
     shape, width = q.shape[:2], q.shape[-1]
     q, k = q.contiguous().flatten(0, 1), k.contiguous().flatten(0, 1)
@@ -40,15 +41,19 @@ def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: i
 
 
 class Lines(torch.autograd.Function):
-    """Extracts from scores q·k (G, T, T) those between patches of one row, (G, R, C, C), and of one column, (G, R, C, R).
+    """Extracts from scores q·k/√d (G, T, T) those of patches in the same row (G, R, C, C) and the same column (G, R, C, R).
 
-    G is batch times heads and R×C the grid. Returns the scores too, unchanged. As one autograd function, the backward
-    pass needs no zero-filled (T, T) tensor.
+    G is batch times heads, T the number of tokens and R×C the grid of patches, the last R·C tokens. Returns the scores
+    too, unchanged. As one autograd function, the backward pass needs no zero-filled (T, T) tensor.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns scores (G, T, T) and those within rows (G, R, C, C) and columns (G, R, C, R); G is batch times heads."""
+        """Returns the given scores (G, T, T), those within rows (G, R, C, C) and those within columns (G, R, C, R).
+
+        G is batch times heads, T the number of tokens and R×C the ``grid`` of patches, the last R·C tokens. The last
+        axis is the column (or row) of the key.
+        """
         ctx.grid = grid
         ctx.mark_dirty(scores)
         rows, columns = within_lines(scores, grid)
@@ -56,10 +61,11 @@ class Lines(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Returns the gradient of the input scores (G, T, T): the sum of the gradients of the three outputs.
+        """Returns the gradient of the loss with respect to the input scores (G, T, T), and None for the input ``grid``.
 
-        The gradients of the scores within rows and within columns are added in place to that of all scores. No other
-        function uses that tensor, because only `AddDistances` takes the scores as its input.
+        ``gradients`` are those of the three outputs: all scores, scores within rows, scores within columns. The last
+        two are added to the first in place, or to a copy if the backward pass is differentiated too. This is safe
+        because no other function uses the gradient of all scores.
         """
         total = gradients[0].clone() if torch.is_grad_enabled() else gradients[0]
         for axis, gradient in enumerate(gradients[1:]):
@@ -68,9 +74,10 @@ class Lines(torch.autograd.Function):
 
 
 def within_lines(scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Returns two views of scores (G, T, T): (G, R, C, C) of patches in the same row, (G, R, C, R) in the same column.
+    """Returns two views of scores (G, T, T): for pairs in the same row (G, R, C, C) and in the same column (G, R, C, R).
 
-    The patches are the last R·C tokens, R×C is the ``grid``, and G is batch times heads.
+    Axes R and C are row and column of the query, the last axis is the column (or row) of the key. The patches are the
+    last R·C of T tokens, ``grid`` is (R, C), and G is batch times heads.
     """
     count = grid[0] * grid[1]
     pairs = scores[:, -count:, -count:].unflatten(2, grid).unflatten(1, grid)  # (G, R, C, R, C)
@@ -78,16 +85,21 @@ def within_lines(scores: Tensor, grid: tuple[int, int]) -> tuple[Tensor, Tensor]
 
 
 class AddDistances(torch.autograd.Function):
-    """Adds factor · ‖z_i − z_n‖₂ to scores (G, T, T) in place, for all patches i and n and each set of vectors z (G, N, L).
+    """Adds factor · ‖z_i − z_n‖₂ to the attention score of each pair of patches i and n, in place.
 
-    G is batch times heads. The patches are the last N of T tokens. The backward pass recomputes the distances from the
-    vectors instead of storing (N, N) tensors. A distance of zero has a gradient of zero. Double backward is supported,
-    by differentiable operations.
+    Scores are (G, T, T), with G batch times heads and the patches the last N of T tokens. There are one or more tensors
+    of vectors z (G, N, L), one vector of length L per patch; the distances of each are added. The backward pass
+    recomputes the distances from the vectors instead of storing (N, N) tensors. A distance of zero has a gradient of
+    zero. Double backward is supported.
     """
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, factor: float, *vectors: Tensor) -> Tensor:
-        """Returns the scores (G, T, T) with the distances of all sets of vectors added."""
+        """Returns the scores (G, T, T) plus ``factor`` · ‖z_i − z_n‖₂ for each pair of patches i and n, added in place.
+
+        ``vectors`` are one or more tensors z (G, N, L), a vector of length L per patch; the distances of each are
+        added. G is batch times heads, and the patches are the last N of T tokens.
+        """
         ctx.factor, count = factor, vectors[0].shape[1]
         found = [_sides(z) for z in vectors]
         sides = [pair for pair, _ in found]
@@ -100,9 +112,11 @@ class AddDistances(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Returns the gradients of the scores (unchanged), of the factor (None) and of each set of vectors z (G, N, L).
+        """Returns the loss gradients with respect to the scores, factor (None) and each tensor z (G, N, L) of vectors.
 
-        For vector z_i it is factor · Σ_n (g_in + g_ni)(z_i − z_n)/‖z_i − z_n‖ with g the gradient of the scores.
+        ``gradients`` has one entry g (G, T, T), that of the output, which is also the gradient of the scores. The
+        gradient of the vector z_i of patch i is factor · Σ_n (g_in + g_ni)(z_i − z_n)/‖z_i − z_n‖, summed over patches
+        n. G is batch times heads.
         """
         sets, count = len(ctx.saved_tensors) // 3, ctx.saved_tensors[0].shape[1]
         within = gradients[0][:, -count:, -count:]
@@ -121,8 +135,8 @@ class AddDistances(torch.autograd.Function):
 def _sides(z: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Returns ((left, right), unit) with left·rightᵀ·unit² = ‖z_i − z_n‖², the squared distances of vectors z (G, N, L).
 
-    left = (1, ‖z‖², −2z) and right = (‖z‖², 1, z) are (G, N, L + 2), with z centered and divided by unit (G, 1, 1), the
-    largest norm.
+    ``unit`` (G, 1, 1) is the largest norm of the centered vectors. With z centered and divided by it, left = (1, ‖z‖²,
+    −2z) and right = (‖z‖², 1, z) are (G, N, L + 2). G is batch times heads.
     """
     z = centered(z)
     size = z.square().sum(-1, keepdim=True)
@@ -139,15 +153,19 @@ def centered(z: Tensor) -> Tensor:
 
 
 def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
-    """Returns the squared distances left·rightᵀ (G, N, N) of `_sides`; those below the rounding error become ``zero``."""
+    """Returns left·rightᵀ (G, N, N), squared distances of N vectors; those below the rounding error become ``zero``.
+
+    ``left`` and ``right`` (G, N, L + 2) are two tensors made of the vectors, scaled to norms of at most 1, by `_sides`.
+    """
     squares = torch.bmm(left, right.mT)
     return F.threshold(squares, rounding(squares), zero, inplace=True)
 
 
 def _towards(z: Tensor, both: Tensor) -> Tensor:
-    """Returns the gradient (G, N, L) of vectors z in `AddDistances`, by differentiable operations.
+    """Returns the gradient of the loss with respect to vectors z (G, N, L), through their distances ‖z_i − z_n‖₂.
 
-    ``both`` (G, N, N) is factor · (g + gᵀ), with g the gradient of the scores of patches.
+    ``both`` (G, N, N) is factor · (g + gᵀ), with g the gradient with respect to the attention scores of patches, to
+    which factor · distance was added. All operations are differentiable, for double backward. G is batch times heads.
     """
     wide = centered(z)
     size = wide.square().sum(-1)
@@ -159,5 +177,8 @@ def _towards(z: Tensor, both: Tensor) -> Tensor:
 
 
 def rounding(squares: Tensor) -> float:
-    """Returns the limit below which a squared distance of vectors of norm at most 1 is rounding error, in its dtype."""
+    """Returns the limit up to which a squared distance counts as rounding error: 32 times the epsilon of its dtype.
+
+    The distances are those of vectors of norm at most 1. Only the dtype of ``squares`` is used.
+    """
     return 32 * torch.finfo(squares.dtype).eps

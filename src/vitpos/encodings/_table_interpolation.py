@@ -38,9 +38,10 @@ def rescale_coords(coords: Tensor, old: tuple[int, int], new: tuple[int, int]) -
 
 
 def gather(table: Tensor, weights: Taps) -> Tensor:
-    """Returns vectors (…, D): weighted sums of the rows of a table (cells, D).
+    """Returns vectors (…, D), each a weighted sum of K rows of a table (cells, D): interpolation between grid cells.
 
-    ``weights`` are the indices and weights that `interpolation_weights` returns.
+    ``weights`` is a tuple of two tensors (…, K), the indices of the rows and their weights. Weights of None mean K = 1:
+    the row itself.
     """
     index, weight = weights
     if weight is None:
@@ -72,12 +73,12 @@ def _cubic(x: Tensor, a: float = -0.75) -> Tensor:
 
 
 def resize_table(table: Tensor, grid: tuple[int, int], *, mode: str = "bicubic") -> Tensor:
-    """Resamples a table (R, C, D) to (R', C', D), computed in float32 or better; to its own grid it is copied exactly.
+    """Resamples a table (R, C, D) to ``grid`` = (R', C'): (R', C', D), computed in float32 or better.
 
-    ``mode`` is ``bicubic``, ``bilinear`` or ``area``, optionally followed by ``-antialias`` (smooths when shrinking)
-    and ``-norm`` (rescales each new vector to the interpolated norm of the old ones). Plain ``bicubic`` is what ViT and
-    DeiT use, ``bicubic-antialias`` what timm uses; they differ even when enlarging, because PyTorch uses another kernel
-    with antialiasing (a = −0.5 instead of −0.75).
+    A table that already has this grid is copied exactly. ``mode`` is ``bicubic``, ``bilinear`` or ``area``, optionally
+    followed by ``-antialias`` (smooths when shrinking) and ``-norm`` (rescales each new vector to the interpolated norm
+    of the old ones). Plain ``bicubic`` is what ViT and DeiT use, ``bicubic-antialias`` what timm uses; they differ even
+    when enlarging, because PyTorch uses another kernel with antialiasing (a = −0.5 instead of −0.75).
     """
     kernel, antialias, norm = parse_mode(mode)
     if tuple(table.shape[:2]) == tuple(grid):
@@ -96,9 +97,10 @@ def resize_table(table: Tensor, grid: tuple[int, int], *, mode: str = "bicubic")
 def resize_flat_table(
     rows: Tensor, old: tuple[int, int], new: tuple[int, int], *, prefix: int = 0, mode: str = "bicubic"
 ) -> Tensor:
-    """Resamples a table (prefix + R·C, D) from grid ``old`` to grid ``new``: (prefix + R'·C', D).
+    """Resamples ``rows`` (prefix + R·C, D) from grid ``old`` = (R, C) to ``new`` = (R', C'): (prefix + R'·C', D).
 
-    The first ``prefix`` rows, which belong to prefix tokens such as CLS, are kept.
+    The first ``prefix`` rows, which belong to prefix tokens such as CLS, are kept. ``mode`` is the interpolation, such
+    as ``bicubic`` or ``bicubic-antialias``.
     """
     if len(rows) != prefix + old[0] * old[1]:
         raise InputError(
@@ -110,7 +112,11 @@ def resize_flat_table(
 
 
 def parse_mode(mode: str) -> tuple[str, bool, bool]:
-    """Returns (kernel, antialias, keep norms) of a mode: ``("bicubic", True, False)`` for ``"bicubic-antialias"``."""
+    """Splits the name of an interpolation: ``"bicubic-antialias"`` gives ``("bicubic", True, False)``.
+
+    The two bools are whether ``-antialias`` (smooths when shrinking) and ``-norm`` (rescales new vectors to the
+    interpolated norm of the old ones) follow the kernel. Raises InputError for an unknown name.
+    """
     kernel, *more = mode.split("-")
     if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
         raise InputError(

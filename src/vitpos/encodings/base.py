@@ -68,9 +68,8 @@ class PositionEncoding(nn.Module):
     positions themselves: ``update``; a bias of shape (…, T, T), for pairs with a prefix token; and a bias or weights of
     a pair that depend on other patches, as in `cope`, whose bias depends on counts of patches.
 
-    Less common abilities are protocols (`vitpos.encodings.protocols`). ``traits`` lists properties from `TRAITS`, such
-    as ``"translation_invariant"``; `vitpos.testing.check_encoding` tests that the listed ones hold and the others do
-    not.
+    Less common hooks are in `vitpos.encodings.protocols`. ``traits`` lists properties from `TRAITS`, such as
+    ``"translation_invariant"``; `vitpos.testing.check_encoding` tests that the listed ones hold and the others do not.
     """
 
     paper: ClassVar[str] = ""
@@ -80,7 +79,10 @@ class PositionEncoding(nn.Module):
     _hooks: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, geometry: Geometry | None = None) -> None:
-        """A subclass without options or parameters needs no ``__init__``; models call ``Class(geometry, **options)``."""
+        """Ignores ``geometry``, the sizes of the model (width, heads, depth, grid), so that it may be None.
+
+        Subclasses with options or parameters override this. Models call ``Class(geometry, **options)``.
+        """
         super().__init__()
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -98,11 +100,11 @@ class PositionEncoding(nn.Module):
         return x, pos
 
     def prefix_vectors(self) -> Tensor | None:
-        """Returns vectors (P, D) that are added to the P prefix tokens (CLS and registers), or None."""
+        """Returns vectors (P, D) to add to the P prefix tokens (CLS and registers), or None to add nothing."""
         return None
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the vector (D,) that is added to tokens whose position is hidden (masked, as in MJP), or None."""
+        """Returns a vector (D,) to add to tokens with a hidden (masked) position, as in MJP, or None to add nothing."""
         return None
 
     # Before block ``layer``
@@ -161,10 +163,9 @@ class PositionEncoding(nn.Module):
     def cached(self, pos: Positions, name: str, make: Callable[[], T], dtype: torch.dtype | None = None) -> T:
         """Returns ``make()``, computed once per grid and shared by all encodings of the same class and options.
 
-        The result must depend only on positions (including the encoding's own ``pos.augmented``), geometry and options,
-        never on a parameter or a random number. It is not cached, but computed at every call, if it may depend on other
-        state: if the encoding has buffers, an attribute that is not a number, text, tuple or geometry (such as a tensor
-        or a list), or a module of a class outside ``torch.nn``.
+        The result must depend only on positions, geometry and options, never on a parameter or a random number. It is
+        computed at every call if it may depend on other state: if the encoding has buffers, an attribute that is not a
+        number, text, tuple or geometry, or a module of a class outside ``torch.nn``.
 
         Args:
             name: Name of the result, different for each use within a class.
@@ -234,15 +235,15 @@ class SumEncoding(PositionEncoding):
         return x, pos
 
     def prefix_vectors(self) -> Tensor | None:
-        """Returns the sum of the encodings' vectors (P, D) for prefix tokens; None if there are none."""
+        """Returns the sum of the encodings' vectors (P, D) for the P prefix tokens; None if no encoding has any."""
         return total(part.prefix_vectors() for part in self.parts)
 
     def unknown_vector(self) -> Tensor | None:
-        """Returns the sum of the encodings' vectors (D,) for tokens with a hidden (masked) position, or None."""
+        """Returns the sum of the encodings' vectors (D,) for tokens with a masked position; None if no encoding has one."""
         return total(part.unknown_vector() for part in self.parts)
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the sum of the encodings' vectors (B|1, N, D) for patch tokens; None if there are none."""
+        """Returns the sum of the encodings' vectors (B|1, N, D) of patches before block ``layer``; None if all are None."""
         return total(part.vectors(pos, layer, dtype) for part in self.parts)
 
     def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
@@ -252,9 +253,9 @@ class SumEncoding(PositionEncoding):
         return x
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the sum of the encodings' attention biases, (B|1, H|1, N, N) or (B|1, H|1, T, T); None if there are none.
+        """Returns the sum of the encodings' biases of logits, (B|1, H|1, N, N) or (B|1, H|1, T, T); None if all are None.
 
-        If one of them is for all T tokens, prefix tokens included, those for the N patches are padded with zeros.
+        If any bias is for all T tokens, prefix tokens included, the biases for the N patches are padded with zeros.
         """
         biases = [bias for part in self.parts if (bias := part.bias(q, k, pos, layer)) is not None]
         widest = max((bias.shape[-1] for bias in biases), default=0)
@@ -272,7 +273,7 @@ class SumEncoding(PositionEncoding):
 
 
 def total(terms: Iterable[Tensor | None]) -> Tensor | None:
-    """Returns the sum of the terms that are not None; None if there are none."""
+    """Returns the sum of the terms that are not None; None if all terms are None."""
     found = [term for term in terms if term is not None]
     return sum(found[1:], found[0]) if found else None
 

@@ -45,7 +45,10 @@ class CPE(PositionEncoding):
         )
 
     def update(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the tokens (B, N, D) plus the convolution over their neighbors on the grid, before the chosen blocks."""
+        """Returns the tokens x (B, N, D) plus a 3×3 depthwise convolution over their neighbors on the grid.
+
+        Returns x unchanged if block number ``layer`` is not one of the blocks in the option ``layers``.
+        """
         if str(layer) not in self.convolutions:
             return x
         cells = pos.index[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)

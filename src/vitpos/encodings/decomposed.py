@@ -44,10 +44,11 @@ class DecomposedBias(PositionEncoding):
         return terms[0] + terms[1]
 
     def _entries(self, pos: Positions, axis: int, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """Returns (index, weight), both (B|1, 1, N, N), to interpolate a table of ``count`` offsets of one axis.
+        """Returns (index, weight), both (B|1, 1, N, N), to interpolate a table of ``count`` offsets along one axis.
 
-        ``index`` is the entry at or below each offset and ``weight`` that of the next entry; None if all offsets are
-        integers.
+        ``axis`` is 0 for rows and 1 for columns. For each pair of patches, ``index`` is the table entry at or below
+        their offset, and ``weight``, 0 to 1 in ``dtype``, is the weight of the next entry. The weight is None if all
+        offsets are integers.
         """
         zero = (count - 1) // 2
         scale = (zero + 1) / self.train_grid[axis]  # 1 unless the table was resized
@@ -57,7 +58,10 @@ class DecomposedBias(PositionEncoding):
         return floor_and_weight(at, count)
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> DecomposedBias:
-        """Returns a copy whose row and column tables are resampled for another grid; ``mode`` is the interpolation."""
+        """Returns a copy whose row and column tables are resampled for another ``grid`` = (rows, columns).
+
+        ``mode`` is the interpolation, such as ``"bicubic"`` or ``"bilinear"``.
+        """
         new = deepcopy(self)
         for name, side in zip(("rows", "columns"), grid, strict=True):
             table = getattr(self, name).detach()  # (depth, offsets, d): every layer is resampled separately

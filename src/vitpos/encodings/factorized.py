@@ -54,7 +54,10 @@ class Factorized(PositionEncoding):
         )
 
     def resized(self, grid: tuple[int, int], *, mode: str = "bicubic") -> Factorized:
-        """Returns a copy whose row and column tables are resampled for another grid; ``mode`` is the interpolation."""
+        """Returns a copy whose row and column tables are resampled for another ``grid`` = (rows, columns).
+
+        ``mode`` is the interpolation, such as ``"bicubic"`` or ``"bilinear"``.
+        """
         new = deepcopy(self)
         new.rows = nn.Parameter(resize_table(self.rows.detach()[:, None], (grid[0], 1), mode=mode)[:, 0])
         new.columns = nn.Parameter(resize_table(self.columns.detach()[:, None], (grid[1], 1), mode=mode)[:, 0])

@@ -74,7 +74,11 @@ class GOAT(PositionEncoding):
                 self.first_bias = nn.Parameter(torch.zeros(geometry.depth, geometry.heads))
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the attention logits (B, H, T, T) of q and k (B, H, T, d), prior included, in block number ``layer``."""
+        """Returns the attention logits (B, H, T, T) of all T tokens in block number ``layer``, from q and k (B, H, T, d).
+
+        They are the scaled product of the content channels of q and k (the first ones) plus a learned term that depends
+        on positions alone (the prior).
+        """
         q, k = q[..., : self.content_dim] * self.content_dim**-0.5, k[..., : self.content_dim]
         return q @ k.mT + self.prior(pos, layer, q.shape[2] - pos.index.shape[1], q.dtype)
 
@@ -119,7 +123,10 @@ class GOAT(PositionEncoding):
         return cos.to(dtype), sin.to(dtype), key_features.to(dtype)
 
     def _cos_sin(self, coords: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-        """Returns cosines and sines (B|1, N, rank) of coordinates (B|1, N, 2) times frequencies: rows, then columns."""
+        """Returns the cosines and the sines, each (B|1, N, rank), of coordinates (B|1, N, 2) times fixed frequencies.
+
+        The first half of the frequencies (rounded up) multiplies the row, the second half the column.
+        """
         counts = rank - rank // 2, rank // 2  # of rows, of columns
         steps = [torch.arange(count, dtype=coords.dtype, device=coords.device) for count in counts]
         if self.split_frequencies:

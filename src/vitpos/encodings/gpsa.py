@@ -45,7 +45,11 @@ class GPSA(PositionEncoding):
         self.gate = nn.Parameter(torch.ones(self.layers, geometry.heads))  # λ
 
     def mix_weights(self, weights: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns the mixed attention weights (B, H, N, N) among patches, from the softmax weights (B, H, N, N)."""
+        """Returns attention weights (B, H, N, N) among patches: ``weights`` mixed with weights that depend on offsets.
+
+        ``weights`` (B, H, N, N) are those of the softmax over patches. Layers without mixing, from number ``layers``
+        (an option) on, return them unchanged.
+        """
         if layer >= self.layers:
             return weights
         gate = self.gate[layer].sigmoid().to(weights.dtype)[:, None, None]

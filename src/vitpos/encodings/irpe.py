@@ -65,12 +65,19 @@ class IRPE(PositionEncoding):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Returns the names of the methods through which the encoding acts, without those that ``on`` disables."""
+        """Returns the names of the methods through which the encoding acts: ``bias``, ``added_values`` or both.
+
+        ``bias`` is missing if the option ``on`` is ``"v"`` (vectors on values only), ``added_values`` if ``on`` has no
+        ``"v"``.
+        """
         unused = {"bias": self.on == "v", "added_values": "v" not in self.on}
         return super().hooks - {name for name, leave_out in unused.items() if leave_out}
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the bias (B|1, H, T, T) that is added to the attention logits of all tokens; None if ``on`` is ``v``."""
+        """Returns the bias (B|1, H, T, T) that is added to the attention logits of all T tokens, prefix tokens included.
+
+        None if the option ``on`` is ``"v"``: then only values have vectors.
+        """
         index = self._index(pos, q.shape[2] - pos.index.shape[1])
         if self.table is not None and not self.contextual:
             return self.table[layer][:, index[:, 0]].transpose(0, 1)
@@ -83,13 +90,21 @@ class IRPE(PositionEncoding):
         return total(terms)
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns Σ_j weight_ij r_ij (B, H, N, d), added to the attention output; r_ij is the vector of a pair's bucket."""
+        """Returns Σ_j weight_ij r_ij (B, H, N, d), added to the attention output; r_ij is the vector of a pair's bucket.
+
+        A bucket is a group of similar offsets. ``weights`` (B, H, N, N) are the attention weights among patches; v is
+        not used.
+        """
         assert self.value_table is not None
         table = self.value_table[layer]
         return sum_buckets(weights, [(self._index(pos, 0), None)], len(table)) @ table
 
     def _index(self, pos: Positions, prefix: int) -> Tensor:
-        """Returns the bucket of each pair of tokens (B|1, 1, T, T), the first ``prefix`` of which are prefix tokens."""
+        """Returns for each pair of T tokens the index (B|1, 1, T, T) of its bucket, a group of similar offsets.
+
+        The first ``prefix`` tokens are prefix tokens (CLS, registers); all pairs with one of them are in the last
+        bucket.
+        """
         name = f"buckets with {prefix} prefix tokens"
         return self.cached(pos, name, lambda: self._buckets(pos, prefix))
 

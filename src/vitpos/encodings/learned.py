@@ -57,7 +57,10 @@ class Learned(PositionEncoding):
         return self.prefix_table
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the vectors (B|1, N, D) to add to the patch tokens before block number ``layer``, or None."""
+        """Returns the learned vectors (B|1, N, D) to add to the patch tokens before block number ``layer``.
+
+        Returns None if ``layer`` is above 0, unless the option ``per_layer`` is set.
+        """
         if layer and not self.per_layer:
             return None
         shape = self.table.shape[1], self.table.shape[2]

@@ -38,7 +38,11 @@ class LookHere(PositionEncoding):
         return (self.cached(pos, "bias", lambda: self._bias(pos)) * decay).to(q.dtype)
 
     def _bias(self, pos: Positions) -> Tensor:
-        """Returns −m_h·distance (B|1, H, N, N) inside the field of view of each head, −∞ outside."""
+        """Returns the bias (B|1, H, N, N) of pairs of patches, before multiplication by the factor of the layer.
+
+        It is −slope·distance if the key is in the head's field of view around the query, otherwise −∞. Slope and field
+        of view are fixed and depend on the head; the distance is in patches.
+        """
         offsets = -pos.offsets()  # from the query's position to the key's
         distance = offsets.norm(dim=-1)
         directed = 8 if self.heads == 16 else math.ceil(2 * self.heads / 3)

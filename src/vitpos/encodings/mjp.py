@@ -152,7 +152,11 @@ class MJP(PositionEncoding):
         return zero + self._weight() * (error * known).sum() / known.sum().clamp_min(1)
 
     def _weight(self) -> float:
-        """Returns the weight of the penalty at the current progress of training."""
+        """Returns the current factor of the localization loss (penalty), 0 to ``localization_weight``.
+
+        With ``localization_fade`` it rises during the warm-up and then falls as training progresses; without, it is
+        constant.
+        """
         weight, fade, warmup = self.localization_weight, self.localization_fade, self.sampler.mask_warmup
         if not fade:
             return weight

@@ -83,5 +83,5 @@ class PaPE(PositionEncoding):
 
 
 def _uniform(inputs: int, *shape: int) -> Tensor:
-    """Returns random weights of a ``shape``, initialized like a linear layer with ``inputs`` inputs."""
+    """Returns random weights of shape ``shape``, uniform in ±1/√inputs, as in a linear layer with ``inputs`` inputs."""
     return (torch.rand(shape) * 2 - 1) * inputs**-0.5

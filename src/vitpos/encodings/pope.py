@@ -53,9 +53,11 @@ class PoPE(PositionEncoding):
         return torch.cat([q * cos, q * sin], -1), torch.cat([k * key_cos, k * key_sin], -1)
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns the logits (B, H, T, T) if there are prefix tokens, otherwise None.
+        """Returns the attention logits (B, H, T, T) of q and k (B, H, T, d), or None without prefix tokens.
 
-        Faster than `rotate`: pairs with a prefix token use the plain q·k, and their rotated products are not computed.
+        Pairs with a prefix token (CLS or register) get the plain q·k/√d, pairs of patches the logits of PoPE. This is
+        faster than ``rotate``, which doubles the width of q and k, because rotated products are computed for pairs of
+        patches only.
         """
         prefix = q.shape[2] - pos.index.shape[1]
         if not prefix:
@@ -65,7 +67,10 @@ class PoPE(PositionEncoding):
         return torch.cat([q[:, :, :prefix] @ k.mT, patch_rows], 2) * q.shape[-1] ** -0.5
 
     def _unit_vectors(self, pos: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Returns the cosines and sines (B|1, 1, N, d) of the position angles of all channels, from float32 or better."""
+        """Returns the cosines and the sines, each (B|1, 1, N, d) in ``dtype``, of the angles of all d channels.
+
+        An angle is the column (first d/2 channels) or the row (last d/2) times a fixed frequency, in float32 or better.
+        """
         coords = pos.coords.to(torch.promote_types(dtype, torch.float32)).flip(-1)  # column before row
         count = self.head_dim // 2
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)

@@ -37,9 +37,11 @@ class FusedLogits(Protocol):
     """An encoding that can compute logits and bias in one step, faster than ``q·k/√d + bias``."""
 
     def fused_logits(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
-        """Returns logits (B, H, T, T), scale and bias included, or None if ``bias`` is to be used for these positions.
+        """Returns the attention logits (B, H, T, T) of q and k (B, H, T, d), scale and position encoding included, or None.
 
-        Called only if no position is hidden and no other encoding of the sum acts in attention.
+        If it returns None, as it may for some positions, the model uses ``bias`` or ``rotate`` instead. The model calls
+        this method only if no position is hidden (masked) and, in a sum such as ``learned + sape2``, if no other
+        encoding acts in attention.
         """
 
 

@@ -61,7 +61,10 @@ class RoPE(Rotary):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Returns the names of the methods that the encoding uses, ``rotate_prefix`` only with ``register_grid``."""
+        """Returns the names of the methods through which the encoding acts, such as ``{"rotate"}``.
+
+        ``rotate_prefix``, which rotates register tokens, is one of them only if the option ``register_grid`` is set.
+        """
         return super().hooks - ({"rotate_prefix"} if self.register_grid is None else set())
 
     def ntk_scaled(self, factor: float) -> RoPE:
@@ -85,7 +88,7 @@ class RoPE(Rotary):
         return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns the angles (B|1, 1, N, d/2) of channel pairs, the same in all layers and heads."""
+        """Returns the angles (B|1, 1, N, d/2) of channel pairs in radians, the same in all layers and heads."""
         return self._angles(self.centered_coords(pos, dtype), self.base)
 
     def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,7 @@ class RoPEDINO(Rotary):
         return frequencies_on_grid(values, self.geometry.grid).expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns the angles (B|1, 1, N, d/2) of channel pairs, the same in all layers and heads."""
+        """Returns the angles (B|1, 1, N, d/2) of channel pairs in radians, the same in all layers and heads."""
         unit = pos.augmented[self] if self in pos.augmented else self._unit_coords(pos, dtype)
         count = self.head_dim // 4
         steps = torch.arange(count, device=unit.device, dtype=unit.dtype)
@@ -84,7 +84,10 @@ class RoPEDINO(Rotary):
         return angles.flatten(2)[:, None]
 
     def _unit_coords(self, pos: Positions, dtype: torch.dtype) -> Tensor:
-        """Returns coordinates (B|1, N, 2) that run from −1 to 1 over the training grid."""
+        """Returns row and column (B|1, N, 2) minus those of the origin, in units of half the training grid.
+
+        The default origin is the center of the training grid, which then covers −1 to 1 on each axis, edge to edge.
+        """
         return self.centered_coords(pos, dtype) * 2 / pos.coords.new_tensor(self.geometry.grid)
 
 

@@ -55,9 +55,11 @@ class RoPESpherical(Rotary):
         return self._triples(row, 1, dtype), self._triples(column, 0, dtype)
 
     def _triples(self, angles: Tensor, first: int, dtype: torch.dtype) -> PairFactors:
-        """Returns three factors (B|1, 1, N, d) with which `rotate_pairs` rotates two channels of each triple by ``angles``.
+        """Returns (cos, after, before), each (B|1, 1, N, d): factors that rotate two channels of each triple by ``angles``.
 
-        The two channels are ``first`` (0 or 1) and ``first + 1`` of the triple; its third channel is not changed.
+        Channel c of the rotated x is cos_c·x_c + after_c·x_(c+1) + before_c·x_(c−1). The two channels are ``first`` (0
+        or 1) and ``first + 1`` of the triple; its third channel is not changed. ``angles`` (B|1, 1, N, ⌊d/3⌋) are in
+        radians.
         """
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         zero, one = torch.zeros_like(sin), torch.ones_like(cos)

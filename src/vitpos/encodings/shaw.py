@@ -51,7 +51,10 @@ class Shaw(PositionEncoding):
 
     @property
     def hooks(self) -> frozenset[str]:
-        """Returns the names of the methods through which the encoding acts, without those that the options disable."""
+        """Returns the names of the methods through which the encoding acts: ``bias``, ``added_values`` or both.
+
+        ``bias`` is missing without the option ``keys``, ``added_values`` without the option ``values``.
+        """
         unused = {"bias": self.key_table, "added_values": self.value_table}
         return super().hooks - {name for name, table in unused.items() if table is None}
 
@@ -63,7 +66,10 @@ class Shaw(PositionEncoding):
         return read_buckets(q @ self.key_table[layer].mT, self._buckets(pos, q.dtype))
 
     def added_values(self, weights: Tensor, v: Tensor, pos: Positions, layer: int) -> Tensor:
-        """Returns Σ_j weight_ij b_ij (B, H, N, d), added to the attention output; b_ij is a learned vector per offset."""
+        """Returns Σ_j weight_ij b_ij (B, H, N, d), added to the attention output; b_ij is a learned vector per offset.
+
+        ``weights`` (B, H, N, N) are the attention weights among patches; v is not used.
+        """
         assert self.value_table is not None
         table = self.value_table[layer]
         return sum_buckets(weights, self._buckets(pos, weights.dtype), len(table)) @ table

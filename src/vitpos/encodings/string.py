@@ -40,7 +40,10 @@ class STRING(RoPEMixed):
         self.generators = nn.Parameter(torch.zeros(geometry.depth, geometry.heads, entries))
 
     def basis(self, layer: int, dtype: torch.dtype) -> Tensor:
-        """Returns the orthogonal matrices P (H, d, d) of a layer, computed in float32 or better."""
+        """Returns the learned orthogonal matrices P (H, d, d) of block number ``layer``, one per head, in ``dtype``.
+
+        q and k are multiplied by P before the rotation and by Pᵀ after it. P is computed in float32 or better.
+        """
         wide = torch.promote_types(dtype, torch.float32)
         skew = skew_matrices(self.generators[layer].to(wide), self.head_dim)
         identity = torch.eye(self.head_dim, device=skew.device, dtype=wide)

@@ -35,13 +35,13 @@ def check_encoding(
 ) -> tuple[str, ...]:
     """Tests a position encoding against the contract of `PositionEncoding`; raises an EncodingError that lists failures.
 
-    The checks are those of ``vitpos.testing.checks``, such as ``shapes``, ``dtypes`` and ``order``. Traits, i.e. properties
-    such as ``translation_invariant``, are checked in both directions, for a class with default options: a declared trait
-    must hold, and a trait that holds must be declared.
+    The checks are those of ``vitpos.testing.checks``, such as ``shapes``, ``dtypes`` and ``order``. Traits are
+    properties such as ``translation_invariant``. They are checked in both directions, for a class with default options:
+    a declared trait must hold, and a trait that holds must be declared.
 
-    Returns the names of the checks that were left out: ``traits`` if options are given, for a sum and for an instance, and
-    ``export`` by default. An instance is checked by copies with random weights, without ``devices``, which needs new
-    objects, and without variants with other options.
+    Returns the names of the checks that were left out: those in ``skip``; ``export`` by default; ``traits`` if options
+    are given, for a sum of encodings and for an instance; and ``devices`` for an instance. An instance is tested by
+    copies of it with random weights.
 
     Args:
         encoding: a class, a factory called with a Geometry, a spec such as ``rope(base=10)``, or an instance.
@@ -89,7 +89,8 @@ def run_checks(subject: Subject, *, export: bool = False, skip: Collection[str] 
 def _left_out(subject: Subject, export: bool, skip: Collection[str]) -> set[str]:
     """Returns the names of the checks that are not run on ``subject``, the encoding under test.
 
-    They are those in ``skip``, those that are not possible for the encoding, and ``"export"`` if ``export`` is False.
+    They are those in ``skip``, ``"export"`` if ``export`` is False, ``"traits"`` if its traits are not checked (as for
+    a sum of encodings), and ``"devices"`` if it is an instance.
     """
     impossible = {"traits": subject.traits is None, "devices": subject.copied, "export": not export}
     return {*skip, *(name for name, left_out in impossible.items() if left_out)}

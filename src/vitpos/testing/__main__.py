@@ -14,7 +14,7 @@ from vitpos.testing.checks import CHECKS
 
 
 def main() -> None:
-    """Checks the contract of a position encoding and prints a line per check; the exit code is 1 if a check fails."""
+    """Checks the encoding given on the command line and prints a line per check; the exit code is 1 if a check fails."""
     parser = argparse.ArgumentParser(prog="python -m vitpos.testing", description=main.__doc__)
     parser.add_argument("encoding", help="a spec, as rope(base=10) or mine.py:Class(option=1)")
     parser.add_argument("--plugin", action="append", default=[], help="a file or module that registers the encoding")

@@ -137,7 +137,7 @@ def check_state(subject: Subject) -> None:
 
 
 def check_sharing(subject: Subject) -> None:
-    """Checks that an encoding caches only tables that depend on positions and on nothing else that their key lacks."""
+    """Checks that an encoding caches only tables that are determined by the positions and the key of the cache entry."""
     makes = [(subject.make, 0), (subject.make, 1), *((make, 0) for make in subject.variants)]
     # with mean pooling, a bias in the last block changes the logits
     models = [subject.model(seed=seed, make=make, pool="mean", registers=2) for make, seed in makes]
@@ -156,12 +156,14 @@ def check_sharing(subject: Subject) -> None:
 
 
 def _equal_uncached(subject: Subject, model: ViT, pos: Positions, broken: str, missing: str) -> None:
-    """Raises an EncodingError if cached tables change the output of a model.
+    """Raises an EncodingError if the output of a model with cached tables differs from that without a cache.
 
     Args:
+        subject: the encoding under test, which gives the input tokens.
+        model: a model with the encoding.
         pos: positions with the cached tables.
         broken: start of the message.
-        missing: what the cache key probably lacks.
+        missing: what the cache key probably lacks, for the message.
     """
     x, broken = subject.tokens(), f"{broken} (a cache key lacks {missing})"
     expected = forward(model, x, uncached(pos))
@@ -173,7 +175,10 @@ def _equal_uncached(subject: Subject, model: ViT, pos: Positions, broken: str, m
 
 
 def _models_with_other_heads(subject: Subject) -> list[ViT]:
-    """Returns models with one head and with twice the heads, as far as the encoding can be built for them."""
+    """Returns models with the encoding under test, with one head and with twice the number of heads of ``subject``.
+
+    A model that cannot be built is left out. The list is empty if the encoding is an instance, which has fixed heads.
+    """
     models = []
     for heads in (1, 2 * subject.geometry.heads) if not subject.copied else ():
         with suppress(Exception):
@@ -184,7 +189,7 @@ def _models_with_other_heads(subject: Subject) -> list[ViT]:
 
 
 def check_hidden(subject: Subject) -> None:
-    """Checks that an encoding has no effect on tokens with hidden positions: these tokens may be exchanged."""
+    """Checks that an encoding ignores hidden (masked) positions: tokens with hidden positions can be exchanged."""
     model, x, pos = subject.model(), subject.tokens(), Positions.from_grid(GRID)
     gone = pos.hide(torch.ones(1, N, dtype=torch.bool))
     equal(forward(model, x, gone), forward(model, x[:, order()], gone), "hidden positions are used")
@@ -196,7 +201,7 @@ def check_hidden(subject: Subject) -> None:
 
 
 def check_hidden_pairs(subject: Subject) -> None:
-    """Checks that an encoding has no effect on the attention logit of two tokens if the position of one is hidden."""
+    """Checks that an encoding has no effect on the logit of two tokens if the position of one is hidden (masked)."""
     model, mask = subject.model(), torch.zeros(1, N, dtype=torch.bool)
     mask[0, 4] = True
     here, there = (pos.hide(mask) for pos in (Positions.from_grid(GRID), Positions.from_grid(GRID).permute(order())))

@@ -31,7 +31,10 @@ class EncodingError(AssertionError):
 
 @dataclass
 class Subject:
-    """The encoding under test: a factory, the geometry to build it with, the traits it declares, and variants of it."""
+    """The encoding under test: its factory, the geometry to build it with, its declared traits, and variants of it.
+
+    Traits are properties such as ``translation_invariant``; variants are factories with other options.
+    """
 
     name: str
     make: Callable[[Geometry], PositionEncoding]
@@ -193,15 +196,18 @@ def orders() -> Tensor:
 
 
 class UncachedPositions(Positions):
-    """Positions for which every table is computed at each call; outputs must not differ from those with cached tables."""
+    """Positions without a cache, on which encodings compute tables such as sines and cosines anew at each call.
+
+    Checks compare outputs with these positions to outputs with cached tables.
+    """
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns ``make()``."""
+        """Returns ``make()``, computed at every call; ``key``, the key of the cache in the base class, is ignored."""
         return make()
 
 
 def uncached(pos: Positions) -> Positions:
-    """Returns a copy of positions for which nothing is cached."""
+    """Returns a copy of positions without a cache: tables such as sines and cosines are computed at every call."""
     return UncachedPositions(pos.grid, pos.coords, pos.index, pos.known, pos.is_full_grid, pos.has_hidden)
 
 
@@ -211,6 +217,7 @@ def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry
     Args:
         name: name of the encoding in messages.
         make: builds the encoding for a Geometry (width, heads, depth, grid and number of prefix tokens).
+        geometry: the Geometry to test with.
         traits: whether the declared traits are checked; those of a sum of encodings never are.
     """
     factory = plugins.identity(getattr(make, "func", make))[0]  # ``func``: of a partial
@@ -231,9 +238,10 @@ def subject_of(name: str, make: Callable[[Geometry], PositionEncoding], geometry
 
 
 def error_line(error: Exception, files: Sequence[str]) -> str:
-    """Returns an exception in one line: type, message, and the last line of code that it passed in one of ``files``.
+    """Returns an exception in one line: type, message, and location, as ``ValueError: bad value (mine.py, line 3)``.
 
-    The first file that the exception passed counts; if it passed none, the first file is given without a line.
+    The location is the innermost line of the traceback in the first of ``files`` that occurs in the traceback. If none
+    of them occurs, it is the first file without a line.
     """
     where = next(filter(None, (plugins.location(error, {file}) for file in files)), files[0])
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({where})"
