@@ -36,7 +36,7 @@ def cifar10(*, fraction: float = 1.0, limit: int | None = None, test_limit: int 
     """Photographs in ten classes, 32×32 RGB: 50,000 training and 10,000 test images, downloaded once.
 
     Args:
-        fraction: Fraction of the training images, sampled once.
+        fraction: Fraction of the training images; the same random sample in every run.
         limit: Maximum number of training images.
         test_limit: Maximum number of test images.
     """
@@ -47,7 +47,7 @@ def cifar100(*, fraction: float = 1.0, limit: int | None = None, test_limit: int
     """Photographs in 100 classes, 32×32 RGB: 50,000 training and 10,000 test images, downloaded once.
 
     Args:
-        fraction: Fraction of the training images, sampled once.
+        fraction: Fraction of the training images; the same random sample in every run.
         limit: Maximum number of training images.
         test_limit: Maximum number of test images.
     """

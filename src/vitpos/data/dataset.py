@@ -143,7 +143,7 @@ def take_subset(
 
 @lru_cache(maxsize=4)
 def load(spec: str) -> Dataset:
-    """Returns the data set of a spec such as ``"mnist + subset(limit=1000)"``; the last four are kept in memory."""
+    """Returns the data set of a spec such as ``"mnist + subset(limit=1000)"``; the last four loaded sets stay in memory."""
     data = DATASETS.build(spec)
     if not isinstance(data, Dataset):
         raise InputError(f"data {spec!r} is a view without a data set; write 'mnist + {spec}'")

@@ -61,7 +61,8 @@ class CachedFiles:
     def read(self, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, bytes]:
         """Returns file name → content of the verified files; downloads those that are missing or have a wrong md5.
 
-        ``on_progress`` is called as ``on_progress(what, done, total)`` during a download, with numbers of bytes.
+        During a download ``on_progress(what, done, total)`` is called with the name of the download and the number of
+        bytes so far and in total; the total is 0 if it is unknown.
         """
         found = self._verified()
         if len(found) < len(self.md5):
@@ -93,7 +94,8 @@ class CachedFiles:
     def _download(self, on_progress: OnProgress) -> None:
         """Tries one source after the other until all files are in the cache and verified.
 
-        Raises a RunError if no source has them.
+        Raises a RunError if the sources do not have all of them. ``on_progress(what, done, total)`` is called with the name
+        of the download and the number of bytes so far and in total (0 if unknown).
         """
         reasons = []
         try:
@@ -120,7 +122,11 @@ class CachedFiles:
         )
 
     def _store(self, source: Source, missing: set[str], on_progress: OnProgress) -> str:
-        """Stores the ``missing`` files that a source has with the right md5; returns a message about the others."""
+        """Downloads from one source and stores the files named in ``missing`` that have the right md5.
+
+        Stored files are removed from ``missing``. Returns a text on those that are still missing, for an error message.
+        ``on_progress(what, done, total)`` is called with the name of the download and its bytes so far and in total.
+        """
 
         def named(what: str, done: int, total: int) -> None:
             on_progress(f"{self.name}: {what}", done, total)

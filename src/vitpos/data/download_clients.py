@@ -27,7 +27,7 @@ TIMEOUT = 120  # seconds without a new byte
 
 @dataclass(frozen=True)
 class HttpSource:
-    """Archives at HTTP addresses; an interrupted download is resumed.
+    """A source of files: archives that are downloaded from HTTP ``addresses``. An interrupted download is resumed.
 
     ``unpack`` is called as ``unpack(file name, content)`` for each archive and yields (name, content) of the files in it.
     """

@@ -26,7 +26,7 @@ def fashion_mnist(*, fraction: float = 1.0, limit: int | None = None, test_limit
     """Articles of clothing in ten classes, 28×28 grayscale: 60,000 training and 10,000 test images, downloaded once.
 
     Args:
-        fraction: Fraction of the training images, sampled once.
+        fraction: Fraction of the training images; the same random sample in every run.
         limit: Maximum number of training images.
         test_limit: Maximum number of test images.
     """

@@ -40,7 +40,7 @@ def image_folder(
         crop: Minimum area of the random crops of training images, as a fraction of the image; 1.0 takes the center crop,
             as for test images.
         mirror: Mirrors training images with probability 1/2.
-        fraction: Fraction of the training images, sampled once.
+        fraction: Fraction of the training images; the same random sample in every run.
         limit: Maximum number of training images.
         test_limit: Maximum number of test images.
     """

@@ -168,8 +168,8 @@ def split_sizes(
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Returns two pairs (number of images, seed): one for the train split and one for the test split.
 
-    There are a quarter as many test images as training images. The two seeds are different, and differ from those of any
-    other seed of the data set. Raises InputError if the training images are too large for memory.
+    There are a quarter as many test images as training images. The two seeds are different, and no other
+    ``seed`` gives one of them. Raises InputError if the training images are too large for memory.
 
     Args:
         name: Name of the data set, for error messages.

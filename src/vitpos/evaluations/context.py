@@ -30,7 +30,7 @@ class EvalContext:
     Args:
         model: The model to evaluate. Predictions switch it to evaluation mode.
         data: The data set; its test split is evaluated.
-        recipe: How the model was trained. The clients of attacks apply the recipe's defense to their gradients.
+        recipe: How the model was trained. Attacks on gradients apply its defense (clipping, noise or pruning) by default.
         progress: Called with the fraction of the evaluation that is done, 0 to 1.
     """
 
@@ -57,7 +57,8 @@ class EvalContext:
 
         Args:
             transform: Called with each batch of uint8 images and the index of its first image; returns the images and the
-                positions that the model gets. Without it the images are unchanged, and the logits are computed only once.
+                positions that the model gets (None: those of the patch grid). Without it the images are unchanged, and the
+                logits are computed only once.
         """
         return self.features_and_logits(transform)[1]
 
@@ -66,7 +67,8 @@ class EvalContext:
 
         Args:
             transform: Called with each batch of uint8 images and the index of its first image; returns the images and the
-                positions that the model gets. Without it the images are unchanged, and the result is computed only once.
+                positions that the model gets (None: those of the patch grid). Without it the images are unchanged, and the
+                result is computed only once.
         """
         return features_and_logits(self.model, self.data, transform) if transform else self._unchanged
 
@@ -77,7 +79,7 @@ class EvalContext:
 
         Args:
             transforms: Key → function that is called with each batch of uint8 images and the index of its first image, and
-                returns the images and the positions that the model gets.
+                returns the images and the positions that the model gets (None: those of the patch grid).
         """
         return predict_classes(self.model, self.data, transforms)
 

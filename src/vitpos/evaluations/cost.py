@@ -35,8 +35,8 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
     step_ms: median time of a forward and backward pass in milliseconds; it depends on the machine and its load.
     step_time_ratio: median ratio of this time to that of the same model with ``encoding="none"``, measured alternately.
     On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs.
-    peak_memory_ratio: ratio of the peak memory to that of the same model with ``encoding="none"``. In the
-    baseline of both ratios the ``window_encoding`` of Swin stays. Models without tokens have no ratios.
+    peak_memory_ratio: ratio of the peak memory to that of the same model with ``encoding="none"``. For both
+    ratios Swin is compared with a Swin that keeps its ``window_encoding``. Models without tokens have no ratios.
 
     Args:
         batch_size: Number of images in a pass.

@@ -86,7 +86,10 @@ def ood(
 
 
 def _overlaps(data: Dataset, other: Dataset) -> bool:
-    """Returns whether ``other`` cannot give outliers for ``data``, because both have the same source and share a class."""
+    """Returns whether two data sets have a class in common and are parts of the same set, such as MNIST.
+
+    Images of ``other`` are then no outliers for ``data``.
+    """
     if not data.spec or not set(data.classes) & set(other.classes):
         return False
     one, two = (DATASETS.parse(each.spec)[0] for each in (data, other))

@@ -60,6 +60,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """Applies ``transform`` to one batch of uint8 images; returns its features (B, D) and logits (B, classes) on the CPU.
 
+    ``transform(images, start)`` returns the images and positions that the model gets; if it is None, nothing is changed.
     ``start`` is the index of the first image of the batch in the test split.
     """
     changed, positions = transform(images, start) if transform else (images, None)

@@ -159,6 +159,11 @@ def _at_grid(
 
     The model is a copy with lower rotary frequencies for ``coords="ntk"``, otherwise the same. The function resizes or
     pads uint8 images (B, C, height, width) to the size of the grid. The positions are those of the patches of the grid.
+
+    Args:
+        resize_mode: ``"resize"`` resizes images; ``"pad"`` pads them with black or crops them by whole patches.
+        coords: ``"interpolate"`` scales coordinates to the range of the training grid, ``"extrapolate"`` and ``"ntk"``
+            keep one unit per patch. None is ``"interpolate"`` for resized and ``"extrapolate"`` for padded images.
     """
     own, size = patch_grid(data.shape[1:], model.patch), (grid[0] * model.patch[0], grid[1] * model.patch[1])
     coords = coords or ("interpolate" if resize_mode == "resize" else "extrapolate")

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 class Result:
     """The result of one evaluation of one model; each field may be empty.
 
-    Values may be NumPy scalars or tensors without dimensions, which become Python numbers. Anything else that a run could
-    not store raises an InputError when the Result is made, so that the dry run finds it before training.
+    Numbers may be NumPy scalars or tensors without dimensions, which become Python numbers. A value of a wrong type raises
+    an InputError when the Result is made.
 
     Args:
-        numbers: Metric → value. NaN marks an undefined metric. A run stores finite values only: it omits NaN and infinity,
-            and if no number is left, its stored ``reason`` names them.
+        numbers: Metric → value. NaN marks an undefined metric. Only finite values are stored in files. If all values are
+            NaN or infinite, the file has the metrics and their values as text in ``reason`` instead.
         curves: Metric → {x: value}, such as accuracy by image size; x is a number.
         arrays: Name → tensor, such as the confusion matrix.
         images: Name → images (n, C, height, width) with values 0 to 1. Attacks return ``reconstruction``, ``target`` and,
@@ -46,7 +46,10 @@ class Result:
 
 
 def _items(kind: str, values: Any) -> list[tuple[str, Any]]:
-    """Returns the (name, value) pairs of a field of a `Result`; raises an InputError if it is no dictionary of names."""
+    """Returns the (name, value) pairs of a dictionary; raises an InputError if ``values`` is no dictionary with text keys.
+
+    ``kind`` is the name of ``values`` in the message, such as ``"numbers"``.
+    """
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise InputError(f"a Result got {kind}={_short(values)}; give a dictionary with texts as keys")
     return list(values.items())

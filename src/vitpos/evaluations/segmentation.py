@@ -45,9 +45,11 @@ def segmentation(
 
     Args:
         dataset: A segmentation set: ``digit_scenes``, or ``mask_folder(path='…')`` for your own images and masks. Scenes
-            have the shape of the model's images; each split is cut to at most the size of the data's split.
-        finetune: Then trains the head and a copy of the model together for ``epochs`` more, at a hundredth of the learning
-            rate, in evaluation mode, so that drop-path and MJP are off.
+            have the shape of the model's images. At most as many training and test scenes are used as the model's own data
+            set has training and test images.
+        finetune: After the head is trained, trains the head and a copy of the model together for ``epochs`` more epochs, at
+            a hundredth of the learning rate. The model is in evaluation mode, so that drop-path and the shuffling of
+            ``mjp`` are off.
         epochs: Number of epochs of training.
         seed: Seed of the order of the scenes.
     """

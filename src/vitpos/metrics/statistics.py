@@ -25,7 +25,7 @@ def t_quantile(df: int) -> float:
 
 
 def t_p_value(t: float, df: int) -> float:
-    """Returns the two-sided p-value of Student's ``t`` with ``df`` degrees of freedom, by the exact series for integers.
+    """Returns the two-sided p-value of Student's ``t`` with ``df`` degrees of freedom, by the exact series for integer df.
 
     With θ = arctan(|t|/√df): 1 − sin θ (1 + Σ_k Π_(i≤k) (2i−1)/(2i) · cos²ᵏ θ) for even df, k = 1 … df/2 − 1; for odd df
     1 − 2/π (θ + sin θ cos θ (1 + Σ_k Π_(i≤k) 2i/(2i+1) · cos²ᵏ θ)), k = 1 … (df−3)/2, without the second term for df = 1.

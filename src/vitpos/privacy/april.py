@@ -38,10 +38,10 @@ def april(
     tokens (CLS and registers) give a, and z determines the patches: exactly if a patch has at most D pixel values,
     otherwise as the least-norm solution. The attack needs a first block without norm and residual connection,
     ``vit(april_block=True)``.
-    The metrics are those of ``closed_form`` without ``exact_fraction``, and two more. token_error: ‖P x' − P x‖ / ‖P x‖,
-    where P is the patch projection, x the patches of the image and x' those of the reconstruction. lost_by_projection:
-    fraction of the squared norm of the pixels that lies in the null space of P and cannot be reconstructed even from the
-    true tokens.
+    The metrics are those of ``closed_form`` (mse, psnr, ssim, ranks, condition numbers and so on) without
+    ``exact_fraction``, and two more. token_error: ‖P x' − P x‖ / ‖P x‖, where P is the patch projection, x the patches of
+    the image and x' those of the reconstruction. lost_by_projection: fraction of the squared norm of the pixels that lies
+    in the null space of P and cannot be reconstructed even from the true tokens.
     More options are those of the attacked client, such as ``images``, ``scenario`` and ``defense``.
 
     Args:
@@ -63,8 +63,9 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
 
     Args:
         model: The model in double precision.
-        attacker: What the attacker knows about hidden positions: ``"naive"``, ``"detects_hidden"`` or ``"knows_mask"``, see
-            :func:`april`.
+        shared: The gradient that the client shares.
+        attacker: What the attacker knows about hidden positions, which the client's model does not use: ``"naive"`` assumes
+            that there are none, ``"detects_hidden"`` detects positions without gradient, ``"knows_mask"`` is given them.
     """
     if not isinstance(model, ViT) or not isinstance(model.blocks[0], AprilBlock):
         raise NotApplicable(
@@ -89,10 +90,11 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
 
 
 def with_token_metrics(model: Classifier, shared: SharedGradient, found: Reconstruction) -> Reconstruction:
-    """Returns a copy of the reconstruction ``found`` with two more metrics, which need the true image of the client.
+    """Returns a copy of the reconstruction ``found`` with two more metrics among its diagnostics.
 
-    ``token_error`` is the relative error of the patch tokens of the reconstruction. ``lost_by_projection`` is the fraction
-    of the squared norm of the true pixels that lies in the null space of the patch projection.
+    They compare it with the true image of the client in ``shared``. ``token_error`` is the relative error of the patches
+    after the patch projection. ``lost_by_projection`` is the fraction of the squared norm of the true pixels that lies in
+    the null space of the patch projection.
     """
     assert isinstance(model, ViT)
     with torch.no_grad():

@@ -32,7 +32,8 @@ class SharedGradient:
 
     The target is the image with which a reconstruction is compared. It is the image that the client's model gets, except
     in the scenario ``"find_original"``, where the client shuffles patches and the target is the original image.
-    ``noise_std``, ``pruned`` and ``clipped`` describe the defense that was applied to the gradient.
+    ``gradients`` maps parameter names to tensors. ``noise_std`` is the std of the noise that a defense added to them;
+    ``pruned`` is True if it set small numbers to zero, ``clipped`` if it may have rescaled them.
     """
 
     image: Tensor  # (1, C, height, width), normalized image that the client's model gets
@@ -128,10 +129,11 @@ class Client:
         return permute_patches(images, grid, order), mask.to(images.device)
 
     def _hide(self, images: Tensor, mask: Tensor) -> Positions | None:
-        """Returns the positions of the patches of one image for the client's model; None for those of the grid.
+        """Returns the positions of the N patches of one image for the client's model; None for those of the grid.
 
         Positions where ``mask`` (1, N) is True are hidden: the model adds its vector for unknown positions there. The
-        result is None if ``hide_masked`` is False or the encoding has no such vector.
+        result is None if ``hide_masked`` is False or the encoding has no such vector. Of ``images``
+        (1, C, height, width), only the size is used.
         """
         assert isinstance(self.ctx.model, PatchClassifier)
         hides = self.hide_masked and self.ctx.model.encoding.unknown_vector() is not None

@@ -53,14 +53,13 @@ def closed_form(
     ``images``; fourier is one minus the cosine similarity of the Fourier magnitudes. psnr_min, psnr_max: lowest and highest
     PSNR of the images (320 dB for identical images). psnr_mean_image: PSNR of a constant image of the data's mean color,
     the baseline without information. psnr_visible: PSNR over the patches whose positions the client did not hide.
-    patches_exact: fraction of the patches whose pixels all differ by less than
-    half of 1/255. patches_placed: fraction of the patches that are nearer to the target patch at their position than to any
-    different patch of the target. rank_positions: rank of the equations for the a_i; a rank of N determines all of them.
-    condition_positions: condition number of these equations, median over images (1 for a position table). rank: rank of the
-    a_i up to rounding and noise. condition: condition number of the a_i, median over images. underdetermined: fraction of
-    the images for which one of the two ranks is less than N, so that the reconstruction is a least-norm solution.
-    exact_fraction: for the attacker ``null_space``, fraction of the directions in pixel space in which the reconstruction
-    is exact nevertheless.
+    patches_exact: fraction of the patches whose pixels all differ by less than half of 1/255. patches_placed: fraction of
+    the patches that are nearer to the target patch at their position than to any different patch of the target.
+    rank_positions: rank of the equations for the a_i; a rank of N determines all of them. condition_positions: condition
+    number of these equations, median over images (1 for a position table). rank: rank of the a_i up to rounding and noise.
+    condition: condition number of the a_i, median over images. underdetermined: fraction of the images for which one of the
+    two ranks is less than N, so that the reconstruction is a least-norm solution. exact_fraction: for the attacker
+    ``null_space``, fraction of the directions in pixel space in which the reconstruction is exact nevertheless.
 
     All attackers are assumed to know the std of the client's noise, and that pruned numbers are smaller than shared ones.
     More options are those of the attacked client, such as ``images``, ``scenario`` and ``defense``.
@@ -83,8 +82,10 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
 
     Args:
         model: The model in double precision.
-        attacker: What the attacker knows about hidden positions: ``"naive"``, ``"detects_hidden"``, ``"knows_mask"`` or
-            ``"null_space"``, see :func:`closed_form`.
+        shared: The gradient that the client shares.
+        attacker: What the attacker knows about hidden positions, which the client's model does not use: ``"naive"`` assumes
+            that there are none, ``"knows_mask"`` is given them, ``"detects_hidden"`` detects positions without gradient,
+            ``"null_space"`` does so too and takes the smoothest image where the gradient does not determine the pixels.
     """
     if not isinstance(model, PatchClassifier):
         raise NotApplicable("it has no projection of patches")
@@ -110,9 +111,9 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
 
 
 def separable_system(model: PatchClassifier, gradients: Gradients, pos: Positions) -> LinearSystem:
-    """Returns the `LinearSystem` for the gradients of the loss at the patch tokens of one image.
+    """Returns the linear system M a = y for a (N, D), the gradients of the loss at the N patch tokens of one image.
 
-    Raises NotApplicable if its equations only give sums over tokens.
+    Raises NotApplicable if the equations only determine sums of a over tokens, not the gradients of single tokens.
 
     Args:
         gradients: Parameter name → shared gradient.
@@ -132,10 +133,11 @@ def separable_system(model: PatchClassifier, gradients: Gradients, pos: Position
 
 
 def attacker_view(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> tuple[Gradients, Positions]:
-    """Returns the gradients (parameter name → tensor) and the positions of the patches that an attacker works with.
+    """Returns the input of a closed-form attack: gradients (parameter name → tensor) and positions of the patches.
 
-    The gradients are the shared ones in double precision, minus the gradient of the encoding's penalty, which does not
-    depend on the image. The positions are those that ``attacker`` assumes, see :func:`assumed_positions`.
+    The gradients are the shared ones in double precision, minus that of the penalty, a loss that some encodings add and
+    that does not depend on the image. The positions are those that an attacker such as ``"naive"`` or ``"knows_mask"``
+    assumes, see :func:`assumed_positions`.
     """
     if len(shared.image) != 1:
         raise InputError(
@@ -172,7 +174,7 @@ def truncated_svd_solve(
     Singular values of a that rounding, noise or pruning alone could cause are taken as zero.
 
     Args:
-        token_gradients: a (T, D), the gradients of the loss at T tokens of width D.
+        token_gradients: a (T, D), the gradients of the loss at T tokens of width D, with prefix tokens only in APRIL.
         rhs: (D, P), P values for each channel, such as the gradient of the patch projection.
         shared: The shared gradient; its precision and pruning determine which singular values are errors.
         noise_std: Std of the noise in a.
@@ -191,13 +193,11 @@ def truncated_svd_solve(
 
 
 def error_std(model: PatchClassifier, shared: SharedGradient, pos: Positions) -> float:
-    """Returns the std of the error that noise and pruning cause in the shared gradients of the position parameters.
+    """Returns the std of the error that noise and pruning cause in the shared gradients of encoding and projection bias.
 
-    Without a position table, solving the linear system for the token gradients increases this error unevenly. The increase
-    is not included: thresholds that include its mean, or that are applied before solving, reconstruct no more of the image.
-
-    Args:
-        pos: Positions that the attacker assumes for the patches.
+    The gradients at the tokens are computed from these by a linear system, which may increase the error. The increase is
+    not included, because reconstructions with it were no better. ``shared`` has the gradients and what is known of noise
+    and pruning; ``pos`` are the positions that the attacker assumes for the patches.
     """
     if shared.prune_threshold is None:
         return shared.noise_std

@@ -137,7 +137,7 @@ def _part(progress: Progress, number: int, count: int) -> Progress:
 
 
 def _closed_form_images(model: Classifier, shared: SharedGradient, attacker: Attacker) -> list[Tensor]:
-    """Returns the reconstruction of the attack ``closed_form`` in a list; an empty list if it does not apply."""
+    """Returns a list with the image (1, C, height, width) found by ``closed_form``; empty if that attack does not apply."""
     try:
         return [closed_form.invert_gradient(model, shared, attacker).image]
     except NotApplicable:
@@ -159,7 +159,9 @@ def infer_label(gradients: Gradients) -> Tensor:
 class GradientMatcher:
     """Optimizes one image until its gradient is close to the shared gradient ``target`` (parameter name → tensor).
 
-    ``label`` (1,) and ``positions`` are those that the attacker assumes for the image.
+    ``label`` (1,) and ``positions`` are those that the attacker assumes for the image. ``loss``, ``encoding_weight``,
+    ``tv_weight`` and ``patch_border_weight`` are the options of the attack `gradient_matching`; they define the distance of
+    gradients and the prior. Numbers of ``target`` up to the magnitude ``prune_threshold`` are ignored.
     """
 
     model: Classifier
@@ -256,7 +258,7 @@ class GradientMatcher:
 
     @cached_property
     def _not_pruned(self) -> tuple[Tensor, Tensor] | None:
-        """Returns bool masks of the two vectors in ``_target_vectors``, True where not pruned; None without pruning."""
+        """Returns masks, without the encoding and of it: True where the gradient is not pruned; None without pruning."""
         return None if self.prune_threshold is None else (self._target_vectors[0] != 0, self._target_vectors[1] != 0)
 
     def prior(self, x: Tensor) -> Tensor | float:

@@ -58,7 +58,7 @@ class LinearSystem:
 
     @cached_property
     def noise_gain(self) -> float:
-        """Returns by what factor `solve` increases the std of noise in ``rhs`` that is independent and of equal std."""
+        """Returns the std of the noise in the solution, RMS over tokens, for independent noise of std 1 in ``rhs``."""
         return 1.0 if self.is_table else float(torch.linalg.pinv(self.matrix).norm()) / self.matrix.shape[1] ** 0.5
 
     def solve(self) -> Tensor:
@@ -108,8 +108,9 @@ def token_gradient_system(
 def _encoding_rows(model: PatchClassifier, gradients: Gradients, pos: Positions) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields equations M a = y for the gradients a (N, D) at the patch tokens, as pairs of M (m, N) and y (m, D).
 
-    There is one pair for each parameter of the encoding whose gradient is linear in a, with the same M for all channels.
-    This is tested with a random a. y is the gradient of the parameter in ``gradients`` (parameter name → tensor).
+    There is one pair for each parameter of the encoding, such as a position table, whose gradient is M a with the same M
+    for all D channels; other parameters are skipped. Whether this holds is tested with a random a. y is the shared
+    gradient of the parameter, from ``gradients`` (parameter name → tensor), as m vectors of width D.
     """
     named = dict(model.encoding.named_parameters())
     with torch.enable_grad():
@@ -155,12 +156,13 @@ def subtract_penalty(
 def _clip_factor(model: PatchClassifier, gradients: Gradients, of_penalty: Gradients, pos: Positions) -> float:
     """Returns an estimate of the factor by which clipping rescaled the gradient; 1 if it cannot be determined.
 
-    It is the least-squares factor between the gradients of the encoding's penalty, which the attacker can compute, and
-    the shared gradients, over parameters that no logit depends on.
+    It is the factor that best maps the gradients of the encoding's penalty (a loss that some encodings add), which the
+    attacker can compute, to the shared gradients. Only parameters that do not affect the logits are used.
 
     Args:
         gradients: Parameter name → shared gradient.
         of_penalty: Parameter name → gradient of the penalty.
+        pos: Positions that the attacker assumes for the patches.
     """
     (rows, columns), (height, width) = pos.grid, model.patch
     image = model.project.weight.new_zeros(
@@ -189,8 +191,7 @@ def _gradient(output: Tensor, named: Mapping[str, Tensor], grad_output: Tensor |
 def _as_rows(parameter: Tensor, dim: int) -> Iterator[Callable[[Tensor], Tensor]]:
     """Yields functions that reshape a parameter, or its gradient, to K vectors of the token width D = ``dim``: (K, D).
 
-    There is one function if the last dimension is D, one (the transpose) if the parameter is a matrix with D rows, and
-    none otherwise.
+    There is one function if the last dimension is D, and one, the transpose, if the parameter is a matrix with D rows.
     """
     if parameter.shape[-1] == dim:
         yield lambda x: x.reshape(-1, dim)
@@ -199,12 +200,13 @@ def _as_rows(parameter: Tensor, dim: int) -> Iterator[Callable[[Tensor], Tensor]
 
 
 def _coefficients(added: Tensor, parameter: Tensor, rows: Callable[[Tensor], Tensor]) -> Tensor:
-    """Returns the coefficients (K, N) of the K rows of a parameter in the vectors ``added`` (N, D) to the N patch tokens.
+    """Returns the coefficients (K, N) of a sum: vector n in ``added`` is Σ_k coefficient (k, n) · row k of ``parameter``.
 
-    Each backward pass gives the coefficients of D tokens, one per channel.
+    They are correct only if the vectors depend linearly on the parameter, which the caller tests.
 
     Args:
-        added: Vectors that the encoding adds to the tokens; they depend on ``parameter``.
+        added: (N, D), the vectors that the encoding adds to the N patch tokens.
+        parameter: Parameter of the encoding that the vectors depend on, with K rows of width D.
         rows: Reshapes the gradient of ``parameter`` to (K, D).
     """
     count, dim = added.shape

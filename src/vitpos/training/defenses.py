@@ -44,8 +44,8 @@ class Defense:
 
     In training every image is treated as a client of federated learning: it shares its defended gradient, and an
     optimizer step uses the mean over the batch. Random choices of an encoding or augmentation are then made per image,
-    and copies of an image by ``train.repeated_aug`` are separate clients. Noise before clipping is refused, because
-    clipping would change its std.
+    and copies of an image (option ``repeated_aug``) are separate clients. A sum with noise before clipping raises
+    InputError, because clipping would change the std of the noise.
 
     Args:
         apply: The change, called as ``apply(gradients, generator)`` with gradients as parameter name → tensor; returns the
@@ -103,8 +103,8 @@ def noise(*, std: float = 0.01) -> Defense:
     The result is a `Defense`, a function of the gradients. After ``clip`` this is DP-SGD (Abadi et al., CCS 2016) with
     local noise. There a server adds noise to the sum of the clipped gradients of B images; here each client adds its own,
     so that no gradient is seen without noise, and the noise of the mean has the std ``std``/√B. DP-SGD's noise multiplier
-    is ``std``/``max_norm`` for one gradient and √B times that for the batch. No ε is computed: guarantees begin at
-    multipliers near 1; the effect of less noise is measured by attacks.
+    is ``std``/``max_norm`` for one gradient and √B times that for the batch. The privacy budget ε
+    is not computed. Useful guarantees need a multiplier near 1 or more; use attacks to measure the effect of less noise.
     """
     if std < 0:
         raise InputError(f"defense 'noise' got std={std}; choose 0 or more")

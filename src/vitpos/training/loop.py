@@ -198,8 +198,8 @@ def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
     """Returns two parameter groups for an optimizer: weight matrices with weight decay ``decay``, all others without.
 
-    Parameters of position encodings are in the second group, except those of modules whose attribute ``weight_decay`` is
-    True. It applies to a module's own parameters, not to those of its submodules, such as the localization head of `mjp`.
+    Parameters of position encodings are in the second group. Encodings whose attribute ``weight_decay`` is True are an
+    exception: their own parameters are in the first group, but those of their submodules, such as an MLP, are not.
     """
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []

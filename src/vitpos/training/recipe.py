@@ -10,9 +10,11 @@ from vitpos.training import AUGMENTATIONS, DEFENSES
 
 @dataclass(frozen=True)
 class Recipe:
-    """The hyperparameters of a training with AdamW, linear warm-up and cosine decay of the learning rate.
+    """The hyperparameters of a training with AdamW: epochs, batch size, learning rate, augmentation and so on.
 
-    Weight decay is not applied to biases, norms and, by default, the weights of the position encoding.
+    The learning rate has a linear warm-up and a cosine decay. Weight decay is not applied to biases, norms and, by default,
+    the weights of the position encoding. ``augment`` and ``defense`` are specs such as ``"flip + crop(pad=4)"`` and
+    ``"clip + noise"``; a defense changes the gradient of each image.
     """
 
     epochs: int = 5

@@ -76,7 +76,10 @@ def correlate1d(pixels: Tensor, weights: list[float], dim: int, border: Border) 
 
 
 def zoom_center(pixels: Tensor, factor: float) -> Tensor:
-    """Returns the center of images (B, C, height, width), upscaled by ``factor`` to at least the original size."""
+    """Zooms images (B, C, height, width) into their center: crops 1 / ``factor`` of each side, upscales it by ``factor``.
+
+    The crop is rounded up to whole pixels, so that the result is as large as the images or slightly larger.
+    """
     height, width = pixels.shape[2:]
     crop_height, crop_width = math.ceil(height / factor), math.ceil(width / factor)
     top, left = (height - crop_height) // 2, (width - crop_width) // 2
@@ -137,9 +140,9 @@ def correlate_points(
 
     Args:
         padded: Images with padding (B, C, padded height, padded width).
-        rows: Row offsets (B|1, points).
-        columns: Column offsets (B|1, points).
-        weights: Weights of the offsets (B|1, points).
+        rows: Row offsets (B, points), one set of points per image, or (1, points) for all images.
+        columns: Column offsets, in the shape of ``rows``.
+        weights: Weights of the offsets, in the shape of ``rows``.
         origin: Row and column in ``padded`` of the upper left pixel of the result.
         size: Height and width of the result.
     """

@@ -20,9 +20,10 @@ from vitpos.data.corruptions._random import LEVELS, BlockRandom
 
 
 def defocus_blur(images: Tensor, rng: BlockRandom, radius: float, std: float) -> Tensor:
-    """Convolves uint8 images (B, C, height, width) with a disc of ``radius`` pixels, smoothed by a Gaussian of ``std``.
+    """Convolves uint8 images (B, C, height, width) with a smoothed disc, as an unfocused lens does.
 
-    ``rng`` is not used, because nothing is random.
+    ``radius`` is that of the disc and ``std`` that of the Gaussian that smooths it, both in pixels. ``rng`` is not used,
+    because nothing is random.
     """
     disc = _disc(radius, std).to(images.device)
     half = len(disc) // 2
@@ -92,9 +93,9 @@ def copy_sources(shifts: Tensor, height: int, width: int) -> Tensor:
     steps that is the logarithm of the longest chain.
 
     Args:
-        shifts: Column and row offsets (B, 2, rows, columns) of the neighbors, from −reach to reach − 1, where reach is the
-            maximum shift in pixels. The pixels that copy are those in rows reach + 1 to height − reach and columns
-            reach + 1 to width − reach.
+        shifts: Offsets (B, 2, height − 2 · reach, width − 2 · reach) from each pixel that copies to its neighbor: first
+            columns, then rows, from −reach to reach − 1. reach is the maximum shift in pixels. The pixels that copy are
+            those in rows reach + 1 to height − reach and columns reach + 1 to width − reach, counted from 0.
         height: Height of the images.
         width: Width of the images.
     """

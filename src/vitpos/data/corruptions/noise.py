@@ -19,7 +19,7 @@ def gaussian_noise(images: Tensor, rng: BlockRandom, std: float) -> Tensor:
 
 
 def impulse_noise(images: Tensor, rng: BlockRandom, amount: float) -> Tensor:
-    """Replaces a fraction ``amount`` of the values of uint8 images, half of them by black and half by white."""
+    """Sets a random fraction ``amount`` of the values of uint8 images (B, C, height, width) to 0 or 255, half each."""
     replaced = round(LEVELS * amount / 2)
     noise = torch.zeros(LEVELS)
     noise[:replaced], noise[LEVELS - replaced :] = -255, 255
@@ -27,9 +27,9 @@ def impulse_noise(images: Tensor, rng: BlockRandom, amount: float) -> Tensor:
 
 
 def shot_noise(images: Tensor, rng: BlockRandom, photons: float) -> Tensor:
-    """Replaces each value of uint8 images by a photon count from a Poisson distribution, scaled back to 0…255.
+    """Replaces each value of uint8 images (B, C, height, width) by a random photon count, scaled back to 0…255.
 
-    Its mean is proportional to the value; for white it is ``photons``.
+    The count has a Poisson distribution. Its mean is proportional to the value, and ``photons`` for white (255).
     """
     level = rng.levels(*images.shape[1:]) // COARSE
     return look_up(_shot_table(photons).to(images.device), level.add_(images, alpha=LEVELS // COARSE))

@@ -72,10 +72,10 @@ def frost(images: Tensor, rng: BlockRandom, image_weight: float, frost_weight: f
 
 
 def fog(images: Tensor, rng: BlockRandom, thickness: float, decay: float) -> Tensor:
-    """Adds random clouds (see `plasma`) to uint8 images and rescales them so that the maximum of each image is kept.
+    """Adds random clouds to uint8 images (B, C, height, width) and scales the sum down.
 
-    ``thickness`` is the weight of the clouds; before rescaling, 1 adds up to 255. A larger ``decay`` makes the clouds
-    smoother at fine scales.
+    After scaling, no value exceeds the maximum of the original image. ``thickness`` is the weight of the clouds; before
+    scaling, 1 adds 0 to 255. A larger ``decay`` makes the clouds smoother at fine scales.
     """
     height, width = images.shape[2:]
     clouds = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[:, None, :height, :width]
@@ -98,10 +98,11 @@ def brightness(images: Tensor, rng: BlockRandom, added: float) -> Tensor:
 
 
 def plasma(rng: BlockRandom, side: int, decay: float) -> Tensor:
-    """Generates clouds (B, side, side) from 0 to 1 by the diamond-square algorithm on a torus; ``side`` is a power of 2.
+    """Generates random clouds (B, side, side) with values from 0 to 1, which are periodic; ``side`` is a power of 2.
 
-    At each halving of the step, the centers of squares and then of diamonds become the mean of their four corners plus
-    a random number within ± roughness², and the roughness is divided by ``decay``. B is the number of images of ``rng``.
+    The diamond-square algorithm doubles the resolution in each step. A new pixel is the mean of its four neighbors plus
+    a random number from −r² to r². r is 100 in the first step and is divided by ``decay`` after each step. B is the
+    number of images of ``rng``.
     """
     noise = rng.uniform(-1, 1, side**2)
     clouds = torch.zeros(rng.count, 1, 1, device=rng.device)

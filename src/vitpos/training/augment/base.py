@@ -13,9 +13,9 @@ class Augment:
     """A random change of training batches; ``one + other`` applies both in order.
 
     A subclass changes uint8 images (``on_uint8``), or normalized inputs with their targets (``on_inputs``). Targets are
-    class numbers (B,), or class probabilities (B, classes) if the augmentation, or any one of a sum, has
-    ``mixes_targets``, as mixup. All random numbers come from torch's global generators, so that one seed determines a
-    training.
+    class numbers (B,), or class probabilities (B, classes) if the attribute ``mixes_targets`` is True, as for mixup. It is
+    True for a sum if it is for one of its terms. All random numbers come from torch's global generators, so that one seed
+    determines a training.
     """
 
     mixes_targets: bool = False
@@ -30,7 +30,7 @@ class Augment:
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Changes normalized inputs (B, C, height, width) and targets; the base class returns them unchanged.
 
-        Targets are class numbers (B,), or class probabilities (B, classes) if ``mixes_targets``.
+        Targets are class numbers (B,), or class probabilities (B, classes) if ``mixes_targets`` is True, as for mixup.
         """
         return inputs, targets
 
@@ -38,7 +38,7 @@ class Augment:
         """Augments a batch: applies ``on_uint8``, normalizes with the data's mean and std, and applies ``on_inputs``.
 
         Returns inputs (B, C, height, width) and targets: class numbers (B,), or probabilities (B, classes) if
-        ``mixes_targets``.
+        ``mixes_targets`` is True, as for mixup.
 
         Args:
             images: uint8 images (B, C, height, width).
@@ -68,7 +68,7 @@ class Compose(Augment):
         self.mixes_targets = first.mixes_targets or second.mixes_targets
 
     def set_progress(self, progress: float) -> None:
-        """Passes the progress of training to both augmentations."""
+        """Passes ``progress``, the fraction of training that is done, 0 to 1, to both augmentations."""
         self.first.set_progress(progress)
         self.second.set_progress(progress)
 
@@ -79,6 +79,6 @@ class Compose(Augment):
     def on_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Applies the first augmentation, then the second, to normalized inputs (B, C, height, width) and targets.
 
-        Targets are class numbers (B,), or class probabilities (B, classes) if ``mixes_targets``.
+        Targets are class numbers (B,), or class probabilities (B, classes) if ``mixes_targets`` is True, as for mixup.
         """
         return self.second.on_inputs(*self.first.on_inputs(inputs, targets))

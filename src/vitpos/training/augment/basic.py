@@ -63,7 +63,7 @@ class ColorJitter(Augment):
 
 
 class Erase(Augment):
-    """Replaces a random box of each image by normal noise, as timm's RandomErasing in mode "pixel" (1708.04896).
+    """Replaces a random box of each image by normal noise, as timm's RandomErasing in mode "pixel" (arXiv 1708.04896).
 
     Args:
         prob: Probability that an image is erased.

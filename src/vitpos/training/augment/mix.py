@@ -13,7 +13,7 @@ from vitpos.training.augment.base import Augment
 
 
 class Mix(Augment):
-    """Mixes each image with a partner by mixup (1710.09412) or CutMix (1905.04899), as timm's Mixup in mode "batch".
+    """Mixes each image with a partner by mixup or CutMix, as timm's Mixup in mode "batch" (arXiv 1710.09412, 1905.04899).
 
     One weight λ of the image is sampled per batch from Beta(α, α); its partner has 1 − λ. Partners are the batch in
     reverse order. CutMix pastes a box of 1 − λ of the area around a random pixel; λ is corrected for what the border cuts
