@@ -14,8 +14,11 @@ class MirrorSymmetry:
 
     Each new basis vector is even or odd under flipping the rows, and even or odd under flipping the columns: four
     groups. A symmetric matrix (N, N) that both flips leave unchanged has no entries between groups in this basis, so it
-    has four diagonal blocks. Its eigenvectors cost a sixteenth and its products a quarter of the time; sampling tables
-    from a null model is 1.5–1.7 times faster from 24×24 positions.
+    has four diagonal blocks. Computing its eigenvectors takes a sixteenth of the time, and a product with it a quarter.
+    The random tables of ``null_models``, which need both, are sampled 1.5–1.7 times faster from 24×24 positions.
+
+    Args:
+        grid: number of rows R and columns C.
     """
 
     def __init__(self, grid: tuple[int, int]):
@@ -37,7 +40,10 @@ class MirrorSymmetry:
         return list(y.flatten(-3, -2)[..., self.order, :].split(self.sizes, -2))
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """Inverts :meth:`split`: returns x (…, N, q) from the list of up to four tensors (…, n, q) that it returned."""
+        """Returns x (…, N, q), with one row per grid position, from its ``parts``: the inverse of :meth:`split`.
+
+        ``parts`` are the up to four tensors (…, n, q) that ``split`` returned; their lengths n add up to N.
+        """
         x = torch.cat(list(parts), -2)[..., self.order.argsort(), :].unflatten(-2, self.grid)
         rows, columns = (basis.mT.to(x.dtype) for basis in self.bases)
         y = rows @ (columns @ x).flatten(-2)
@@ -54,9 +60,9 @@ class MirrorSymmetry:
 
 
 def _parity_basis(side: int) -> Tensor:
-    """Returns an orthogonal matrix (side, side): its first rows equal their reverse, the others minus their reverse.
+    """Returns an orthogonal matrix (side, side) whose rows are even (equal to their reverse) or odd (minus it).
 
-    The first ``(side + 1) // 2`` rows are of the first kind.
+    The first ``(side + 1) // 2`` rows are even, the others odd.
     """
     half, identity = side // 2, torch.eye(side, dtype=torch.float64)
     reversed_ = identity.flip(1)

@@ -52,7 +52,11 @@ def for_each_logits(
 class AttentionSum:
     """Accumulates ``total`` (depth, H, N, N), the sum over images of the attention between patches, in float64.
 
-    Its method ``add`` can be passed to :func:`for_each_logits`.
+    ``add`` must be called for each layer and batch; :func:`for_each_logits` does so if ``add`` is passed to it.
+
+    Args:
+        model: the model whose attention is summed; gives depth, number of heads and device.
+        patches: number N of patches of an image.
     """
 
     def __init__(self, model: PatchClassifier, patches: int):
@@ -166,8 +170,9 @@ def attention_maps(
 ) -> Tensor:
     """Returns the attention of CLS, or of the mean over patches, to each patch: (B, layers, heads, R, C).
 
-    As in MJP's Figure 8. Columns of prefix tokens (CLS and registers) are dropped, so a map may sum to less than 1.
-    Attention weights are computed only for the layers requested.
+    It is CLS if the model classifies CLS. Columns of prefix tokens (CLS and registers) are dropped, so a map may sum to
+    less than 1. Figure 8 of MJP (Ren et al., CVPR 2023) shows such maps. Attention weights are computed only for the
+    layers requested.
 
     Args:
         images: (B, channels, height, width), normalized.

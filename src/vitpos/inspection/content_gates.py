@@ -25,11 +25,13 @@ EPS = 1e-5  # relative variation in float32 below which values count as constant
 
 @dataclass(frozen=True)
 class BiasContentCorrelation:
-    """Partial correlation between the bias of the logit of two patches and their similarity, at equal offsets.
+    """Correlation between the bias that CoPE or SaPE2 adds to the logit of two patches and the patches' similarity.
 
-    mean: (depth, H), mean over images, −1 to 1; negative if similar patches get a smaller bias than dissimilar ones at
-    the same offset. std: (depth, H), standard deviation over images. Images in which bias or similarity is constant are
-    left out; NaN if none remains. images: number of images.
+    It is computed over the pairs of patches of an image, from the bias and the cosine similarity of the two tokens,
+    each minus its mean over pairs with equal |Δrow| and |Δcolumn|. mean: (depth, H), mean over images, −1 to 1;
+    negative if similar patches get a smaller bias than dissimilar ones at the same offset. std: (depth, H), standard
+    deviation over images. Both leave out images in which bias or similarity is constant, and are NaN if no image
+    remains. images: number of images, those left out included.
     """
 
     mean: Tensor
@@ -42,10 +44,14 @@ def bias_content_correlation(
 ) -> BiasContentCorrelation:
     """Returns the correlation of the bias of CoPE or SaPE2 with the similarity of patches, by layer and head.
 
-    It quantifies the case study of SaPE2's Figure 4. For every two different patches of an image it takes the bias added
-    to the logit and the cosine similarity of the two tokens that enter the attention. Both are centered on their mean
-    over the pairs with the same |Δrow| and |Δcolumn|, so proximity cannot contribute. The correlation is computed over
-    all pairs of an image; the result is its mean and standard deviation over ``limit`` test images, each (depth, H).
+    It quantifies the case study of SaPE2's Figure 4. For every two different patches of an image it takes the bias
+    added to the logit and the cosine similarity of the two tokens that enter the attention. Both are centered on their
+    mean over the pairs with the same |Δrow| and |Δcolumn|, so proximity cannot contribute. The correlation is computed
+    over all pairs of an image; the result is its mean and standard deviation over the images, each (depth, H). Raises
+    if the model uses neither encoding.
+
+    Args:
+        limit: number of test images, sampled with ``seed``; None for all.
     """
     vit, encoding = _counting_model(model)
     pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.project.weight.device)

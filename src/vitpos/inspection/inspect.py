@@ -23,9 +23,18 @@ from vitpos.models.swin import Stage, Swin
 
 @dataclass(frozen=True)
 class Target:
-    """What :func:`inspect` inspects: a model or checkpoint with its metadata and position tensors.
+    """What :func:`inspect` inspects: a model or checkpoint, with its metadata and the tensors of its position encoding.
 
-    The tensors are the vectors added to patch tokens, the attention biases by offset, and the rotary frequencies.
+    Args:
+        name: title of the inspection.
+        metadata: format, encodings, grid, depth and so on, as in ``inspect.json``.
+        table: (R, C, D), vectors added to the patch tokens; None if there are none.
+        biases: layer name → bias of the attention logits at each offset (H, 2R − 1, 2C − 1).
+        decomposed: layer name → a vector per row offset (2R − 1, d) and per column offset (2C − 1, d), as in SAM.
+        frequencies: (depth, H, pairs, 2), rotary frequencies in radians per row and column; depth and H are 1 where
+            shared.
+        model: the model to run; None for a checkpoint, and for a model with windowed attention.
+        data: data set on whose test images the model is run.
     """
 
     name: str
@@ -54,7 +63,7 @@ class Inspection:
     def numbers(self) -> dict[str, Any]:
         """Returns the content of ``inspect.json``: name and metadata of the target, and section name → its numbers.
 
-        Without sections there is an entry ``reason`` instead.
+        If no section applies to the target, the entry ``reason`` says why.
         """
         numbers = {"name": self.target.name, **self.target.metadata}
         numbers |= {section.name: section.numbers for section in self.sections}
@@ -81,7 +90,7 @@ def inspect(
         images: number of test images on which a model is run, sampled with ``seed``.
         shown: data set whose test images attention is drawn on; a few test images of the target's data by default.
         extra: also predict row and column from the added vectors by SVM and MLP, and project these vectors by UMAP. It
-            takes minutes and needs the extra ``analysis``.
+            takes minutes and needs scikit-learn and umap-learn (the extra ``analysis`` of vitpos).
     """
     sections = []
     if target.table is not None:

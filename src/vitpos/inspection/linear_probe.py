@@ -83,11 +83,14 @@ def probe_positions(
 
 
 def _probe(errors: Tensor, coords: Tensor) -> Probe:
-    """Returns the scores of one layer: R² with its standard error, mean absolute error, and the error of chance.
+    """Returns the scores of one layer: R² with its standard error, mean absolute error, and that of a constant predictor.
+
+    An axis with one position does not count.
 
     Args:
-        errors: (images, 2, axes), mean squared and mean absolute error of each image.
-        coords: (N, axes), true coordinates of the positions.
+        errors: (images, 2, 2), errors in row and column (last axis), mean over the patches of an image: squared errors
+            at index 0 of the middle axis, absolute errors at index 1.
+        coords: (N, 2), true row and column of each position.
     """
     squared, absolute = errors.unbind(1)
     centered = coords - coords.mean(0)

@@ -50,13 +50,13 @@ def logit_variance(
 
     Rows are centered first, since softmax ignores constants added to a row. Left out are a patch with itself, which
     would count as position, masked pairs (−∞) and pairs with prefix tokens (CLS and registers). Both components are
-    unbiased: a mean over B images contains 1/B of the content variance, which is subtracted, so a position component of
-    zero scatters around 0.
+    unbiased: a mean over B images contains 1/B of the content variance, which is subtracted, so the position component
+    can be slightly negative.
 
     Args:
         shuffled: permute the patches of each image. Otherwise the average content at a position counts as position, and
-            a model without positions has some.
-        limit: number of test images, sampled with ``seed``.
+            the position component can be above 0 for a model without position encoding.
+        limit: number of test images, sampled with ``seed``; None for all.
     """
     vit = require_global_attention(model, "a variance analysis of logits")
     moments = LogitMoments(vit, math.prod(image_grid(vit, data)))
@@ -115,10 +115,11 @@ def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[flo
     ``logits`` (depth, H, N, N) are mean logits or mean attention; differences are averaged over heads.
 
     neighbors: mean over horizontally and vertically adjacent pairs minus that over all other pairs. same_row,
-    same_column: over pairs in the same row (column) minus all others. two_dimensional: over vertical neighbors minus
-    non-adjacent pairs that are closer in row-major order. border, corners: within the border (corners) and within the
-    center (the inner half of rows and columns), averaged, minus between the two. ``…_beyond_distance``, except for
-    neighbors and two_dimensional: the same after subtracting from each pair the mean over all pairs at its distance.
+    same_column: over pairs in the same row (column) minus all others. two_dimensional: over vertical neighbors, which
+    are C apart in row-major order (C columns), minus non-adjacent pairs less than C apart. border, corners: within the
+    border (corners) and within the center (the inner half of rows and columns), averaged, minus between the two.
+    ``…_beyond_distance``, except for neighbors and two_dimensional: the same after subtracting from each pair the mean
+    over all pairs at its distance.
 
     A position with itself is left out, as are masked pairs (−∞) of a head; NaN if no pair is left in any head.
     Contrasts for which the grid has no pairs are absent. There are no significance tests.
@@ -138,7 +139,8 @@ def logit_contrasts(logits: Tensor, grid: tuple[int, int]) -> dict[str, list[flo
 def _merge_heads(layer: Tensor) -> Tensor:
     """Returns the mean over heads (1, N, N) of the logits (H, N, N) of a layer; unchanged if a head masks a pair (−∞).
 
-    Differences of mean logits are linear: that of the mean over heads is the mean of those of the heads, and costs less.
+    It saves time: a difference of mean logits is linear, so it can be computed from the mean over heads instead of per
+    head.
     """
     return layer.mean(0, keepdim=True) if layer.isfinite().all() else layer
 
@@ -156,7 +158,10 @@ def _contrasts(head: Tensor, weights: dict[str, Tensor], null: DistanceNull) -> 
 
 
 def _weighted_difference(values: Tensor, weight: Tensor) -> Tensor:
-    """Returns the weighted mean of ``values`` over positive weights minus that over negative ones; NaN without either."""
+    """Returns the weighted mean of ``values`` where ``weight`` is positive minus that where it is negative: a scalar.
+
+    Both arguments are (N, N). The result is NaN if no weight is positive or no weight is negative.
+    """
     positive, negative = weight.clamp(min=0), weight.clamp(max=0)
     return (values * positive).sum() / positive.sum() - (values * negative).sum() / negative.sum()
 

@@ -33,7 +33,18 @@ COMPARED_IMAGES = 64  # images for per-image head diversity, whose cost grows wi
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """Measures by layer: linear probes of the position in the tokens, variance of the attention logits, mean attention."""
+    """Measures of each layer of a model: position in the tokens, variance of the attention logits, mean attention.
+
+    Args:
+        probes: scores of linear regressions from tokens to row and column, depth + 1: for the input of the first block,
+            then for the output of each block.
+        shuffled: variance of the logits due to position and due to content, on images whose patches are permuted.
+        unshuffled: the same on the original images.
+        attention: (depth, H, N, N), attention between patches, mean over images.
+        attention_distance: (depth, H), mean distance in pixels between query and key, weighted by attention.
+        attention_distance_uniform: the same distance for uniform attention.
+        head_diversity_per_image: (depth,), Jensen–Shannon divergence between heads in bits, mean over the first images.
+    """
 
     probes: list[Probe]  # depth + 1: the input of the first block, then the output of each block
     shuffled: LogitVariance  # on images whose patches are permuted
@@ -176,7 +187,11 @@ def _distance_figure(distance: Tensor, uniform: float) -> Figure:
 
 
 def _mean_figures(layers: LayerSummary, grid: tuple[int, int]) -> list[Figure]:
-    """Returns figures of the mean logits and mean attention of the layer whose logits depend most on position."""
+    """Returns two figures, of mean logits and of mean attention, for the layer whose logits depend most on position.
+
+    Means are over heads and images; a figure has one map per query position. ``layers`` holds the measures of all
+    layers.
+    """
     layer = int(layers.shuffled.position_share.nanmean(1).nan_to_num(-1).argmax())
     logits = layers.shuffled.mean[layer].mean(0)
     maps = {

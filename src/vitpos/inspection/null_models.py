@@ -21,11 +21,11 @@ MAX_NUMBERS = 2**22  # numbers per batch of tables, or of their inner products
 
 
 class NullModel:
-    """Base class of null models, in which the similarity of a pair of positions depends on its class alone.
+    """Base class of null models of position tables: the similarity of a pair of positions depends on its class alone.
 
-    A class is all pairs at equal distance, or at equal offset. ``residual_weights`` removes the class means from a
-    contrast, a weighted sum over pairs such as "same row minus other pairs"; ``sample_tables`` samples random tables
-    that follow the class means.
+    A position table has one vector per position of a grid. A class is all pairs of positions at equal distance, or at
+    equal offset. ``residual_weights`` removes the class means from a contrast, a weighted sum over pairs such as "same
+    row minus other pairs"; ``sample_tables`` samples random tables that follow the class means of a given table.
     """
 
     def __init__(self, grid: tuple[int, int], separation: Tensor):
@@ -73,10 +73,10 @@ class NullModel:
     def sample_tables(self, x: Tensor, *, samples: int, seed: int, centered: bool = True) -> Iterator[Tensor]:
         """Yields batches (B, N, q) of random tables, float32, whose similarity depends on distance or offset alone.
 
-        Their expected similarity at each distance or offset is the mean similarity of the vectors x (N, D) there. The q
-        columns of a table are independent Gaussian fields whose covariance is the expected inner product. q is chosen
-        so that inner products scatter about their expectation as much as those of x do: the more irregular x is, the
-        stronger a claim must be to pass.
+        A table has a vector of width q for each of N positions. The expected similarity at each distance (or offset) is
+        the mean similarity of the vectors x (N, D) at that distance (or offset). The q columns are independent Gaussian
+        fields whose covariance is the expected inner product. q is chosen so that inner products scatter about their
+        expectation as much as those of x do, so a test against these tables is the stricter, the more irregular x is.
 
         Args:
             samples: number of tables in total.
@@ -104,10 +104,10 @@ class NullModel:
 
 
 class OffsetNull(NullModel):
-    """Null model in which the similarity of two positions depends on |Δrow| and |Δcolumn| alone.
+    """Null model of position tables in which the similarity of two positions depends on |Δrow| and |Δcolumn| alone.
 
-    Vectors may be similar within rows or columns, but the border is not special. Statements about border, corners and
-    norms are tested against random tables sampled from this model.
+    Vectors may be similar within rows or columns, but the border of the grid is not special. Random tables sampled from
+    this model serve to test statements about border, corners and norms of the vectors.
     """
 
     def __init__(self, grid: tuple[int, int]):
@@ -116,11 +116,11 @@ class OffsetNull(NullModel):
 
 
 class DistanceNull(NullModel):
-    """Null model in which the similarity of two positions depends on their Euclidean distance alone.
+    """Null model of position tables in which the similarity of two positions depends on their Euclidean distance alone.
 
-    Statements about rows and columns are tested against random tables sampled from this model. Means over pairs of equal
-    distance are smoothed over distance by local quadratic regression, weighted by the number of pairs and by a Gaussian
-    with a standard deviation of ``BANDWIDTH`` patches. Without smoothing, similarity within rows would look like an
+    Random tables sampled from this model serve to test statements about rows and columns. The mean similarity at each
+    distance is smoothed over distance by local quadratic regression, weighted by the number of pairs and by a Gaussian
+    with a standard deviation of ``BANDWIDTH`` (1) patches. Without smoothing, similarity within rows would look like an
     effect of distance, since only pairs within a row or column are exactly 2 or 3 patches apart.
     """
 

@@ -36,7 +36,7 @@ def inspect_table(table: Tensor, *, extra: bool = False, seed: int = 0) -> Secti
 
     Args:
         extra: also predict positions from their vectors by SVM and MLP, and project the vectors by UMAP. It takes
-            minutes and needs the extra ``analysis``.
+            minutes and needs scikit-learn and umap-learn (the extra ``analysis`` of vitpos).
     """
     grid = table.shape[0], table.shape[1]
     flat = table.detach().cpu().double().flatten(0, 1)
@@ -87,10 +87,11 @@ def baseline_tables(table: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
 
 
 def _spectrum_numbers(one: Spectrum) -> dict[str, Any]:
-    """Returns a spectrum as a dictionary: explained_n, effective_rank, reason and two cumulative curves.
+    """Returns the numbers of a spectrum, the singular values of a position table, as a dictionary for ``inspect.json``.
 
-    explained_n is the fraction of the variance in the first n = 1 … 10 components. cumulative_variance and
-    cumulative_singular_values have one entry per number of components.
+    explained_n: fraction of the variance in the first n = 1 … 10 components. effective_rank: exp of the entropy of the
+    variance fractions of the components. cumulative_variance, cumulative_singular_values: fraction of the sum in the
+    first n components, for all n. reason: why numbers are missing, if all singular values are 0; otherwise empty.
     """
     curves = {"cumulative_variance": one.variance, "cumulative_singular_values": one.cumulative}
     return one.explained() | {"effective_rank": one.effective_rank, "reason": one.reason} | curves

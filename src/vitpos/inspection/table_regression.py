@@ -59,9 +59,9 @@ def regression(
 
     The vectors are those of a table (R, C, D).
 
-    MJP's relative regression predicts |offset|, which is not a linear function of a difference of vectors, and its 2-D
-    targets overflow 8 bits. A linear fit of signed offsets on differences of vectors over all training pairs has the
-    weights of the fit of positions on vectors, so offsets here are differences of predicted positions.
+    Offsets between positions are differences of predicted positions. A linear fit of signed offsets on differences of
+    vectors, over all training pairs, would have the same weights. MJP (CVPR 2023) predicts |offset| instead, which is
+    not linear in a difference of vectors, and its 2-D targets overflow their 8-bit type.
 
     Args:
         methods: ``ridge`` (penalty chosen on inner folds), ``minimum_norm`` (least squares with intercept, as
@@ -249,7 +249,10 @@ def _regressor(method: str, seed: int) -> Any:
 
 
 def _scores(name: str, y: Tensor, predictions: Tensor, held_out: Tensor) -> dict[str, float]:
-    """Returns metric → score for one target y (N, K), such as ``grid_mae`` and ``grid_r2`` for the ``name`` "grid".
+    """Returns metric → score for one target, called ``name``: mean over S shufflings, and standard deviation (``…_std``).
+
+    The metrics are ``…_mae``, ``…_r2``, ``…_train_mae`` and, if all folds hold out two positions or more,
+    ``…_offset_mae``; ``…`` is the name, as in ``grid_mae``.
 
     Args:
         y: (N, K), K true numbers at each of N positions.

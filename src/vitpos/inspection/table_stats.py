@@ -54,7 +54,10 @@ def flatten_table(table: Tensor) -> Tensor:
 
 
 def center(x: Tensor) -> Tensor:
-    """Subtracts the mean over N from x (N, D); rows and columns that vary only by rounding become exactly 0."""
+    """Returns x (N, D) minus its mean over N; columns that are constant up to rounding become exactly 0.
+
+    So do rows that equal the mean up to rounding.
+    """
     centered = x - x.mean(0)
     varies = centered.abs() > 16 * EPS * x.abs().max()
     return torch.where(varies.any(0) & varies.any(1, keepdim=True), centered, 0)

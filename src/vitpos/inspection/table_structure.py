@@ -51,10 +51,11 @@ class Finding:
     observed: the difference that the statement claims to be positive, such as the mean cosine of adjacent pairs minus
     that of other pairs. expected: its mean over permuted or random tables without the claimed structure. effect:
     observed − expected. raw: as observed, with cosines of vectors that are not centered. p: two-sided p-value, twice
-    the smaller tail, each (1 + samples at least as extreme) / (1 + samples). verdict: "yes", "opposite" or "no structure"
-    (p above the level); for ``norm`` "center-weighted", "edge-aware" or "no structure". There is no correction for
-    several statements: at level .01, one in a hundred passes by chance. Undefined values are None, and ``reason`` says
-    why. subsampled: which positions of a large table were used; neighbors are then neighbors among these.
+    the smaller tail, each (1 + samples at least as extreme) / (1 + samples). verdict: "yes", "opposite" or "no
+    structure" (p above the significance level); for ``norm`` "center-weighted", "edge-aware" or "no structure". There
+    is no correction for several statements: at level .01, one in a hundred passes by chance. Undefined values are None,
+    and ``reason`` says why. subsampled: which positions of a large table were used; neighbors are then neighbors among
+    these.
     """
 
     statement: str
@@ -189,7 +190,11 @@ def _equal_norms(x: Tensor) -> Finding | None:
 
 
 def _center_minus_border(norms: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Returns (mean of ``norms`` (…, N) in the center − mean on the border) / mean over all positions, shape (…)."""
+    """Returns how much larger ``norms`` (…, N) are in the center of the grid than on its border, relative to their mean.
+
+    It is (mean in the center − mean on the border) / mean over all N positions, of shape (…). The center is the inner
+    half of rows and columns, without the border.
+    """
     border, _, inner = regions(grid)
     return (norms[..., inner].mean(-1) - norms[..., border].mean(-1)) / norms.mean(-1)
 
@@ -214,9 +219,13 @@ def _null_model_values(
 ) -> dict[str, Tensor]:
     """Returns statement → its values (1 + n,): that of the table x (N, D), then those of n = ``tables`` random tables.
 
-    ``weights`` is statement → weights (N, N) of the cosines. The random tables are sampled from a null model: similarity
-    depends on distance alone for ``same_row`` and ``same_column``, and on |Δrow| and |Δcolumn| alone for ``border``,
-    ``corners`` and ``norm``.
+    A value is the quantity that the statement claims to be positive: for ``norm`` the relative difference of mean norms
+    between center and border, for the others a weighted sum of (cosine − mean cosine at the same distance or offset).
+    The random tables are sampled from a null model: similarity depends on distance alone for ``same_row`` and
+    ``same_column``, and on |Δrow| and |Δcolumn| alone for ``border``, ``corners`` and ``norm``.
+
+    Args:
+        weights: statement → weights (N, N) of the cosines; those of ``neighbors`` and ``two_dimensional`` are not used.
     """
     values: dict[str, Tensor] = {}
     models: list[NullModel] = [DistanceNull(grid), by_offset := OffsetNull(grid)]

@@ -36,7 +36,16 @@ LAYOUTS_1D = {  # the same for sinusoids (N, sin or cos, K)
 
 @dataclass(frozen=True)
 class AbsoluteTable:
-    """The vectors that a checkpoint adds to its tokens, arranged on the grid of patches."""
+    """The vectors that a checkpoint adds to its tokens (``pos_embed``), arranged on the grid of patches.
+
+    Args:
+        table: (R, C, D), vectors of the patches.
+        prefix: (P, D), vectors of the P prefix tokens (CLS and registers) that have a row in the stored table.
+        source: what determined the grid, such as "the shape of the table".
+        encoding: name of the vitpos encoding of the same kind, such as ``learned``.
+        description: kind and size of the table as text.
+        axes: text on the order of tokens, and of axes within a vector where known.
+    """
 
     table: Tensor  # (R, C, D)
     prefix: Tensor  # (P, D), rows of prefix tokens
@@ -53,7 +62,12 @@ class AbsoluteTable:
 
 @dataclass(frozen=True)
 class SinCosTable:
-    """The sin-cos formula by which a stored position table was computed."""
+    """The sin-cos formula by which a stored position table was computed.
+
+    Args:
+        grid: rows and columns of a 2-D formula; None for a 1-D formula of the index.
+        axes: text on which axis the vectors start with, and the order of sines and cosines.
+    """
 
     grid: Grid | None  # None for a 1-D formula of the index, which implies no grid
     axes: str  # which axis the vectors start with, and their layout
@@ -105,7 +119,7 @@ def _vectors_last(tensor: Tensor, dim: int | None) -> Tensor:
 
 
 def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable:
-    """Returns the :class:`AbsoluteTable` of a table that is stored on its grid, (R, C, D).
+    """Returns the :class:`AbsoluteTable` (vectors and their description) of a table (R, C, D), whose shape is its grid.
 
     Args:
         requested: the grid given by the caller, if any; raises if it is not (R, C).
@@ -231,7 +245,11 @@ def match_sincos(table: Tensor, grids: Iterable[Grid]) -> SinCosTable | None:
 
 
 def _formulas(dim: int, grids: Iterable[Grid]) -> Iterator[tuple[SinCosTable, Callable[[Tensor], Tensor]]]:
-    """Yields every known sin-cos formula for vectors of width ``dim``, with a function from indices (M,) to (M, D)."""
+    """Yields every known sin-cos formula for vectors of width ``dim``, with a function from indices (M,) to (M, D).
+
+    The function returns the vectors of M positions, given by row-major index. ``grids`` are those to try in 2-D
+    formulas.
+    """
     for grid in grids if dim % 4 == 0 else ():
         for first, axes in (("rows", (0, 1)), ("columns", (1, 0))):
             for layout, order in LAYOUTS_2D.items():

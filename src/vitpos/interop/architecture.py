@@ -86,7 +86,14 @@ STAGE = re.compile(r"(stages|layers)\.\d+\.blocks\.")
 
 @dataclass(frozen=True)
 class Trunk:
-    """The vision transformer in a checkpoint: its tensors, without the wrapper prefix of their names, and its format."""
+    """The vision transformer in a checkpoint: its tensors, without the wrapper prefix of their names, and its format.
+
+    Args:
+        format: library or family, such as timm, DeiT or Hugging Face ViT.
+        root: wrapper prefix removed from each name, such as ``teacher.backbone.``.
+        projection: name of the patch projection, if known.
+        tensors: name → tensor.
+    """
 
     format: str  # library or family, such as timm, DeiT or Hugging Face ViT
     root: str  # wrapper prefix removed from each name, such as ``teacher.backbone.``

@@ -33,17 +33,20 @@ def find_bias_networks(trunk: Trunk) -> dict[str, Tensor]:
 def evaluate_bias_networks(
     trunk: Trunk, config: Mapping[str, Any], *, requested: Grid | None, image: GridHint | None, path: str
 ) -> dict[str, Tensor]:
-    """Evaluates the networks from offset to bias on all offsets of their window; returns name → bias (2R−1, 2C−1, H).
+    """Evaluates the MLPs from offset to bias of a checkpoint; returns MLP name → bias at each offset (2R−1, 2C−1, H).
 
-    Networks whose window is unknown are left out.
+    The offsets are those inside the attention window (R, C) of the MLP. MLPs whose window is unknown are left out.
 
-    Swin-v2: 16·sigmoid(network(Δ)) with Δ = sign·log2(1 + 8|offset|/(M − 1))/3 per axis, M the side of the window in
-    pretraining, by default the window itself. timm's networks with a last bias: network(sign·ln(1 + |offset|)). Inputs
-    that are stored beside a network are used as they are.
+    Swin-v2: 16·sigmoid(MLP(Δ)) with Δ = sign·log2(1 + 8|offset|/(M − 1))/3 per axis, M the side of the window in
+    pretraining, by default the window itself. timm's MLPs whose last layer has a bias: MLP(sign·ln(1 + |offset|)).
+    Inputs that are stored beside an MLP are used as they are.
 
     Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        config: configuration of the checkpoint, which may give the window.
         requested: the window given by the caller, if any.
         image: the grid of the whole image, if known.
+        path: file name for error messages.
     """
     tables = {}
     for name, out in find_bias_networks(trunk).items():
@@ -82,10 +85,14 @@ def _is_network(weight: Tensor, bias: Tensor, out: Tensor, out_bias: Tensor | No
 def _network_inputs(
     trunk: Trunk, config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
 ) -> Tensor | None:
-    """Returns the inputs (2R−1, 2C−1, 2) of a network from offset to bias; None if its attention window is unknown.
+    """Returns the inputs (2R−1, 2C−1, 2), one per offset, of an MLP from offset to bias; None if its window is unknown.
+
+    The window is the attention window (R, C) in which the MLP is used.
 
     Args:
-        stem: start of the names of its tensors, such as ``layers.0.blocks.0.attn.cpb_mlp.``.
+        trunk: the tensors of the vision transformer in the checkpoint.
+        config: configuration of the checkpoint, which may give the window.
+        stem: start of the names of the MLP's tensors, such as ``layers.0.blocks.0.attn.cpb_mlp.``.
         requested: the window given by the caller, if any.
         image: the grid of the whole image, if known.
     """
@@ -108,9 +115,11 @@ def _network_inputs(
 
 
 def _stored_inputs(trunk: Trunk, module: str) -> Tensor | None:
-    """Returns the inputs (2R−1, 2C−1, 2) that a checkpoint stores beside a network from offset to bias; None if absent.
+    """Returns the inputs (2R−1, 2C−1, 2) that a checkpoint stores beside an MLP from offset to bias; None if absent.
 
-    ``module`` is the prefix of their names, such as ``layers.0.blocks.0.attn.``.
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        module: start of the name of the stored inputs, such as ``layers.0.blocks.0.attn.``.
     """
     name = trunk.first(module + key for key in (COORDINATES, "rel_coords_log"))
     table = trunk.tensors[name] if name else torch.zeros(0)
@@ -124,12 +133,15 @@ def _stored_inputs(trunk: Trunk, module: str) -> Tensor | None:
 def _network_window(
     config: Mapping[str, Any], stem: str, requested: Grid | None, image: GridHint | None
 ) -> Grid | None:
-    """Returns the attention window (R, C) of a network from offset to bias that stores none; None if unknown.
+    """Returns the attention window (R, C) of an MLP from offset to bias, from configuration and caller; None if unknown.
 
-    It is the whole grid for global attention, otherwise the requested or configured window, at most the stage's grid.
+    It is used if the checkpoint does not store the window. It is the requested window if given, otherwise the image's
+    grid for global attention and ``window_size`` of the configuration for Swin. In Swin it is reduced to the grid of
+    the MLP's stage, if that is smaller.
 
     Args:
-        stem: start of the names of its tensors, such as ``layers.0.blocks.0.attn.cpb_mlp.``.
+        config: configuration of the checkpoint.
+        stem: start of the names of the MLP's tensors, such as ``layers.0.blocks.0.attn.cpb_mlp.``.
         requested: the window given by the caller, if any.
         image: the grid of the whole image, if known.
     """
@@ -145,9 +157,11 @@ def _network_window(
 
 
 def _pretraining_window(config: Mapping[str, Any], stem: str) -> Grid | None:
-    """Returns the window (R, C) in pretraining of a Swin-v2 stage, from ``pretrained_window_sizes``; None if not given.
+    """Returns the attention window (R, C) with which a Swin-v2 stage was pretrained; None if the configuration has none.
 
-    ``stem`` is the start of a tensor name that contains the number of the stage, such as ``layers.0.blocks.0.``.
+    Args:
+        config: configuration of the checkpoint; its ``pretrained_window_sizes`` has one side per stage.
+        stem: start of a tensor name with the number of the stage, such as ``layers.0.blocks.0.``.
     """
     nested, stage = config.get("model_args"), re.search(STAGE, stem)
     for level in (config, nested if isinstance(nested, Mapping) else {}):

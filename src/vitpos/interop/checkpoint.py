@@ -37,7 +37,24 @@ NONE_STORED = (
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The position encoding and dimensions of a checkpoint; None where the file does not determine them."""
+    """The position encoding and dimensions of a checkpoint; None where the file does not determine them.
+
+    Args:
+        path: the file or folder that was read.
+        format: library or family of the tensor names, such as timm or DINOv2.
+        encodings: name of the vitpos encoding of the same kind → description of what is stored.
+        prefix_tokens: kind of each token before the patches, such as CLS or register.
+        grid: rows and columns of patches; those of a window, if only windows have tables.
+        grid_source: what determined the grid, such as "the shape of the table".
+        axes: text on the order of tokens, and of axes within a vector where known.
+        patch: height and width of a patch in pixels.
+        channels, dim, depth, heads: input channels, token width, number of blocks, number of heads.
+        table, prefix: vectors added to the patch tokens (R, C, D) and to the prefix tokens (P, D).
+        biases: tensor name → bias of the logits at each offset (2R−1, 2C−1, H).
+        decomposed: tensor name → a vector per row offset (2R−1, d) and per column offset (2C−1, d), as in SAM.
+        frequencies: (depth, H|1, 2, pairs), rotary frequencies in radians per patch, row before column.
+        periods: (d/4,), rotary periods for coordinates from −1 to 1 (DINOv3).
+    """
 
     path: Path
     format: str  # library or family of the tensor names: timm, DeiT, DINOv2, MAE, Hugging Face ViT, JAX, …

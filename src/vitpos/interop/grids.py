@@ -26,7 +26,7 @@ MAX_IMAGE_SIDE = 1 << 16  # pixels; larger configured sizes are ignored
 
 @dataclass(frozen=True)
 class GridHint:
-    """A possible grid, and the tensor or configuration entry that implies it."""
+    """A possible ``grid`` (rows, columns), and as ``source`` the tensor or configuration entry that implies it."""
 
     grid: Grid
     source: str

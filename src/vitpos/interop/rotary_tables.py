@@ -26,7 +26,14 @@ MIN_PERIOD = 1e-4  # far below the step between two patches
 
 @dataclass(frozen=True)
 class RotaryTables:
-    """The rotary encoding of a checkpoint: its name, and frequencies or periods if they are stored."""
+    """The rotary encoding of a checkpoint.
+
+    Args:
+        encoding: name of the vitpos encoding of the same kind, such as ``rope_mixed``.
+        description: what the checkpoint stores of it, as text.
+        frequencies: (depth, H|1, 2, pairs), radians per patch, row before column; None if not stored.
+        periods: (d/4,), for coordinates from −1 to 1 (DINOv3); None if not stored.
+    """
 
     encoding: str  # name of our encoding of the same kind
     description: str
@@ -77,6 +84,10 @@ def _mixed_frequencies(trunk: Trunk, path: str) -> Tensor | None:
     """Returns the learned frequencies (depth, H|1, 2, pairs) of RoPE-Mixed, row before column; None if there are none.
 
     H|1 is 1 if heads are not stored separately. timm has one tensor for all blocks, the authors' code one per block.
+
+    Args:
+        trunk: the tensors of the vision transformer in the checkpoint.
+        path: file name for error messages.
     """
     layers = []
     for name, tensor in trunk.matching("freqs").items():
@@ -110,7 +121,10 @@ def _axial_frequencies(cosines: Tensor, sines: Tensor) -> Tensor | None:
 
 
 def rotary_grid_hints(trunk: Trunk) -> list[GridHint]:
-    """Returns the grids that stored buffers of rotary encodings (coordinates, cosines) imply, with the buffers' names."""
+    """Returns the grids that stored buffers of rotary encodings (coordinates, cosines) imply, with the buffers' names.
+
+    ``trunk`` holds the tensors of the vision transformer in the checkpoint.
+    """
     grids = []
     for name, column in trunk.matching("freqs_t_x").items():
         row = trunk.tensors.get(name[:-1] + "y")

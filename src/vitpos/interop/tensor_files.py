@@ -20,7 +20,13 @@ CONFIG, MAX_CONFIG_BYTES = "config.json", 1 << 26
 
 @dataclass(frozen=True)
 class CheckpointContents:
-    """What was read from a checkpoint: tensor name → tensor, and its configuration."""
+    """What was read from a checkpoint, a file or folder at ``path``.
+
+    Args:
+        tensors: name → tensor.
+        config: configuration: metadata of the file, training arguments and the entries of ``config.json``.
+        has_config_file: True if there was a ``config.json`` with entries.
+    """
 
     path: Path
     tensors: dict[str, Tensor]
@@ -75,7 +81,10 @@ def _files_in(folder: Path) -> dict[Path, list[str] | None]:
 
 
 def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
-    """Returns shard file → names of its tensors, from Hugging Face's index (``model.safetensors.index.json``)."""
+    """Returns shard file → names of the tensors to read from it, for a checkpoint of several files in ``folder``.
+
+    ``index`` is the path of Hugging Face's index file, such as ``model.safetensors.index.json``.
+    """
     weight_map = _read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{index} has no 'weight_map' from names to files; download it again")
@@ -94,7 +103,10 @@ def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
 
 
 def _select(file: Path, names: list[str], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns name → tensor for the given ``names``; raises if one is missing in the shard ``file``."""
+    """Returns name → tensor for the given ``names``; raises if one is missing.
+
+    ``tensors`` are all tensors of the shard ``file``, which is named in the error message.
+    """
     if missing := [name for name in names if name not in tensors]:
         raise InputError(f"{file} lacks {sanitize(missing[0])!r}, which its index refers to; download it again")
     return {name: tensors[name] for name in names}

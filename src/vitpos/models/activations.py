@@ -19,7 +19,15 @@ from vitpos.positions import Positions
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The inputs of one attention module for one batch, from which its logits and weights can be computed."""
+    """The inputs of one attention module for one batch, from which its logits and weights can be computed.
+
+    Args:
+        layer: number of the block, from 0.
+        module: the attention module.
+        x: (B, T, D), tokens that enter it, prefix tokens (CLS and registers) first.
+        encoding: position encoding of the model.
+        pos: positions of the patch tokens.
+    """
 
     layer: int
     module: SelfAttention

@@ -47,9 +47,9 @@ def attention_inputs(
 ) -> AttentionInputs:
     """Applies an encoding to q and k (B, H, T, d); returns rotated q and k with a bias for the logits, or all logits.
 
-    ``layer`` is the number of the block, from 0. A pair of tokens of which one has a hidden (masked) position gets a
-    bias such that its logit is the plain q·k/√d.
-    ``x`` (B, T, D) are the tokens that enter attention; only encodings that define ``token_bias`` need them.
+    ``pos`` are the positions of the patch tokens, ``layer`` is the number of the block, from 0. A pair of tokens of
+    which one has a hidden (masked) position gets a bias such that its logit is the plain q·k/√d. ``x`` (B, T, D) are
+    the tokens that enter attention; only encodings that define ``token_bias`` need them.
     """
     if not pos.has_hidden and (logits := _fused_logits(q, k, encoding, pos, layer)) is not None:
         return AttentionInputs(q, k, None, logits)
@@ -90,7 +90,16 @@ def _fused_logits(q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positio
 def _bias(
     q: Tensor, k: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, x: Tensor | None
 ) -> Tensor | None:
-    """Returns the bias for all tokens (B|1, H|1, T, T) or None; zero for patch pairs with a hidden (masked) position."""
+    """Returns the bias (B|1, H|1, T, T) that an encoding adds to the logits of all tokens; None if it adds none.
+
+    It is zero for pairs of patches of which one has a hidden (masked) position.
+
+    Args:
+        q, k: (B, H, T, d), queries and keys.
+        pos: positions of the N patch tokens, the last of the T tokens.
+        layer: number of the block, from 0.
+        x: (B, T, D), the tokens that enter attention; only encodings that define ``token_bias`` need them.
+    """
     bias = hooks.bias(encoding, q, k, pos, layer, x)
     if bias is not None and pos.has_hidden:
         prefix = q.shape[2] - pos.index.shape[1]
@@ -136,7 +145,8 @@ def attention_logits(
 ) -> Tensor:
     """Returns the logits (B, H, T, T) that enter the softmax, for q and k (B, H, T, d) and a position encoding.
 
-    ``x`` (B, T, D) are the tokens that enter attention; only encodings that define ``token_bias`` need them.
+    ``pos`` are the positions of the patch tokens, ``layer`` is the number of the block, from 0. ``x`` (B, T, D) are the
+    tokens that enter attention; only encodings that define ``token_bias`` need them.
     """
     return _logits(attention_inputs(q, k, encoding, pos, layer, x), q.shape[-1])
 
@@ -182,16 +192,25 @@ class SelfAttention(nn.Module):
         return self.proj(y.transpose(1, 2).flatten(2))
 
     def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """Returns the logits (B, H, T, T) that ``forward`` passes to the softmax, for inspection."""
+        """Returns the logits (B, H, T, T) that enter the softmax, for tokens x (B, T, D), without a window mask.
+
+        ``pos`` are the positions of the patch tokens, ``layer`` is the number of the block, from 0.
+        """
         q, k, _ = self.qkv_heads(x)
         return attention_logits(q, k, encoding, pos, layer, x)
 
     def weights(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """Returns the attention weights (B, H, T, T) that ``forward`` multiplies with v, for inspection."""
+        """Returns the attention weights (B, H, T, T) that multiply v, for tokens x (B, T, D), without a window mask.
+
+        ``pos`` are the positions of the patch tokens, ``layer`` is the number of the block, from 0.
+        """
         return mixed_weights(self.logits(x, encoding, pos, layer).softmax(-1), encoding, pos, layer)
 
     def qkv_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns q, k and v (B, H, T, d) before any position encoding; q and k are normalized if ``qk_norm`` is set."""
+        """Returns q, k and v (B, H, T, d) of tokens x (B, T, D), before any position encoding.
+
+        q and k are normalized if ``qk_norm`` is set.
+        """
         # unbound before transposing, so that the gradients of q, k and v are written side by side in one pass
         q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
         if self.qk_norm == "cosine":
@@ -209,7 +228,11 @@ def _logits(inputs: AttentionInputs, width: int) -> Tensor:
 
 
 def _masked(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """Returns the sum of a bias (B|1, H, T, T) and a window mask (W, 1, T, T), either of which may be None."""
+    """Returns the sum of a bias and a window mask (W, 1, T, T), either of which may be None; None if both are.
+
+    The bias is (1, H, T, T), or (B, H, T, T) where B is the number of images times W windows; the mask is then repeated
+    for each image.
+    """
     if bias is None or mask is None:
         return mask if bias is None else bias
     return bias + mask if len(bias) == 1 else add_per_window(bias, mask)
@@ -222,12 +245,15 @@ def _acts_after_softmax(encoding: PositionEncoding) -> bool:
 def mixed_weights(
     weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, mask: Tensor | None = None
 ) -> Tensor:
-    """Returns the attention weights (B, H, T, T) after the method ``mix_weights`` of encodings that define it.
+    """Returns the attention ``weights`` (B, H, T, T) after the method ``mix_weights`` of encodings that define it.
 
-    For example, `gpsa` mixes in weights that depend on positions.
+    For example, `gpsa` mixes in weights that depend on positions. Only weights among patches with known (not masked)
+    positions change, and rows still sum to 1.
 
-    Only weights among patches with known (not masked) positions change, and rows still sum to 1. ``mask`` (W, 1, T, T) is
-    0 or −∞ for each of W windows, as in ``SelfAttention.forward``; pairs with −∞ keep their weight of zero.
+    Args:
+        pos: positions of the N patch tokens, the last of the T tokens.
+        layer: number of the block, from 0.
+        mask: (W, 1, T, T), 0 or −∞ for each of W attention windows; pairs with −∞ keep their weight of zero.
     """
     count, pairs = pos.index.shape[1], pos.known_pairs()
     if mask is not None:
@@ -250,10 +276,16 @@ def mixed_weights(
 def _add_values(
     y: Tensor, weights: Tensor, v: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
 ) -> Tensor:
-    """Returns the attention output y (B, H, T, d) plus what the method ``added_values`` of encodings returns.
+    """Returns the attention output y (B, H, T, d) plus the vectors that the encoding's method ``added_values`` computes.
 
-    For example, `shaw` adds a learned vector per offset to the values. ``weights`` (B, H, T, T) are the attention
-    weights. Only patch tokens change, and pairs with a hidden (masked) position do not count.
+    For example, `shaw` adds a learned vector per offset to the values. Only patch tokens change, and pairs with a
+    hidden (masked) position do not count.
+
+    Args:
+        weights: (B, H, T, T), attention weights.
+        v: (B, H, T, d), values.
+        pos: positions of the N patch tokens, the last of the T tokens.
+        layer: number of the block, from 0.
     """
     count = pos.index.shape[1]
     for part in encoding.parts:

@@ -38,20 +38,24 @@ class Classifier(nn.Module):
         return next(self.parameters(), torch.empty(0)).device
 
     def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """Returns the features (B, D) of images (B, C, height, width) that enter the classification head."""
+        """Returns the features (B, D) of images (B, C, height, width) that enter the classification head.
+
+        ``positions`` are those of the patches; None for the patch grid of the images, and in models without patches.
+        """
         raise NotImplementedError
 
     def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """Returns the logits (B, classes) of images (B, C, height, width).
 
-        ``positions`` replaces the default positions of the patches; None for models without patches.
+        ``positions`` are those of the patches; None for the patch grid of the images, and in models without patches.
         """
         return self.head(self.forward_features(images, positions))
 
     def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
-        """Returns logits (B, classes) and the position encoding's extra loss for this batch, here 0.
+        """Returns logits (B, classes) and an extra loss to add in training, here 0.
 
-        Training calls this method instead of ``forward``.
+        Training calls this method instead of ``forward``, with the same arguments. Models with a position encoding
+        override it, since some encodings define an extra loss.
         """
         return self.forward(images, positions), 0.0
 
@@ -112,14 +116,14 @@ class PatchClassifier(Classifier):
         return new
 
     def patch_tokens(self, images: Tensor) -> Tensor:
-        """Returns the projected patches (B, N, D), before any position encoding."""
+        """Returns the projected patches (B, N, D) of images (B, C, height, width), before any position encoding."""
         return self.project(patchify(images, self.patch))
 
     def embed_patches(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
         """Returns the patch tokens (B, N, D) that enter the first block, position encoding included, and their positions.
 
-        The positions may differ from the given ones, because some encodings change them in training: `mjp` hides the
-        positions of masked patches.
+        ``positions`` are by default those of the patch grid of the images. The returned positions may differ from them,
+        because some encodings change them in training: `mjp` hides the positions of masked patches.
         """
         if images.ndim != 4 or images.shape[1] != self.channels:
             shape = tuple(images.shape)
@@ -143,12 +147,19 @@ class PatchClassifier(Classifier):
         return embed(self.encoding, x, pos, 0), pos
 
     def forward_tokens(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Positions]:
-        """Returns the tokens (B, T, D) after the last block, prefix tokens first, and the positions of the patches."""
+        """Returns the tokens (B, T, D) after the last block, prefix tokens first, and the positions of the patches.
+
+        ``positions`` are by default those of the patch grid of the images. The returned positions may differ from them:
+        in training, `mjp` hides the positions of masked patches.
+        """
         x, pos = self.embed_patches(images, positions)
         return self.forward_blocks(x, pos), pos
 
     def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
-        """Applies all blocks to embedded patch tokens x (B, N, D); returns tokens (B, T, D), prefix tokens included."""
+        """Applies all blocks to embedded patch tokens x (B, N, D); returns tokens (B, T, D), prefix tokens included.
+
+        ``pos`` are the positions of the patch tokens.
+        """
         raise NotImplementedError
 
     def pool_tokens(self, x: Tensor) -> Tensor:
@@ -156,11 +167,17 @@ class PatchClassifier(Classifier):
         return x[:, self.geometry.num_prefix :].mean(1)
 
     def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
-        """Returns the features (B, D) of images (B, C, height, width) that enter the classification head."""
+        """Returns the features (B, D) of images (B, C, height, width) that enter the classification head.
+
+        ``positions`` are those of the patches, by default the patch grid of the images.
+        """
         return self.pool_tokens(self.forward_tokens(images, positions)[0])
 
     def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
-        """Returns logits (B, classes) and the extra loss that the position encoding defines for this batch (0 for most)."""
+        """Returns logits (B, classes) and the extra loss that the position encoding defines for this batch (0 for most).
+
+        ``positions`` are those of the patches, by default the patch grid of the images.
+        """
         x, pos = self.forward_tokens(images, positions)
         return self.head(self.pool_tokens(x)), self.encoding.penalty(pos)
 

@@ -28,8 +28,9 @@ _PROTOCOLS = (FusedLogits, RotatesPrefix, TokenBias, MixesWeights, ActsOnValues)
 def check_encoding_class(encoding: PositionEncoding) -> None:
     """Raises InputError for mistakes in the class of an encoding, or of one in a sum, that would fail later or be ignored.
 
-    These are a missing ``super().__init__()``, a hook with other arguments than the model passes, and a hook that is
-    never called without another one. Models call this once, when they are built.
+    These are a missing ``super().__init__()``, and hooks (methods that the model calls, such as ``bias`` and
+    ``rotate``) that take other arguments than the model passes, or that have no effect because another hook is missing.
+    Models call this once, when they are built.
     """
     for part in encoding.parts:
         name = f"encoding {type(part).__name__!r}"
@@ -51,7 +52,10 @@ def check_encoding_class(encoding: PositionEncoding) -> None:
 
 
 def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tensor, Positions]:
-    """Returns tokens x (B, N, D) and positions after the encoding's ``augment``, in which `mjp` shuffles tokens."""
+    """Returns the patch tokens x (B, N, D) and their positions after the method ``augment`` of each encoding in a sum.
+
+    For example, `mjp` shuffles some tokens in training and hides their positions. Most encodings change nothing.
+    """
     for part in encoding.parts:
         if "augment" in part.hooks:
             tokens, pos = _two(part, "augment", part.augment(x, pos))
@@ -62,7 +66,10 @@ def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tens
 
 
 def prefix_vectors(encoding: PositionEncoding, tokens: Tensor) -> Tensor | None:
-    """Returns the vectors (P, D) that an encoding adds to the prefix ``tokens`` (P, D), CLS and registers, or None."""
+    """Returns the vectors (P, D) that an encoding adds to the P prefix tokens (CLS and registers); None if it adds none.
+
+    ``tokens`` (P, D) are these tokens; they only give the expected shape and dtype.
+    """
     returned = [(part, part.prefix_vectors()) for part in encoding.parts]
     return total(
         None if one is None else require_tensor(part, "prefix_vectors", one, tokens.dtype, tuple(tokens.shape))
@@ -71,7 +78,10 @@ def prefix_vectors(encoding: PositionEncoding, tokens: Tensor) -> Tensor | None:
 
 
 def unknown_vector(encoding: PositionEncoding, x: Tensor) -> Tensor | None:
-    """Returns the vector (D,), or None, that an encoding adds to the tokens of x (B, N, D) whose position is hidden."""
+    """Returns the vector (D,) that an encoding adds to tokens whose position is hidden (masked); None if it adds none.
+
+    ``x`` (B, N, D) are the patch tokens; they only give the expected width and dtype.
+    """
     returned = [(part, part.unknown_vector()) for part in encoding.parts]
     return total(
         None if one is None else require_tensor(part, "unknown_vector", one, x.dtype, (x.shape[2],))
@@ -80,7 +90,10 @@ def unknown_vector(encoding: PositionEncoding, x: Tensor) -> Tensor | None:
 
 
 def vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor | None:
-    """Returns vectors (B|1, N, D), or None, that an encoding adds to patch tokens x (B, N, D) before block ``layer``."""
+    """Returns vectors (B|1, N, D) that an encoding adds to the patch tokens before block ``layer``; None if it adds none.
+
+    ``x`` (B, N, D) are the patch tokens, ``pos`` their positions; blocks are numbered from 0.
+    """
     returned = [(part, part.vectors(pos, layer, x.dtype)) for part in encoding.parts]
     return total(
         None if one is None else require_tensor(part, "vectors", one, x.dtype, tuple(x.shape), broadcast=1)
@@ -89,7 +102,11 @@ def vectors(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -
 
 
 def update(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:
-    """Returns patch tokens x (B, N, D) after the encoding's ``update``, such as a convolution; ``x`` if it has none."""
+    """Returns the patch tokens x (B, N, D) after the encoding's method ``update``, called before block ``layer`` (from 0).
+
+    It changes tokens depending on their content, such as by a convolution (`cpe`). Returns ``x`` if the encoding has no
+    such method. ``pos`` are the positions of the tokens.
+    """
     for part in encoding.parts:
         if "update" in part.hooks:
             x = require_tensor(part, "update", part.update(x, pos, layer), x.dtype, tuple(x.shape))
@@ -99,9 +116,13 @@ def update(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) ->
 def bias(
     encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, layer: int, x: Tensor | None
 ) -> Tensor | None:
-    """Returns the bias for the attention logits of all tokens (B|1, H|1, T, T), or None; q and k are (B, H, T, d).
+    """Returns the bias (B|1, H|1, T, T) that an encoding adds to the logits of all tokens; None if it adds none.
 
-    ``x`` (B, T, D) are the tokens that enter attention, for encodings that define ``token_bias``.
+    Args:
+        q, k: (B, H, T, d), queries and keys before rotation.
+        pos: positions of the N patch tokens, the last of the T tokens.
+        layer: number of the block, from 0.
+        x: (B, T, D), the tokens that enter attention; only encodings that define ``token_bias`` need them.
     """
     batch, heads, tokens, _ = q.shape
     count = pos.index.shape[1]
@@ -131,7 +152,10 @@ def rotate(encoding: PositionEncoding, q: Tensor, k: Tensor, pos: Positions, lay
 
 
 def rotate_prefix(encoding: PositionEncoding, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-    """Returns q and k (B, H, P, d) of the P prefix tokens after ``rotate_prefix``; the given q and k if there is none."""
+    """Returns q and k (B, H, P, d) of the P prefix tokens (CLS and registers), rotated by the encoding in block ``layer``.
+
+    They are unchanged if the encoding defines no method ``rotate_prefix``.
+    """
     for part in encoding.parts:
         if "rotate_prefix" in part.hooks:
             q, k = _checked_pair(part, "rotate_prefix", cast(RotatesPrefix, part).rotate_prefix(q, k, layer), q)
@@ -141,10 +165,10 @@ def rotate_prefix(encoding: PositionEncoding, q: Tensor, k: Tensor, layer: int) 
 def require_tensor(
     part: PositionEncoding, hook: str, returned: Any, dtype: torch.dtype, *shapes: Sizes, broadcast: int = 0
 ) -> Tensor:
-    """Returns the tensor that a hook returned; raises InputError unless it has the dtype and one of the ``shapes``.
+    """Returns ``returned``, the result of an encoding's method, if it is a tensor of this dtype and one of the ``shapes``.
 
-    The message contains the class of the encoding ``part`` and the name ``hook`` of its method. None in a shape allows
-    any size. The first ``broadcast`` axes may also have size 1.
+    Otherwise raises InputError with the class of the encoding ``part`` and the name ``hook`` of the method. None in a
+    shape allows any size. The first ``broadcast`` axes may also have size 1.
     """
     for shape in shapes:
         if _fits(returned, shape, broadcast):

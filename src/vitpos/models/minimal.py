@@ -40,6 +40,9 @@ class MinimalAttention(PatchClassifier):
         self.head = nn.Sequential(nn.Linear(dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, num_classes))
 
     def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
-        """Returns the patch tokens (B, N, D) after the attention layer."""
+        """Returns the patch tokens (B, N, D) after the attention layer.
+
+        x (B, N, D) are the embedded patch tokens, ``pos`` their positions.
+        """
         y = self.attention(x, self.encoding, pos, 0)
         return x + y if self.residual else y

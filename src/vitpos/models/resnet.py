@@ -73,7 +73,8 @@ class ResNet(Classifier):
 class Bottleneck(nn.Module):
     """A residual block of 1×1, 3×3 and 1×1 convolutions, with ``inner``, ``inner`` and 4·``inner`` output channels.
 
-    The scale of the last norm starts at zero, so that the block starts as the identity.
+    The input has ``channels`` channels, and the 3×3 convolution the given ``stride``. The scale of the last norm
+    starts at zero, so that the block starts as the identity.
     """
 
     def __init__(self, channels: int, stride: int, inner: int):

@@ -175,7 +175,13 @@ class WindowBlock(Block):
         self.window, self.shifted = inside.grid, shifted
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """Returns the tokens (B, R, C, D) after this block; ``pos`` are the positions inside one window."""
+        """Returns the tokens (B, R, C, D) after this block, for tokens x of the same shape on the grid of the stage.
+
+        Args:
+            encoding: position encoding inside the windows.
+            pos: positions inside one window.
+            layer: number of the block in its stage, from 0.
+        """
         windows = Windows.of((x.shape[1], x.shape[2]), self.window, shifted=self.shifted)
         cut = tokens = windows.partition(x)
         if layer:

@@ -18,8 +18,8 @@ def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> 
     """Returns the patch tokens (B, N, D) as they enter block ``layer``: x plus the encoding's vectors, then updated.
 
     The update is the encoding's method ``update``, which depends on the tokens' content, such as a convolution (`cpe`).
-    A token with a hidden (masked) position gets no vector; at layer 0 it gets the encoding's ``unknown_vector`` instead,
-    if any.
+    A token with a hidden (masked) position gets no vector; at layer 0 it gets the encoding's ``unknown_vector``
+    instead, if any. ``pos`` are the positions of the tokens x (B, N, D).
     """
     vectors = _vectors(encoding, x, pos, layer)
     return hooks.update(encoding, x if vectors is None else x + vectors, pos, layer)
@@ -54,9 +54,10 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
 
 
 def embed_tokens(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int, num_prefix: int) -> Tensor:
-    """Returns the tokens x (B, T, D) as they enter block ``layer``: patch tokens after the encoding's vectors and update.
+    """Returns the tokens x (B, T, D) as they enter block ``layer``: the position encoding has acted on the patch tokens.
 
-    The first ``num_prefix`` tokens (CLS and registers) stay unchanged.
+    The encoding adds its vectors to them, then changes them by its method ``update``, such as a convolution. The first
+    ``num_prefix`` tokens (CLS and registers) stay unchanged. ``pos`` are the positions of the patch tokens.
     """
     patches = x[:, num_prefix:]
     embedded = embed(encoding, patches, pos, layer)

@@ -73,7 +73,10 @@ class ViT(PatchClassifier):
             init_weights(module, weight_init)
 
     def forward_blocks(self, x: Tensor, pos: Positions) -> Tensor:
-        """Prepends the prefix tokens to x (B, N, D), applies all blocks and the final norm; returns tokens (B, T, D)."""
+        """Prepends the prefix tokens to x (B, N, D), applies all blocks and the final norm; returns tokens (B, T, D).
+
+        x are the embedded patch tokens, ``pos`` their positions; prefix tokens are CLS and registers.
+        """
         count = self.geometry.num_prefix
         if self.prefix_tokens is not None:
             added = hooks.prefix_vectors(self.encoding, self.prefix_tokens)
@@ -104,7 +107,13 @@ class Block(nn.Module):
         self.drop = DropPath(drop_path)
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """Returns the tokens (B, T, D) after this block, which is number ``layer`` of the model, from 0."""
+        """Returns the tokens (B, T, D) after this block, for tokens x (B, T, D), prefix tokens (CLS and registers) first.
+
+        Args:
+            encoding: position encoding, used in attention.
+            pos: positions of the patch tokens.
+            layer: number of this block in the model, from 0.
+        """
         x = x + self.drop(self.attention(self.norm1(x), encoding, pos, layer))
         return x + self.drop(self.mlp(self.norm2(x)))
 
@@ -123,7 +132,13 @@ class AprilBlock(nn.Module):
         self.mlp = _mlp(dim, hidden)
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """Returns the tokens (B, T, D) after this block, which is number ``layer`` of the model, from 0."""
+        """Returns the tokens (B, T, D) after this block, for tokens x (B, T, D), prefix tokens (CLS and registers) first.
+
+        Args:
+            encoding: position encoding, used in attention.
+            pos: positions of the patch tokens.
+            layer: number of this block in the model, from 0.
+        """
         return self.mlp(self.norm2(self.attention(x, encoding, pos, layer)))
 
 

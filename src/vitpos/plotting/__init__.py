@@ -57,9 +57,11 @@ KINDS: dict[str, Callable[..., Figure]] = {
 
 
 def draw(kind: str, data: Mapping[str, Any]) -> Figure:
-    """Returns the matplotlib figure that the function ``KINDS[kind]`` draws with the keyword arguments ``data``.
+    """Returns a matplotlib figure of the given kind.
 
     Args:
-        kind: such as ``"lines"`` or ``"tiles"``.
+        kind: ``"lines"``, ``"tiles"``, ``"maps"``, ``"points"``, ``"frequencies"`` or ``"image_maps"``; ``KINDS`` maps
+            each to the function that draws it.
+        data: keyword arguments of that function.
     """
     return KINDS[kind](**data)
