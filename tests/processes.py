@@ -5,10 +5,11 @@ import os
 import runpy
 import subprocess
 import sys
-from multiprocessing import forkserver
+from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+ROOT = Path(__file__).parents[1]
 TINY = """
 question = "Does a tiny model run?"
 published_source = "nobody"
@@ -31,7 +32,6 @@ os.environ["OMP_NUM_THREADS"] = "1"  # read once, when the server imports torch
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["tests.preloaded"])
-forkserver.ensure_running()  # now, while the current folder is that of the project
 
 
 def vitpos(*words, **options):
@@ -47,8 +47,9 @@ def python(*words, **options):
 def start(*words, folder, cwd=".", env=ENVIRONMENT, before=None):
     """Starts the same; it prints to files in ``folder``. ``before`` is a function that the new process calls first."""
     printed = [Path(folder) / "stdout", Path(folder) / "stderr"]
-    process = FORKED.Process(target=_run, args=(list(map(str, words)), cwd, env, printed, before))
-    process.start()
+    process = FORKED.Process(target=_run, args=(list(map(str, words)), Path(cwd).absolute(), env, printed, before))
+    with chdir(ROOT):  # where the server, started with the first process, finds tests.preloaded
+        process.start()
     return process, printed
 
 
