@@ -140,7 +140,7 @@ def _sides(z: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """
     z = centered(z)
     size = z.square().sum(-1, keepdim=True)
-    unit = size.amax(1, keepdim=True).sqrt_().clamp_min_(1e-30)
+    unit = size.amax(1, keepdim=True).sqrt_().clamp_min_(1e-15)  # its square must not underflow
     z, size = z.div_(unit), size.div_(unit.square())
     one = torch.ones_like(size)
     return (torch.cat([one, size, z.mul(-2)], -1), torch.cat([size, one, z], -1)), unit

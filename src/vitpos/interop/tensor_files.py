@@ -25,13 +25,11 @@ class CheckpointContents:
     Args:
         tensors: name → tensor.
         config: configuration: metadata of the file, training arguments and the entries of ``config.json``.
-        has_config_file: True if there was a ``config.json`` with entries.
     """
 
     path: Path
     tensors: dict[str, Tensor]
     config: dict[str, Any]  # file metadata, training arguments and config.json
-    has_config_file: bool = False
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -60,7 +58,7 @@ def read_contents(path: str | Path) -> CheckpointContents:
             raise InputError(f"{path} contains no named tensors; give a state_dict saved as .safetensors or .pth")
         folder = path if path.is_dir() else path.parent if path.name in DEFAULT_NAMES else None
         file_config = _read_json(folder / CONFIG) if folder is not None and (folder / CONFIG).is_file() else {}
-        return CheckpointContents(path, tensors, config | file_config, bool(file_config))
+        return CheckpointContents(path, tensors, config | file_config)
 
 
 def _files_in(folder: Path) -> dict[Path, list[str] | None]:

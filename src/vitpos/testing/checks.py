@@ -71,8 +71,8 @@ def check_dtypes(subject: Subject) -> None:
             outputs[dtype] = model(subject.images().to(dtype))
         except (RuntimeError, InputError) as error:
             raise EncodingError(f"with inputs in {dtype} it mixes types: {_line(error)}") from error
-        if {*seen, outputs[dtype].dtype} != {dtype}:
-            raise EncodingError(f"with inputs in {dtype} it returns {', '.join(map(str, {*seen} - {dtype}))}")
+        if others := {*seen, outputs[dtype].dtype} - {dtype}:
+            raise EncodingError(f"with inputs in {dtype} it returns {', '.join(map(str, others))}")
     gap = (outputs[torch.float32].double() - outputs[torch.float64]).abs().max()
     if not gap < 1e-3 * (1 + outputs[torch.float64].abs().max()):
         raise EncodingError(f"float32 and float64 disagree: largest difference {float(gap):.3g}")
