@@ -63,7 +63,10 @@ def test_fused_logits_and_their_gradients_equal_products_plus_bias(spec):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_vectors_have_a_distance_of_zero_and_finite_gradients(dtype):
-    z, scores = torch.ones(2, 4, 3, dtype=dtype, requires_grad=True), torch.randn(2, 5, 5, dtype=dtype, requires_grad=True)
+    z, scores = (
+        torch.ones(2, 4, 3, dtype=dtype, requires_grad=True),
+        torch.randn(2, 5, 5, dtype=dtype, requires_grad=True),
+    )
     added = AddDistances.apply(scores.clone(), 2.0, z)
     torch.testing.assert_close(added, scores)
     added.sum().backward()

@@ -25,7 +25,7 @@ def score(
     protocol: PROTOCOL = "vitpos-1",
     quick: Annotated[bool, Option("--quick", help="a shortened run, to try it; such entries have no rank")] = False,
     seeds: Annotated[str | None, Option(help="seeds that replace those of the protocol, such as 0,1,2,3")] = None,
-    workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core, one with a GPU")] = None,
+    workers: Annotated[int | None, Option(min=1, help="parallel processes; default: one per core (GPU: one)")] = None,
     entries: Annotated[
         Path | None,
         Option(metavar="DIR", help="folder of the entries to compare with; default: results/leaderboard/PROTOCOL"),

@@ -26,7 +26,7 @@ def run(
         ),
     ] = None,
     seeds: Annotated[str | None, Option(help="seeds that replace those of the experiment, such as 0,1,2")] = None,
-    workers: Annotated[int | None, Option(min=1, help="number of parallel processes; default: one per core, one with a GPU")] = None,
+    workers: Annotated[int | None, Option(min=1, help="parallel processes; default: one per core (GPU: one)")] = None,
     dry_run: DryRunOption = False,
     plugins: Plugins = None,
 ) -> None:
