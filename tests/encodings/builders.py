@@ -35,7 +35,7 @@ def attention_error(encoding: PositionEncoding, pos: Positions, by_loops: Callab
     attention = SelfAttention(DIM, HEADS).double()
     x = random(2, PREFIX + pos.index.shape[1], DIM)
     expected = torch.stack([by_loops(attention, encoding, image, pos) for image in x])
-    return float((attention(x, encoding, pos, 1) - expected).abs().max())
+    return (attention(x, encoding, pos, 1) - expected).abs().max().item()
 
 
 def positions(kind: str) -> Positions:

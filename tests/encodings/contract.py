@@ -92,7 +92,7 @@ every = pytest.mark.parametrize("spec", SPECS + OPTIONS)
 
 
 options_slow = [*SPECS, *(pytest.param(spec, marks=pytest.mark.slow) for spec in OPTIONS)]
-every_options_slow = pytest.mark.parametrize("spec", options_slow)  # for what check_encoding checks of all options too
+every_options_slow = pytest.mark.parametrize("spec", options_slow)
 hiding = pytest.mark.parametrize(  # a slot index reveals the slot of a patch even if its position is hidden
     "spec", [spec for spec in options_slow if "index=True" not in str(spec)]
 )

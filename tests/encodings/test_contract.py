@@ -32,7 +32,7 @@ from vitpos.positions import Positions
 from vitpos.testing import check_encoding
 
 
-@every
+@every_options_slow
 def test_keeps_the_contract(spec):
     """MJP alone has no positions of others to hide; a slot index is known even where a position is hidden."""
     skip = ["gradients"] if spec == "mjp" else ["hidden"] if "index=True" in spec else []

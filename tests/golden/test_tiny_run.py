@@ -40,6 +40,7 @@ def inspected_values_that_changed(run, encoding):
     return wrong
 
 
+@pytest.mark.slow
 def test_results_and_inspections_are_those_of_before(tmp_path):
     """One test, so that the experiment is run once however tests are spread over processes."""
     run = run_tiny(tmp_path)

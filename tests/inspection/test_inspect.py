@@ -19,7 +19,7 @@ SPECS = ["vit(patch=(7, 4), dim=16, depth=2, heads=2)", "minimal(patch=(7, 4), d
 
 
 @pytest.mark.parametrize("encoding", ["none", "learned", "rope", "relative", "sape2", "cope", "cpe", "learned + mjp"])
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [SPECS[0], pytest.param(SPECS[1], marks=pytest.mark.slow)])
 def test_every_encoding_can_be_inspected_and_drawn(encoding, spec):
     data = load("mnist")
     model = MODELS.build(spec, data.shape, 10, encoding)

@@ -80,6 +80,7 @@ def false_alarms(make, count, level):
     return {name: sum(f[name].verdict != "no structure" for f in found) / count for name in STATEMENTS}
 
 
+@pytest.mark.slow
 def test_false_alarms_on_noise_occur_at_the_level_of_the_test():
     count, level = 150, 0.1
     found = false_alarms(lambda seed: noise((5, 7), 12, seed), count, level)
@@ -190,6 +191,7 @@ def test_a_large_table_is_subsampled_and_reports_it():
     assert half["same_row"].effect == found["same_row"].effect and not half["same_row"].subsampled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", [(4, 6), (20, 21)])
 def test_the_default_number_of_samples_is_enough_for_the_level(grid):
     found = structure(plane(grid, 3))

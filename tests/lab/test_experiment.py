@@ -193,9 +193,13 @@ def _covering(experiment):
 
 
 APART = {"mjp-imagenet", "scorecard-gpu"}  # one has a test file of its own, the other the tables of scorecard
+LARGE = {"privacy-closed-form"}
 
 
-@pytest.mark.parametrize("name", sorted(set(shipped()) - APART))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE)) for name in sorted(set(shipped()) - APART)],
+)
 def test_every_column_of_a_shipped_experiment_is_given_by_its_evaluation(name, monkeypatch, tmp_path):
     """Data that are downloaded are replaced by noise of their shape; everything else is as in the experiment."""
     monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))

@@ -65,6 +65,7 @@ def toml(values) -> str:
     return "\n".join([*lines, "[train]", *(f"{key} = {value}" for key, value in values["train"].items())])
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_plugins_again_and_says_when_they_are_gone_or_have_changed(tmp_path):
     home, elsewhere, out = tmp_path / "home", tmp_path / "elsewhere", tmp_path / "out"
     home.mkdir(), elsewhere.mkdir()
