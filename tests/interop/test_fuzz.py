@@ -191,6 +191,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATE)
 def test_mutated_tensors_give_a_result_or_one_line(tmp_path, name):
     removed = PRECEDING.get(name, ("rope_embed.periods",))

@@ -145,6 +145,7 @@ def script(folder, text, *words):
     return python("script.py", "out", *words, cwd=folder)
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_gets_one_message_and_runs_once_it_has_one(tmp_path):
     done = script(tmp_path, SCRIPT.replace('__name__ == "__main__"', "True"))
     assert done.returncode == 1 and done.stderr.count("if __name__ == '__main__':") == 1

@@ -132,6 +132,7 @@ def test_one_seed_gives_all_windows_the_same_weights_around_them():
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+@pytest.mark.slow
 def test_swin_exports():
     model, images = swin("learned"), torch.randn(2, *WIDE)
     exported = torch.export.export(model, (images,)).module()
