@@ -5,10 +5,10 @@ import io
 import torch._dynamo  # noqa: F401  # every optimizer imports it
 from matplotlib.figure import Figure
 
-import vitpos.cli.inspect  # noqa: F401
-import vitpos.inspection.inspect  # noqa: F401
-import vitpos.lab.runner  # noqa: F401
-import vitpos.report.inspection_page  # noqa: F401
+import vitpos.cli.inspect
+import vitpos.inspection.inspect
+import vitpos.lab.runner
+import vitpos.report.inspection_page
 import vitpos.report.page  # noqa: F401
 from vitpos.data.mnist import mnist
 
