@@ -40,7 +40,8 @@ class ComRoPE(Rotary):
         mode: How the blocks use row and column: ``ld`` combines them in every block, ``ap`` alternates between them.
         block_size: Number of channels of a block.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
+            q·k.
     """
 
     _name = "comrope"

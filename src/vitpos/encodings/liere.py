@@ -24,7 +24,8 @@ class LieRE(Rotary):
     Args:
         block_size: Number of channels of a block.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
+            q·k.
     """
 
     _name = "liere"

@@ -14,7 +14,7 @@ from vitpos.positions import Positions
 
 
 class RoPEDINO(Rotary):
-    """Rotates by coordinates from −1 to 1, which can be randomly shifted and scaled in training; nothing is learned.
+    """Rotates by row and column scaled to a span of 2, which can be randomly shifted and scaled in training.
 
     Angles are 2π·coordinate/period with periods base^(t/(d/4)), t = 0 … d/4 − 1; the first d/4 pairs of channels rotate
     by the row, the others by the column. Pairs are neighboring channels, whereas the published code pairs channel t
@@ -27,7 +27,8 @@ class RoPEDINO(Rotary):
         jitter_coords: In training, multiplies each axis by a random factor from 1/jitter to jitter, log-uniform.
         rescale_coords: In training, multiplies both axes by one random factor from 1/rescale to rescale, log-uniform.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
+            q·k.
     """
 
     _name = "rope_dino"

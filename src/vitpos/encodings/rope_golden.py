@@ -31,7 +31,8 @@ class RoPEGolden(FixedFrequencies):
         max_frequency: Highest frequency, in radians per patch.
         zero_fraction: Fraction of the pairs, the first of each head, that are not rotated.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
+            q·k.
     """
 
     _name = "rope_golden"

@@ -22,8 +22,9 @@ class RoPEMixed(Rotary):
 
     Args:
         base: Base of the initial frequencies.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
+            q·k.
     """
 
     _name = "rope_mixed"

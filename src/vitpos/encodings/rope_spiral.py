@@ -29,8 +29,9 @@ class RoPESpiral(FixedFrequencies):
         directions: Number K of directions, an even number; 2K must divide the head width.
         base: Base of the frequencies.
         max_frequency: Highest frequency, in radians per patch.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of the
-            training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
+            q·k.
     """
 
     _name = "rope_spiral"

@@ -26,7 +26,8 @@ class STRING(RoPEMixed):
     Args:
         base: Base of the initial frequencies.
         prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``.
+            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
+            q·k.
     """
 
     _name = "string"

@@ -65,7 +65,8 @@ class NullModel:
     def class_means(self, values: Tensor) -> Tensor:
         """Returns (N, N): for each pair of positions the mean of ``values`` (N, N) over all pairs of its class.
 
-        A class is all pairs at equal distance, or at equal offset; means over distance are smoothed.
+        A class is all pairs at equal distance (`DistanceNull`, whose means are smoothed over neighboring distances) or
+        all pairs at equal offset (`OffsetNull`).
         """
         sums = values.new_zeros(len(self.counts)).index_add_(0, self.class_of.flatten(), values.flatten())
         return (self.smoother @ (sums / self.counts))[self.class_of]

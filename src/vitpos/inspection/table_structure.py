@@ -217,15 +217,16 @@ def permuted_sums(cosines: Tensor, weight: Tensor, orders: Tensor) -> Tensor:
 def _null_model_values(
     x: Tensor, grid: tuple[int, int], weights: dict[str, Tensor], tables: int, seed: int
 ) -> dict[str, Tensor]:
-    """Returns statement → its values (1 + n,): that of the table x (N, D), then those of n = ``tables`` random tables.
+    """Returns name of a tested structure → its values (1 + n,): of the position table x (N, D), then of n random tables.
 
-    A value is the quantity that the statement claims to be positive: for ``norm`` the relative difference of mean norms
-    between center and border, for the others a weighted sum of (cosine − mean cosine at the same distance or offset).
-    The random tables are sampled from a null model: similarity depends on distance alone for ``same_row`` and
-    ``same_column``, and on |Δrow| and |Δcolumn| alone for ``border``, ``corners`` and ``norm``.
+    A value is positive if the structure is there: for ``norm`` the relative difference of mean norms between center and
+    border; for ``same_row``, ``same_column``, ``border`` and ``corners`` a weighted sum, over pairs of vectors, of
+    (cosine − mean cosine at the same distance or offset). The n = ``tables`` random tables are sampled from a null
+    model: their similarity depends on distance alone for ``same_row`` and ``same_column``, and on |Δrow| and |Δcolumn|
+    alone for the others.
 
     Args:
-        weights: statement → weights (N, N) of the cosines; those of ``neighbors`` and ``two_dimensional`` are not used.
+        weights: name of a structure → weights (N, N) of the cosines; other names than these five are ignored.
     """
     values: dict[str, Tensor] = {}
     models: list[NullModel] = [DistanceNull(grid), by_offset := OffsetNull(grid)]

@@ -48,7 +48,7 @@ class SharedGradient:
 
     @property
     def prune_threshold(self) -> float | None:
-        """Returns the magnitude up to which an attacker regards a number of the gradient as pruned; None without pruning.
+        """Returns the magnitude up to which an attacker regards an entry of the gradient as pruned; None without pruning.
 
         It is four times the std of the noise, since noise may be added after pruning.
         """
