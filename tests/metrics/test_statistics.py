@@ -11,7 +11,7 @@ from vitpos.metrics.statistics import ci_half_width, paired_difference, t_quanti
 
 def test_half_width_matches_values_computed_by_hand():
     values = [4.8, 5.1, 5.3, 4.9, 5.4]  # mean 5.1, standard deviation √.065, t of 4 degrees 2.776
-    assert ci_half_width(values) == pytest.approx(2.776 * math.sqrt(0.065 / 5), rel=1e-6)
+    assert ci_half_width(values) == pytest.approx(2.7764451 * math.sqrt(0.065 / 5), rel=1e-6)
     assert ci_half_width([1.0]) == math.inf and ci_half_width([2.0, 2.0]) == 0
     expected = 2.023 * torch.arange(40.0).std().item() / math.sqrt(40)  # t of 39 degrees
     assert ci_half_width(list(range(40))) == pytest.approx(expected, rel=3e-4)
@@ -22,7 +22,8 @@ def test_t_quantiles_equal_tables_and_scipy():
         assert t_quantile(df) == pytest.approx(textbook, abs=6e-4)
     student = peer("scipy.stats").t
     for df in range(1, 500):
-        assert t_quantile(df) == pytest.approx(student.ppf(0.975, df), abs=6e-4), df
+        assert t_quantile(df) == pytest.approx(student.ppf(0.975, df), rel=1e-9), df
+        assert t_quantile(df, 0.9) == pytest.approx(student.ppf(0.95, df), rel=1e-9), df
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])

@@ -14,7 +14,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from vitpos.cli import attack, data, inspect, leaderboard, run
+from vitpos.cli import attack, claims, data, inspect, leaderboard, run
 from vitpos.cli import list as list_module
 from vitpos.errors import InputError, Notice, RunError
 
@@ -33,6 +33,7 @@ for command in (
     run.evaluate,
     leaderboard.score,
     leaderboard.leaderboard,
+    claims.claims,
     attack.attack,
     inspect.inspect,
     inspect.compare,

@@ -36,6 +36,7 @@ def jigsaw(
 
     accuracy: fraction of the permuted test images, 0 to 1, whose largest logit is that of their label.
     consistency: fraction of the test images that are predicted as the same class before and after the permutation.
+    logit_difference: largest difference of a logit before and after the permutation, over classes and test images.
     consistent_correct: fraction predicted as the same class, which is that of the label.
 
     Args:
@@ -52,7 +53,9 @@ def jigsaw(
     else:
         order = seeded_permutations(images, cells, seed=seed)
     logits = ctx.predict_logits(_permutation(ctx, grid, order, follow=positions == "follow"))
-    return Result(consistency(logits, ctx.predict_logits(), ctx.data.test.labels))
+    original = ctx.predict_logits()
+    largest = (logits - original).abs().max().item()
+    return Result(consistency(logits, original, ctx.data.test.labels) | {"logit_difference": largest})
 
 
 def shuffle(

@@ -1,12 +1,15 @@
-"""Describes the machine and library versions that a result was computed with."""
+"""Describes the machine, the library versions and the commit that a result was computed with."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
+
+import vitpos
 
 
 def machine() -> dict[str, str]:
@@ -27,6 +30,20 @@ def machine() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("vitpos", "torch", "numpy")},
     }
+
+
+def package_commit() -> str:
+    """Returns the git commit of the package; an empty string if its files are not in git or have uncommitted changes."""
+    package = Path(vitpos.__file__).parent
+    try:
+        _git(package, "ls-files", "--error-unmatch", "__init__.py")  # not installed inside another repository
+        return "" if _git(package, "status", "--porcelain", "--", ".") else _git(package, "rev-parse", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _search(path: str, pattern: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-import vitpos
 from vitpos.data.dataset import load
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
@@ -21,7 +19,7 @@ from vitpos.inspection.table_stats import position_vectors
 from vitpos.lab.cell_models import load_model
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment import Experiment
-from vitpos.lab.machine import machine
+from vitpos.lab.machine import machine, package_commit
 from vitpos.lab.results import Results
 from vitpos.lab.runner import run
 from vitpos.leaderboard.entry import ENTRY_FOLDER, Entry
@@ -112,7 +110,7 @@ def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float]
         training_losses=losses,
         reasons=reasons,
         machine=machine(),
-        commit=_commit(),
+        commit=package_commit(),
         maps=_maps(results),
         quick=quick,
     )
@@ -161,17 +159,3 @@ def _code(spec: str) -> dict[str, str]:
     """Returns name → sha256 of the source file, for each encoding in a spec such as ``learned + rope``."""
     terms = ENCODINGS.parse(spec)
     return {t.name: hashlib.sha256(Path(identity(ENCODINGS.load(t.name))[0]).read_bytes()).hexdigest() for t in terms}
-
-
-def _commit() -> str:
-    """Returns the git commit of the package; an empty string if its files are not in git or have uncommitted changes."""
-    package = Path(vitpos.__file__).parent
-    try:
-        _git(package, "ls-files", "--error-unmatch", "__init__.py")  # not installed inside another repository
-        return "" if _git(package, "status", "--porcelain", "--", ".") else _git(package, "rev-parse", "HEAD")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def _git(folder: Path, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()

@@ -6,22 +6,19 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-T_QUANTILES = (  # 97.5 % quantile of Student's t for 1, 2, … 30 degrees of freedom
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
+from functools import cache
 
 
-def t_quantile(df: int) -> float:
-    """Returns the 97.5 % quantile of Student's t with ``df`` degrees of freedom, to three digits.
-
-    Values up to 30 degrees of freedom come from a table, those above from the Cornish–Fisher expansion.
-    """
-    if df <= len(T_QUANTILES):
-        return T_QUANTILES[df - 1]
-    z = 1.959964  # 97.5 % quantile of the normal distribution
-    return z + (z**3 + z) / (4 * df) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+@cache
+def t_quantile(df: int, confidence: float = 0.95) -> float:
+    """Returns t such that Student's t with ``df`` degrees of freedom is in [−t, t] with probability ``confidence``."""
+    low, high = 0.0, 1.0
+    while t_p_value(high, df) > 1 - confidence:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_p_value(middle, df) > 1 - confidence else (low, middle)
+    return high
 
 
 def t_p_value(t: float, df: int) -> float:
@@ -49,14 +46,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def ci_half_width(values: Sequence[float]) -> float:
-    """Returns half the width of the 95 % confidence interval of the mean of ``values``; infinite for a single value.
+def ci_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
+    """Returns half the width of the confidence interval of the mean of ``values``; infinite for a single value.
 
     The values are assumed to be normally distributed.
     """
     if len(values) < 2:
         return math.inf
-    return t_quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return t_quantile(len(values) - 1, confidence) * statistics.stdev(values) / math.sqrt(len(values))
 
 
 @dataclass(frozen=True)

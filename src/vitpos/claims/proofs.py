@@ -1,0 +1,76 @@
+"""Claims that are decided by calculation: identities that hold for any weights, and counterexamples.
+
+Each function returns a dictionary: label of a statement → whether it holds, with the numbers.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from vitpos.block_masks import block_mask
+from vitpos.claims.rules import Outcome
+from vitpos.models.vit import ViT
+from vitpos.patches import permute_patches
+
+GRID = (3, 5)
+
+
+def bag_of_patches() -> dict[str, Outcome]:
+    """Whether a ViT without positions gives the same logits for any order of the patches of an image."""
+    pooled, _, _ = _permuted_differences()
+    return {"": _at_most(pooled, "largest difference of a logit between an image and its permuted patches")}
+
+
+def equivariance() -> dict[str, Outcome]:
+    """Which outputs of attention without positions are unchanged, or move with the patches, if patches are permuted."""
+    pooled, moved, unmoved = _permuted_differences()
+    return {
+        "each token moves with its patch (equivariant)": _at_most(
+            moved, "largest difference of a token and its patch's"
+        ),
+        "the pooled output is the same (invariant)": _at_most(pooled, "largest difference of a logit"),
+        "the sequence of tokens is the same": _at_most(unmoved, "largest difference of a token and that of its slot"),
+    }
+
+
+def empty_masks(samples: int = 20_000) -> dict[str, Outcome]:
+    """Whether the fraction of empty masks agrees with the 17 % of 800 masks that were counted first, which is 17 % ± 2.6 %.
+
+    The masks are those of the published sampler on a 14×14 grid at ratio 0.03.
+
+    Args:
+        samples: Number of masks.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(100)
+        masks = block_mask((14, 14), 0.03, batch=samples, min_area=8, max_area=75)
+    fraction = float((~masks.flatten(1).any(1)).double().mean())
+    half = 1.96 * (fraction * (1 - fraction) / samples) ** 0.5
+    inside = abs(fraction - 0.17) <= 0.026
+    text = f"{100 * fraction:.2f} % (95 % interval ±{100 * half:.2f}) of {samples} are empty; required: 14.4 to 19.6 %"
+    return {"": Outcome("holds" if inside else "does not hold", text)}
+
+
+def _permuted_differences() -> tuple[float, float, float]:
+    """Returns the largest differences of outputs between images and images with permuted patches, without positions.
+
+    The three are those of logits, of tokens compared with the same patch, and of tokens compared with the same slot of
+    the grid. The model is a ViT in float64 with random weights on a grid of 3×5 patches.
+    """
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(100)
+        model = ViT((3, 12, 20), 7, "none", patch=4, dim=32, depth=3, heads=4, pool="mean", weight_init="xavier")
+        model = model.double().eval()
+        images = torch.randn(4, 3, 12, 20, dtype=torch.float64)
+        order = torch.randperm(GRID[0] * GRID[1])
+        permuted = permute_patches(images, GRID, order)
+        tokens, others = (model.forward_tokens(one)[0] for one in (images, permuted))
+        logits = (model(images) - model(permuted)).abs().max()
+    moved, unmoved = (tokens[:, order] - others).abs().max(), (tokens - others).abs().max()
+    return logits.item(), moved.item(), unmoved.item()
+
+
+def _at_most(difference: float, what: str, bound: float = 1e-9) -> Outcome:
+    """Returns that a difference of float64 numbers is rounding error, or not."""
+    text = f"{what}: {difference:.2g}; required: at most {bound:g}"
+    return Outcome("holds" if difference <= bound else "does not hold", text)

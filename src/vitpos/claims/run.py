@@ -1,0 +1,61 @@
+"""Runs the experiments of claims with the seeds of the ledger, and records the rules under which each run is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vitpos.claims.ledger import Claim
+from vitpos.claims.stored_runs import CLAIMS_FILE
+from vitpos.errors import InputError
+from vitpos.files import read_json, write_json
+from vitpos.lab.events import Observer
+from vitpos.lab.experiment import Experiment
+from vitpos.lab.machine import machine, package_commit
+from vitpos.lab.runner import run
+
+
+def run_claims(claims: Sequence[Claim], out: Path, *, workers: int | None = None, observer: Observer) -> list[Path]:
+    """Runs or continues the experiments of claims and returns their folders, ``out/EXPERIMENT``.
+
+    Args:
+        claims: The claims. Those that share an experiment share its run, which has the seeds that most of them need.
+        out: Folder of the runs.
+        workers: Number of processes that train in parallel; by default one per core, or a single one with a GPU.
+        observer: Receives the events of the runs, such as a progress bar.
+    """
+    folders = []
+    for experiment in dict.fromkeys(claim.experiment for claim in claims if claim.experiment):
+        judged = [claim for claim in claims if claim.experiment == experiment]
+        wanted = Experiment.load(experiment, seeds=max((claim.seed_list for claim in judged), key=len))
+        folder = out / wanted.name
+        record_rules(folder, experiment, judged)
+        run(wanted, folder, workers=workers, observer=observer).write_csv()
+        folders.append(folder)
+    return folders
+
+
+def record_rules(folder: Path, experiment: str, claims: Sequence[Claim]) -> None:
+    """Writes ``claims.json`` before a run starts: the hash of each claim's rule, the time, the commit and the machine.
+
+    In a folder that has one, rules are only added. Raises an InputError if the rule of a claim has changed since.
+
+    Args:
+        folder: Folder of the run, which is created.
+        experiment: Name of the experiment.
+        claims: Claims that the run is to judge.
+    """
+    path = folder / CLAIMS_FILE
+    record: dict[str, Any] = {"experiment": experiment, "rules": {}}
+    if path.exists():
+        record = read_json(path)
+    else:
+        record |= {"started": datetime.now(UTC).isoformat(timespec="seconds"), "commit": package_commit()}
+        record["machine"] = machine()
+    for claim in claims:
+        if record["rules"].setdefault(claim.id, claim.sha256) != claim.sha256:
+            raise InputError(f"the rule of {claim.id} has changed since {folder} was started; use another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, record)

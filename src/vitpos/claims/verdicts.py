@@ -1,0 +1,100 @@
+"""Judges claims: applies their rules to stored runs, and combines the answers of several tests into one verdict."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vitpos.claims import proofs
+from vitpos.claims.ledger import Claim
+from vitpos.claims.rules import RULES, Outcome
+from vitpos.claims.stored_runs import NotMeasured, StoredRun
+
+Status = Literal[
+    "holds", "does not hold", "holds only if", "inconclusive", "not decidable here", "not measured yet"
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a claim.
+
+    Args:
+        claim: The claim.
+        status: The verdict in one phrase.
+        condition: For ``holds only if``, the labels of the tests that hold; otherwise empty.
+        outcomes: Label of a test → its answer and numbers.
+        reason: Why there is no verdict, and the command that would give one; empty otherwise.
+    """
+
+    claim: Claim
+    status: Status
+    condition: str = ""
+    outcomes: Mapping[str, Outcome] | None = None
+    reason: str = ""
+
+
+def judge(claim: Claim, runs: Mapping[str, StoredRun]) -> Verdict:
+    """Returns the verdict on a claim from stored runs.
+
+    Args:
+        claim: The claim.
+        runs: Experiment → its stored run. A run that was started under another rule does not count.
+    """
+    if claim.reason:
+        return Verdict(claim, "not decidable here", reason=f"{claim.reason}; {claim.command}".rstrip("; "))
+    if claim.proof:
+        return _combine(claim, getattr(proofs, claim.proof)())
+    command = f"vitpos claims --id {claim.id} --run --out DIR"
+    run = runs.get(claim.experiment)
+    if run is None:
+        return Verdict(claim, "not measured yet", reason=f"no run of {claim.experiment}; {command}")
+    if run.rules.get(claim.id) != claim.sha256:
+        return Verdict(claim, "not measured yet", reason=f"{claim.experiment} was not run under this rule; {command}")
+    try:
+        outcomes = {
+            test.get("label", f"test {number}" if len(claim.tests) > 1 else ""): _apply(test, claim, run)
+            for number, test in enumerate(claim.tests, 1)
+        }
+    except NotMeasured as missing:
+        return Verdict(claim, "not measured yet", reason=f"{missing}; {command}")
+    return _combine(claim, outcomes)
+
+
+def _apply(test: Mapping[str, Any], claim: Claim, run: StoredRun) -> Outcome:
+    """Returns the outcome of one test: reads its series from the run and calls its rule."""
+    rule, unit = RULES[test["rule"]], test.get("unit", claim.unit)
+    options: dict[str, Any] = {}
+    for name, parameter in inspect.signature(rule).parameters.items():
+        if "Series" not in str(parameter.annotation):
+            if name in test:
+                options[name] = test[name]
+            elif name == "unit":
+                options[name] = unit
+        elif "Sequence" in str(parameter.annotation):
+            options[name] = [_series(terms, claim, run, unit) for terms in test[name]]
+        else:
+            options[name] = _series(test[name], claim, run, unit)
+    return rule(**options)
+
+
+def _series(terms: Any, claim: Claim, run: StoredRun, unit: str) -> dict[int, float]:
+    """Returns seed → value of a selection of a test, in percentage points if that is the unit."""
+    single = [terms] if isinstance(terms, Mapping) else terms
+    found = run.series([{**claim.select, **term} for term in single], claim.seed_list)
+    return {seed: value * (100 if unit == "points" else 1) for seed, value in found.items()}
+
+
+def _combine(claim: Claim, outcomes: Mapping[str, Outcome]) -> Verdict:
+    """Returns the verdict of several tests: it holds if all hold, and only under the labels that hold if some do not."""
+    answers = {label: outcome.answer for label, outcome in outcomes.items()}
+    held = [label for label, answer in answers.items() if answer == "holds"]
+    if len(held) == len(answers):
+        return Verdict(claim, "holds", outcomes=outcomes)
+    if "does not hold" not in answers.values():
+        return Verdict(claim, "inconclusive", outcomes=outcomes)
+    if held:
+        return Verdict(claim, "holds only if", condition=", ".join(held), outcomes=outcomes)
+    return Verdict(claim, "does not hold", outcomes=outcomes)

@@ -1,0 +1,83 @@
+"""The command ``vitpos claims``: the claims of the source documents, their verdicts, and the runs that decide them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+if TYPE_CHECKING:
+    from vitpos.claims.verdicts import Verdict
+
+STORED = Path("results/claims")
+
+
+def claims(
+    sources: Annotated[
+        list[Path] | None, Argument(metavar="DIR…", help="folders of runs; default: the stored runs in results/claims")
+    ] = None,
+    ids: Annotated[list[str] | None, Option("--id", metavar="ID", help="a claim, such as M5; repeatable")] = None,
+    document: Annotated[
+        str | None, Option("--doc", metavar="NAME", help="mnist-jigsaw, learned-positions, sape2 or mjp")
+    ] = None,
+    run: Annotated[bool, Option("--run", help="run the experiments of the claims first, or continue them")] = False,
+    out: Annotated[Path | None, Option(metavar="DIR", help="folder of these runs")] = None,
+    save: Annotated[
+        Path | None, Option(metavar="DIR", help="also write CSV and JSON files of the runs into DIR")
+    ] = None,
+    page: Annotated[Path | None, Option(metavar="FILE.html", help="also write the verdicts as a page")] = None,
+    as_json: Annotated[bool, Option("--json", help="print JSON")] = False,
+    workers: Annotated[int | None, Option(min=1, help="parallel processes; default: one per core (GPU: one)")] = None,
+) -> None:
+    """Judge the claims of the source documents by stored runs, and print each verdict with its numbers."""
+    from vitpos.claims.ledger import find_claims
+    from vitpos.claims.run import run_claims
+    from vitpos.claims.stored_runs import load_runs
+    from vitpos.claims.verdicts import judge
+    from vitpos.cli.dry_run import require_out
+
+    wanted = find_claims(ids or (), document)
+    folders = list(sources or ([STORED] if STORED.is_dir() else []))
+    if run:
+        from vitpos.lab.console import Console
+
+        with Console() as console:
+            folders += run_claims(wanted, require_out(out), workers=workers, observer=console)
+    runs = load_runs(folders)
+    verdicts = [judge(claim, runs) for claim in wanted]
+    if save is not None:
+        for stored in runs.values():
+            print(f"stored: {stored.save(save)}", file=sys.stderr)
+    if as_json:
+        print(json.dumps([_record(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
+    else:
+        from vitpos.cli.claims_table import show_verdicts
+
+        show_verdicts(verdicts)
+    if page is not None:
+        from vitpos.report.claims_page import write_claims
+
+        print(f"page: {write_claims(verdicts, runs, page)}", file=sys.stderr)
+
+
+def _record(verdict: Verdict) -> dict[str, object]:
+    """Returns a verdict as a dictionary for JSON."""
+    claim = verdict.claim
+    return {
+        "id": claim.id,
+        "document": claim.document,
+        "statement": claim.statement,
+        "published": claim.published,
+        "verdict": verdict.status,
+        "condition": verdict.condition,
+        "tests": [
+            {"label": label, "answer": outcome.answer, "numbers": outcome.numbers}
+            for label, outcome in (verdict.outcomes or {}).items()
+        ],
+        "reason": verdict.reason,
+        "experiment": claim.experiment,
+        "core_hours": claim.core_hours,
+    }

@@ -1,0 +1,58 @@
+"""A run of claims stores the rules under which it was started, can be continued, and gives verdicts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.processes import vitpos
+from vitpos.claims.ledger import Claim
+from vitpos.claims.run import run_claims
+from vitpos.claims.stored_runs import load_runs
+from vitpos.claims.verdicts import judge
+from vitpos.errors import InputError
+from vitpos.lab.events import Observer
+from vitpos.report.claims_page import write_claims
+
+
+def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
+    (tmp_path / "tiny.toml").write_text(
+        "data = 'mnist(limit=64, test_limit=100)'\nmodel = 'minimal(dim=8)'\nencoding = ['none', 'learned']\n"
+        "evaluations = ['jigsaw']\n[train]\nepochs = 1\n"
+    )
+    claim = Claim(
+        id="X1", document="mnist-jigsaw", statement="Order does not matter.", published="all equal",
+        experiment=str(tmp_path / "tiny.toml"), seeds=3, unit="logits",
+        select={"evaluation": "jigsaw", "metric": "logit_difference"},
+        tests=({"rule": "every_seed", "most": 1e-4, "value": {"encoding": "none"}},),
+    )  # fmt: skip
+    (folder,) = run_claims([claim], tmp_path / "out", workers=1, observer=Observer())
+    record = json.loads((folder / "claims.json").read_text())
+    assert record["rules"] == {"X1": claim.sha256} and record["started"].endswith("+00:00") and record["machine"]
+    runs = load_runs([tmp_path / "out"])
+    verdict = judge(claim, runs)
+    assert verdict.status == "holds" and runs[claim.experiment].seeds == [100, 101, 102]
+    page = write_claims([verdict], runs, tmp_path / "claims.html").read_text()
+    assert "Order does not matter." in page and "3 seeds" in page and "holds" in page
+
+    changed = replace(claim, tests=({"rule": "every_seed", "most": 2e-4, "value": {"encoding": "none"}},))
+    with pytest.raises(InputError, match="the rule of X1 has changed since"):
+        run_claims([changed], tmp_path / "out", workers=1, observer=Observer())
+    assert json.loads((folder / "claims.json").read_text()) == record
+
+
+def test_the_command_prints_verdicts_and_json(tmp_path):
+    done = vitpos("claims", "--id", "L2", "--id", "S1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "holds only if" in done.stdout and "not decidable here" in done.stdout
+    records = json.loads(vitpos("claims", "--id", "M5", "--json", cwd=tmp_path).stdout)
+    assert records[0]["verdict"] == "not measured yet" and "--id M5 --run --out DIR" in records[0]["reason"]
+    done = vitpos("claims", "--id", "L2", "--page", tmp_path / "claims.html", cwd=tmp_path)
+    assert done.returncode == 0 and "each token moves with its patch" in (tmp_path / "claims.html").read_text()
+    for words, message in (
+        (["--id", "Q1"], "no claim 'Q1'"),
+        ([tmp_path / "nothing"], "is no run of claims"),
+        (["--run"], "--out"),
+    ):
+        done = vitpos("claims", *words, cwd=tmp_path)
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, done.stderr

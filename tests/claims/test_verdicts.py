@@ -1,0 +1,114 @@
+"""Stored numbers decide the verdicts; numbers of lower seeds, or measured under another rule, judge nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from vitpos.claims.ledger import Claim, find_claims
+from vitpos.claims.stored_runs import StoredRun, load_runs
+from vitpos.claims.verdicts import judge
+from vitpos.errors import InputError
+
+CLAIM = Claim(
+    id="X1",
+    document="mjp",
+    statement="Learned positions help.",
+    experiment="tiny",
+    seeds=3,
+    select={"evaluation": "accuracy"},
+    tests=(
+        {"label": "digits", "rule": "higher", "by": 5, "first": {"data": "mnist", "encoding": "learned"},
+         "second": {"data": "mnist", "encoding": "none"}},
+        {"label": "clothes", "rule": "higher", "by": 5, "first": {"data": "fashion_mnist", "encoding": "learned"},
+         "second": {"data": "fashion_mnist", "encoding": "none"}},
+    ),
+)  # fmt: skip
+
+
+def row(data, encoding, seed, value, **other):
+    columns = {"experiment": "tiny", "data": data, "model": "minimal", "encoding": encoding, "seed": str(seed)}
+    return columns | {"evaluation": "accuracy", "metric": "accuracy", "x": "", "value": str(value)} | other
+
+
+def run_with(values, claim=CLAIM, seeds=(100, 101, 102)):
+    noise = {"none": 0.001, "learned": -0.001}
+    rows = [
+        row(data, encoding, seed, value + noise[encoding] * (seed % 3 - 1))
+        for (data, encoding), value in values.items()
+        for seed in seeds
+    ]
+    return {"tiny": StoredRun("tiny", rows, {claim.id: claim.sha256}, "2026-11-18T12:00:00+00:00")}
+
+
+def values(digits, clothes):
+    return {
+        ("mnist", "none"): 0.5, ("mnist", "learned"): 0.5 + digits,
+        ("fashion_mnist", "none"): 0.4, ("fashion_mnist", "learned"): 0.4 + clothes,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("digits", "clothes", "status", "condition"),
+    [
+        (0.2, 0.2, "holds", ""),
+        (0.2, -0.1, "holds only if", "digits"),
+        (-0.1, 0.2, "holds only if", "clothes"),
+        (-0.1, 0.0, "does not hold", ""),
+        (0.2, 0.049, "inconclusive", ""),
+    ],
+)
+def test_the_verdict_follows_from_the_numbers(digits, clothes, status, condition):
+    verdict = judge(CLAIM, run_with(values(digits, clothes)))
+    assert (verdict.status, verdict.condition) == (status, condition)
+    assert set(verdict.outcomes) == {"digits", "clothes"}
+    assert "points" in verdict.outcomes["digits"].numbers
+
+
+def test_numbers_of_lower_seeds_or_of_another_rule_judge_nothing():
+    early = judge(CLAIM, run_with(values(0.2, 0.2), seeds=(0, 1, 2)))
+    assert early.status == "not measured yet" and "0 of 3 seeds" in early.reason
+    partly = judge(CLAIM, run_with(values(0.2, 0.2), seeds=(100, 102)))
+    assert partly.status == "not measured yet" and "2 of 3 seeds" in partly.reason
+    other = replace(CLAIM, seeds=2)
+    changed = judge(other, run_with(values(0.2, 0.2)))
+    assert changed.status == "not measured yet" and "not run under this rule" in changed.reason
+    assert judge(CLAIM, {}).status == "not measured yet"
+    assert "vitpos claims --id X1 --run" in judge(CLAIM, {}).reason
+
+
+def test_a_selection_must_name_one_number_per_seed():
+    runs = run_with(values(0.2, 0.2))
+    loose = replace(CLAIM, tests=({"rule": "above", "than": 1, "value": {"encoding": "learned"}},))
+    runs["tiny"].rules["X1"] = loose.sha256
+    with pytest.raises(InputError, match="several numbers of seed 100"):
+        judge(loose, runs)
+
+
+def test_terms_are_weighted_and_summed():
+    run = run_with(values(0.2, 0.1))["tiny"]
+    gain = run.series(
+        [{"data": "mnist", "encoding": "learned", "times": 2}, {"data": "mnist", "encoding": "none", "times": -1}],
+        [101],
+    )
+    learned, none = (run.series({"data": "mnist", "encoding": name}, [101])[101] for name in ("learned", "none"))
+    assert gain[101] == pytest.approx(2 * learned - none)
+
+
+def test_a_stored_run_is_read_as_it_was_saved(tmp_path):
+    (run,) = run_with(values(0.2, 0.1)).values()
+    path = run.save(tmp_path)
+    assert load_runs([tmp_path]) == {"tiny": run} == load_runs([path])
+    path.with_suffix(".json").unlink()
+    with pytest.raises(InputError, match="is no run of claims"):
+        load_runs([path])
+
+
+def test_what_cannot_be_decided_names_its_reason_and_command():
+    verdict = judge(find_claims(["S1"])[0], {})
+    assert verdict.status == "not decidable here" and "GPU" in verdict.reason and "vitpos score" in verdict.reason
+
+
+@pytest.mark.parametrize("claim", [claim for claim in find_claims() if claim.proof], ids=lambda claim: claim.id)
+def test_a_claim_decided_by_calculation_has_a_verdict(claim):
+    verdict = judge(claim, {})
+    assert verdict.status in ("holds", "holds only if", "does not hold") and all(verdict.outcomes.values())
