@@ -14,6 +14,7 @@ from vitpos.claims.rules import (
     every_seed,
     fisher,
     higher,
+    near,
     not_lower,
     ranked,
     rising,
@@ -64,6 +65,12 @@ CASES = {
         (below(series(94), than=95), "holds"),
         (below(series(96), than=95), "does not hold"),
         (below(series(95.1), than=95), "inconclusive"),
+    ],
+    "near": [
+        (near(series(6.2), to=6.25, within=2), "holds"),
+        (near(series(9), to=6.25, within=2), "does not hold"),
+        (near(series(3), to=6.25, within=2), "does not hold"),
+        (near(series(8.2), to=6.25, within=2), "inconclusive"),
     ],
     "every_seed": [
         (every_seed(series(50), least=49.7, most=50.2), "holds"),

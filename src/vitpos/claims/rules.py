@@ -132,6 +132,27 @@ def below(value: Series, *, than: float, unit: str = "") -> Outcome:
     return Outcome(answer, f"{_interval(mean, half, unit)}, {_seeds(values)}; required: below {than:g}")
 
 
+def near(value: Series, *, to: float, within: float, unit: str = "") -> Outcome:
+    """The mean of ``value`` is a given number, such as chance, within a margin.
+
+    Holds if its 90 % interval lies within the margin (two one-sided tests). Does not hold if its 95 % interval lies
+    outside the margin.
+
+    Args:
+        value: Seed → value.
+        to: The number.
+        within: The margin.
+        unit: Unit of the values, for the text.
+    """
+    values = list(value.values())
+    mean, half, narrow = statistics.fmean(values), ci_half_width(values), ci_half_width(values, 0.9)
+    if abs(mean - to) + narrow < within:
+        answer: Answer = "holds"
+    else:
+        answer = "does not hold" if abs(mean - to) - half > within else "inconclusive"
+    return Outcome(answer, f"{_interval(mean, half, unit)}, {_seeds(values)}; required: {to:g} ± {within:g}")
+
+
 def every_seed(value: Series, *, least: float = -math.inf, most: float = math.inf, unit: str = "") -> Outcome:
     """``value`` is from ``least`` to ``most`` with every seed; one exception is enough for it not to hold.
 
@@ -258,7 +279,7 @@ def fisher(p_values: Sequence[float]) -> float:
 RULES: dict[str, Callable[..., Outcome]] = {
     rule.__name__: rule
     for rule in (
-        higher, equal, not_lower, above, below, every_seed, rising, steps_rise, steeper, ranked, significant,
+        higher, equal, not_lower, above, below, near, every_seed, rising, steps_rise, steeper, ranked, significant,
     )
 }  # fmt: skip
 
