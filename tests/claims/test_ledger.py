@@ -9,7 +9,9 @@ from vitpos.claims import proofs
 from vitpos.claims.ledger import FIRST_SEED, _claim, find_claims, fixed_rules
 from vitpos.claims.stored_runs import load_runs
 from vitpos.errors import InputError
-from vitpos.lab.experiment import shipped
+from vitpos.evaluations import EVALUATIONS
+from vitpos.lab.experiment import Experiment, shipped
+from vitpos.lab.settings import SPECS
 
 STORED = Path(__file__).parents[2] / "results" / "claims"
 CLAIMS = {claim.id: claim for claim in find_claims()}
@@ -61,3 +63,28 @@ def test_claims_are_found_by_id_and_document():
         find_claims(["M99"])
     with pytest.raises(InputError, match="no document 'mjpp'; did you mean 'mjp'"):
         find_claims(document="mjpp")
+
+
+def _terms(test):
+    """Yields the selections of a test: its series, the terms of sums, and the members of lists."""
+    for value in test.values():
+        items = value if isinstance(value, list) else [value]
+        for item in items:
+            yield from [one for one in (item if isinstance(item, list) else [item]) if isinstance(one, dict)]
+
+
+@pytest.mark.parametrize("claim", [claim for claim in CLAIMS.values() if claim.tests], ids=lambda claim: claim.id)
+def test_every_selection_is_one_evaluation_of_one_model_of_the_experiment(claim):
+    experiment = Experiment.load(claim.experiment, seeds=[FIRST_SEED])
+    for term in (claim.select | term for test in claim.tests for term in _terms(test)):
+        cells = [
+            cell
+            for cell in experiment.cells
+            if EVALUATIONS.canonical(term["evaluation"]) in cell.evaluations
+            and all(
+                SPECS[key].canonical(value) == getattr(cell, key) if key in SPECS else value == cell.train_value(key)
+                for key, value in term.items()
+                if key in SPECS or key.startswith("train.")
+            )
+        ]
+        assert len(cells) == 1, (term, [cell.label for cell in cells])
