@@ -36,7 +36,8 @@ def jigsaw(
 
     accuracy: fraction of the permuted test images, 0 to 1, whose largest logit is that of their label.
     consistency: fraction of the test images that are predicted as the same class before and after the permutation.
-    logit_difference: largest difference of a logit before and after the permutation, over classes and test images.
+    logit_difference: largest difference of a logit before and after the permutation, over classes and test images,
+    divided by the largest magnitude of a logit.
     consistent_correct: fraction predicted as the same class, which is that of the label.
 
     Args:
@@ -54,7 +55,7 @@ def jigsaw(
         order = seeded_permutations(images, cells, seed=seed)
     logits = ctx.predict_logits(_permutation(ctx, grid, order, follow=positions == "follow"))
     original = ctx.predict_logits()
-    largest = (logits - original).abs().max().item()
+    largest = ((logits - original).abs().max() / original.abs().max()).item()
     return Result(consistency(logits, original, ctx.data.test.labels) | {"logit_difference": largest})
 
 
