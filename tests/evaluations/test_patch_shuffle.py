@@ -29,6 +29,7 @@ def test_permuting_patches_alone_changes_predictions_only_with_positions(encodin
     data = digits(300)
     numbers = numbers_of("jigsaw(positions='stay')", random_model(encoding), data)
     assert (numbers["consistency"] == 1) == (encoding == "none")
+    assert (numbers["logit_difference"] < 1e-5) == (encoding == "none")
 
 
 def test_a_model_without_patches_gets_the_permuted_image():
