@@ -193,7 +193,7 @@ def _covering(experiment):
 
 
 APART = {"mjp-imagenet", "scorecard-gpu"}  # one has a test file of its own, the other the tables of scorecard
-LARGE = {"privacy-closed-form"}
+LARGE = {"privacy-closed-form", "privacy-table5"}
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,24 @@ import math
 import numpy
 import pytest
 import torch
-import torch.nn.functional as F
 
 from tests.metrics.images import image_pair
 from tests.references import peer
 from vitpos.errors import InputError
-from vitpos.metrics.image_similarity import fourier, image_metrics, mse, psnr, ssim, unavailable_metrics
+from vitpos.metrics.image_similarity import (
+    fft2d,
+    fft2d_code,
+    fourier,
+    image_metrics,
+    mse,
+    psnr,
+    ssim,
+    unavailable_metrics,
+)
 
-METRICS = (mse, psnr, ssim, fourier)
+METRICS = (mse, psnr, ssim, fourier, fft2d, fft2d_code)
 SHAPES = [(3, 32, 32), (1, 28, 28), (3, 24, 41), (1, 57, 33), (3, 11, 11)]
 TYPES = [torch.float32, torch.float64]
-
-
-def pixel_distance(first, second):
-    """Cosine distance of the pixels."""
-    return 1 - F.cosine_similarity(first.flatten(1), second.flatten(1))
 
 
 # ---------------------------------------------------------------- by hand
@@ -32,7 +35,7 @@ def test_equal_images_have_the_best_value_of_every_metric(shape, dtype):
     assert (mse(targets, targets) == 0).all()
     assert (psnr(targets, targets) == math.inf).all()
     assert ssim(targets, targets).tolist() == pytest.approx([1] * 3, abs=1e-12)
-    assert (fourier(targets, targets) == 0).all()
+    assert all((metric(targets, targets) == 0).all() for metric in (fourier, fft2d, fft2d_code))
 
 
 def test_mse_and_psnr_match_values_computed_by_hand():
@@ -87,15 +90,39 @@ def test_fourier_distance_is_one_minus_the_cosine_of_the_magnitudes(shape):
     assert fourier(images, targets).numpy() == pytest.approx(expected, abs=1e-12)
 
 
-def test_fourier_distance_ignores_cyclic_shifts_and_complex_cosines_equal_pixel_cosines():
-    images, targets = image_pair(4, 3, 12, 17)
+def test_fourier_distance_ignores_cyclic_shifts_and_fft2d_does_not():
+    _, targets = image_pair(4, 3, 12, 17)
     moved = targets.roll((5, 3), (2, 3))
-    assert fourier(moved, targets).max() < 1e-12 < 1e-2 < pixel_distance(moved, targets).min()
-    x, y = (torch.fft.fft2(p).flatten(1) for p in (images, targets))
-    lengths = x.norm(dim=1) * y.norm(dim=1)
-    assert torch.allclose(1 - ((x * y.conj()).sum(1) / lengths).real, pixel_distance(images, targets))
-    rotated = targets.flip(2, 3).roll((1, 1), (2, 3))
-    assert torch.allclose(1 - ((x * y).sum(1) / lengths).real, pixel_distance(images, rotated))
+    assert fourier(moved, targets).max() < 1e-12 < 1e-2 < fft2d(moved, targets).min()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fft2d_is_the_cosine_distance_of_complex_transforms_and_of_pixels(shape):
+    images, targets = image_pair(3, *shape)
+    x, y = (numpy.fft.fft2(p.numpy()).reshape(3, -1) for p in (images, targets))
+    expected = 1 - (x * y.conj()).sum(1).real / numpy.sqrt((abs(x) ** 2).sum(1) * (abs(y) ** 2).sum(1))
+    assert fft2d(images, targets).numpy() == pytest.approx(expected, abs=1e-12)
+    cosine = peer("scipy.spatial.distance").cosine
+    pixels = [cosine(p.numpy().ravel(), q.numpy().ravel()) for p, q in zip(images, targets, strict=True)]
+    assert fft2d(images, targets).numpy() == pytest.approx(pixels, abs=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fft2d_of_the_code_is_the_cosine_distance_without_conjugation(shape):
+    images, targets = image_pair(3, *shape)
+    for index, (p, q) in enumerate(zip(images.numpy(), targets.numpy(), strict=True)):
+        u, v = numpy.fft.fft2(p).ravel(), numpy.fft.fft2(q).ravel()
+        uv, uu, vv = numpy.average(u * v), numpy.average(numpy.square(u)), numpy.average(numpy.square(v))
+        expected = abs(1 - uv / numpy.sqrt(uu * vv))  # as SciPy 1.5
+        assert fft2d_code(images, targets)[index].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_fft2d_of_the_code_can_be_zero_for_different_images_and_is_bounded():
+    first, second, both, last = torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 1, 0], [0.1, 0, 1]]).view(4, 1, 1, 1, 3)
+    assert fft2d_code(both, first).item() == 0 < 0.2 < fft2d(both, first).item()
+    assert fft2d_code(first, second).item() == 1, "one pixel, which its rotation does not meet"
+    assert fft2d_code(second, second).item() == 0
+    assert fft2d_code(last, 0.1 * first + second).item() == 2, "products above those of each image with itself"
 
 
 # ---------------------------------------------------------------- others' numbers
@@ -154,10 +181,14 @@ def test_metrics_are_symmetric_and_independent_of_the_batch(metric):
     assert torch.allclose(alone, together, atol=1e-12)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_every_metric_is_monotonic_in_the_noise_level(metric):
+@pytest.mark.parametrize("metric", [metric for metric in METRICS if metric != fft2d_code])
+def test_metrics_are_monotonic_in_the_noise_level(metric):
     values = metric(*image_pair(6, 3, 32, 48))
-    assert (values.diff() > 0).all() if metric in (mse, fourier) else (values.diff() < 0).all()
+    assert (values.diff() > 0).all() if metric in (mse, fourier, fft2d) else (values.diff() < 0).all()
+
+
+def test_fft2d_of_the_code_can_fall_as_noise_increases():
+    assert (fft2d_code(*image_pair(6, 3, 32, 48)).diff() < 0).any()
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -183,13 +214,13 @@ def test_ssim_rejects_images_smaller_than_its_window():
     with pytest.raises(InputError, match=r"11×11 pixels, and these have 10×40"):
         ssim(images, targets)
     assert "ssim" in unavailable_metrics((1, 10, 40)) and "ssim" not in unavailable_metrics((1, 11, 40))
-    assert set(image_metrics(images, targets)) == {"mse", "psnr", "fourier"}
+    assert set(image_metrics(images, targets)) == {"mse", "psnr", "fourier", "fft2d", "fft2d_code"}
 
 
 def test_image_metrics_returns_every_available_metric_without_a_graph():
     images, targets = image_pair(2, 3, 40, 33)
     numbers = image_metrics(images.requires_grad_(), targets)
-    assert set(numbers) | set(unavailable_metrics((3, 40, 33))) == {"mse", "psnr", "ssim", "fourier", "lpips"}
+    assert set(numbers) | set(unavailable_metrics((3, 40, 33))) == {metric.__name__ for metric in METRICS} | {"lpips"}
     for metric in METRICS:
         assert torch.equal(numbers[metric.__name__], metric(images, targets))
     assert all(value.shape == (2,) and not value.requires_grad for value in numbers.values())

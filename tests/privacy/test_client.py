@@ -7,16 +7,50 @@ from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.patches import permute_patches
+from vitpos.positions import Positions
 from vitpos.privacy.client import client_gradient, to_precision
 from vitpos.training.recipe import Recipe
 
+SWAPPED = torch.tensor([0, 5, 2, 3, 4, 1, 6, 7, 8, 9, 10, 11])  # patches 1 and 5 of the 3×4 grid
+SOME_HIDDEN = torch.isin(torch.arange(12), torch.tensor([1, 5, 6]))[None]  # both of them, and one more
 
-def test_without_positions_images_with_the_same_patches_have_the_same_gradient():
-    model = to_precision(build_model("none"))
+
+def largest_change(encoding, order, hidden=None):
+    """Returns the largest change of a number of the gradient, relative to the largest number, if patches are permuted."""
+    model = to_precision(build_model(encoding))
+    with torch.no_grad():
+        for parameter in model.encoding.parameters():  # some are zero initially
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
     image, label = torch.randn(1, *IMAGE, dtype=torch.float64), torch.tensor([2])
-    permuted = client_gradient(model, permute_patches(image, GRID, torch.randperm(12)), label)
-    for name, gradient in client_gradient(model, image, label).items():
-        assert torch.allclose(gradient, permuted[name], atol=1e-12), name
+    pos = Positions.from_grid(GRID)
+    pos = pos if hidden is None else pos.hide(hidden)
+    one, other = (client_gradient(model, x, label, pos) for x in (image, permute_patches(image, GRID, order)))
+    largest = max(float(g.abs().max()) for g in one.values())
+    return max(float((g - other[name]).abs().max()) for name, g in one.items()) / largest
+
+
+def test_without_positions_all_permutations_of_the_patches_have_one_gradient():
+    """MJP, section 5.4: the map from images to gradients is n-to-1, with n = N! for N patches."""
+    for order in (SWAPPED, torch.randperm(12), torch.arange(12).flip(0)):
+        assert largest_change("none", order) < 1e-12
+
+
+@pytest.mark.parametrize("encoding", ["learned", "sinusoidal", "rope", "learned + mjp"])
+def test_with_positions_permuted_patches_have_another_gradient(encoding):
+    assert largest_change(encoding, SWAPPED) > 1e-6
+
+
+def test_under_mjp_permutations_of_hidden_patches_alone_have_one_gradient():
+    """The map is n-to-1 with n = k! for k hidden positions, as these share one vector."""
+    assert largest_change("learned + mjp", SWAPPED, SOME_HIDDEN) < 1e-12
+    assert largest_change("learned + mjp", SWAPPED, ~SOME_HIDDEN) > 1e-6, "both patches are visible"
+    one_of_two = torch.isin(torch.arange(12), torch.tensor([1, 6]))[None]
+    assert largest_change("learned + mjp", SWAPPED, one_of_two) > 1e-6
+    assert largest_change("learned + mjp", torch.randperm(12), torch.ones(1, 12, dtype=torch.bool)) < 1e-12
+
+
+def test_a_slot_index_makes_the_gradients_of_permuted_hidden_patches_differ():
+    assert largest_change("learned + mjp(slot_index=True)", SWAPPED, SOME_HIDDEN) > 1e-6
 
 
 def test_find_shuffled_and_find_original_differ_by_the_target_alone():

@@ -23,6 +23,24 @@ def test_the_psnr_of_a_perfect_reconstruction_is_finite():
     assert 200 < result.numbers["psnr"] <= 320
 
 
+def test_the_baseline_of_each_image_is_its_own_mean_color():
+    data = random_data()
+    pixels = data.test.images.double() / 255
+    baseline = [-10 * math.log10(((image - image.mean((1, 2), keepdim=True)) ** 2).mean().item()) for image in pixels]
+    for encoding in ("learned", "factorized"):
+        numbers = evaluate("closed_form(images=3)", build_model(encoding), data).numbers
+        assert numbers["psnr_own_mean"] == pytest.approx(sum(baseline) / 3) and baseline[0] > numbers["psnr_mean_image"]
+        assert numbers["psnr_gain"] == pytest.approx(numbers["psnr"] - sum(baseline) / 3)
+
+
+def test_the_baseline_of_a_constant_image_is_finite():
+    gray, data = Split(torch.full((1, *IMAGE), 100, dtype=torch.uint8), torch.tensor([0])), random_data()
+    numbers = evaluate(
+        "closed_form(images=1)", build_model("learned"), Dataset(gray, gray, data.classes, data.mean, data.std)
+    ).numbers
+    assert numbers["psnr_own_mean"] == 320
+
+
 def test_without_hidden_positions_all_patches_are_visible():
     numbers = closed_form_numbers("null_space", "plain")
     assert numbers["psnr_visible"] == pytest.approx(numbers["psnr"])

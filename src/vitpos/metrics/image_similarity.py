@@ -1,4 +1,4 @@
-"""Similarity of reconstructed and true images: MSE, PSNR, SSIM and Fourier magnitude distance.
+"""Similarity of reconstructed and true images: MSE, PSNR, SSIM and distances of Fourier transforms.
 
 Each metric takes two batches (B, C, height, width) with values in 0…1 and returns one value per image, (B,).
 """
@@ -59,24 +59,56 @@ def fourier(images: Tensor, targets: Tensor) -> Tensor:
 
     Both batches are (B, C, height, width) with pixels in 0…1. Magnitudes are invariant to cyclic shifts, and the
     cosine to a factor of brightness. The zero frequency dominates, so distances between natural images are small.
-
-    The metric "FFT2D" of MJP (Ren et al., CVPR 2023) differs from this one. It is the cosine distance of the complex
-    transforms (the paper calls it a similarity), which by Parseval's theorem equals the cosine distance of the pixels.
-    Without complex conjugation, as in SciPy at that time, it compares the image with the target rotated by 180°.
+    The metric "FFT2D" of MJP is another one, see :func:`fft2d`.
     """
-    transforms = (torch.fft.fft2(batch) for batch in check_image_pair(images, targets))
-    x, y = (F.normalize(transform.abs().flatten(1)) for transform in transforms)  # (B, C · height · width)
-    distance = (x - y).square().sum(1) / 2  # equals 1 − cosine, and is exactly 0 for equal images
-    return torch.where(x.any(1) == y.any(1), distance, 1.0)  # 1 where only one of the two is black
+    x, y = (torch.fft.fft2(batch).abs().flatten(1) for batch in check_image_pair(images, targets))
+    return _cosine_distance(x, y)
+
+
+def fft2d(images: Tensor, targets: Tensor) -> Tensor:
+    """Returns 1 − cosine similarity of the complex 2-D Fourier transforms, (B,): 0 for equal images, 1 for orthogonal ones.
+
+    This is the metric "FFT2D" of MJP (Ren et al., CVPR 2023, Table 5) by its definition there, "cosine similarity in the
+    Fourier space"; the values and arrows of the table belong to the distance. By Parseval's theorem it equals the cosine
+    distance of the pixels. The paper's code computes another number, see :func:`fft2d_code`. Both batches are
+    (B, C, height, width) with pixels in 0…1; all channels form one vector.
+    """
+    x, y = (torch.view_as_real(torch.fft.fft2(batch)).flatten(1) for batch in check_image_pair(images, targets))
+    return _cosine_distance(x, y)
+
+
+def fft2d_code(images: Tensor, targets: Tensor) -> Tensor:
+    """Returns the metric "FFT2D" as the published code of MJP computes it, (B,): 0 for equal images, at most 2.
+
+    The code takes the cosine distance of SciPy, which at that time did not conjugate, of the complex Fourier transforms X
+    and Y: the absolute value of 1 − Σ XY / √(Σ X² · Σ Y²). Current versions of SciPy reject complex input. By Parseval's
+    theorem, Σ XY is the number of pixels times the product of one image with the other rotated by 180° about its first
+    pixel, cyclically, as it is computed here. The result therefore depends on point symmetry, and can be 0 for different
+    images. Where Σ X² or Σ Y² is 0, as for black images, it is 1, or 0 if the images are equal.
+    Both batches are (B, C, height, width) with pixels in 0…1; all channels form one vector.
+    """
+    x, y = check_image_pair(images, targets)
+    x_rotated, y_rotated = (batch.flip(2, 3).roll((1, 1), (2, 3)) for batch in (x, y))
+    scale = ((x * x_rotated).sum((1, 2, 3)) * (y * y_rotated).sum((1, 2, 3))).sqrt()
+    distance = (1 - (x * y_rotated).sum((1, 2, 3)) / scale).abs().clamp(max=2)  # SciPy's maximum
+    equal = (x == y).flatten(1).all(1)
+    return distance.masked_fill(scale == 0, 1).masked_fill(equal, 0)
+
+
+def _cosine_distance(x: Tensor, y: Tensor) -> Tensor:
+    """Returns 1 − cosine similarity of real vectors x and y (B, n), (B,); exactly 0 for equal ones, 1 if only one is 0."""
+    x, y = F.normalize(x), F.normalize(y)
+    distance = (x - y).square().sum(1) / 2  # equals 1 − cosine, without loss of digits by cancellation
+    return torch.where(x.any(1) == y.any(1), distance, 1.0)
 
 
 def image_metrics(images: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Returns metric → values (B,) for mse, psnr, ssim, fourier and lpips, comparing each image with its target.
+    """Returns metric → values (B,) for all metrics of this module and lpips, comparing each image with its target.
 
     Both batches are (B, C, height, width) with pixels in 0…1. Metrics that cannot be computed are left out: SSIM and
     LPIPS need a minimum image size, LPIPS also installed weights; :func:`unavailable_metrics` returns the reasons.
     """
-    metrics = {"mse": mse, "psnr": psnr, "ssim": ssim, "fourier": fourier, "lpips": lpips}
+    metrics = {metric.__name__: metric for metric in (mse, psnr, ssim, fourier, fft2d, fft2d_code, lpips)}
     images, targets = check_image_pair(images, targets)
     skipped = unavailable_metrics(images.shape[1:])
     with torch.no_grad():

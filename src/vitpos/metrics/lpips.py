@@ -52,7 +52,8 @@ def lpips(images: Tensor, targets: Tensor) -> Tensor:
     After each of AlexNet's five convolutions the features of image and target are normalized to unit length over channels;
     their squared differences are weighted by channel and averaged over positions; the distance is the sum of the five. It
     is computed in float32, at the resolution given, which must be 31×31 or more; at 32 pixels the last three convolutions
-    have a single position. Grayscale images are repeated to three channels.
+    have a single position. Grayscale images are repeated to three channels. The code of MJP (Ren et al., CVPR 2023) sums
+    over the convolutions too, so that its values have the same scale.
 
     Args:
         images, targets: (B, 1 or 3, height, width), values in 0…1.

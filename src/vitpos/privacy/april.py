@@ -29,6 +29,7 @@ def april(
     ctx: EvalContext,
     *,
     attacker: Literal["naive", "detects_hidden", "knows_mask"] = "naive",
+    loss_known: bool = True,
     **client: Annotated[Any, Client],
 ) -> Result:
     """Reconstructs images in closed form from the gradient of the first attention (APRIL; Lu et al., CVPR 2022).
@@ -48,15 +49,21 @@ def april(
         attacker: What the attacker knows about hidden positions (those that the client's model must not use, as in MJP):
             ``"naive"`` assumes that there are none; ``"detects_hidden"`` detects them as positions without gradient;
             ``"knows_mask"`` is given the mask.
+        loss_known: Whether the attacker knows that the client's loss contains the encoding's penalty, such as MJP's
+            localization loss. True: the informed attacker subtracts the gradient of the penalty, which does not depend on
+            the image, from that of the position table. False: the literal attacker takes the shared gradient of the
+            table for a, as equation 9 of MJP does. Without a penalty both are the same.
     """
 
     def attack(model: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
-        return with_token_metrics(model, shared, invert_gradient(model, shared, attacker))
+        return with_token_metrics(model, shared, invert_gradient(model, shared, attacker, loss_known=loss_known))
 
     return run_attack(Client(ctx, **client), attack)
 
 
-def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:
+def invert_gradient(
+    model: Classifier, shared: SharedGradient, attacker: Attacker = "naive", *, loss_known: bool = True
+) -> Reconstruction:
     """Reconstructs one image from its shared gradient by APRIL; returns a `Reconstruction`.
 
     Raises NotApplicable if the model's first block or its encoding does not allow the attack.
@@ -66,12 +73,14 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
         shared: The gradient that the client shares.
         attacker: What the attacker knows about hidden positions, which the client's model does not use: ``"naive"`` assumes
             that there are none, ``"detects_hidden"`` detects positions without gradient, ``"knows_mask"`` is given them.
+        loss_known: True subtracts the gradient of the encoding's penalty before solving (informed attacker); False solves
+            on the shared gradient of the whole loss (literal attacker).
     """
     if not isinstance(model, ViT) or not isinstance(model.blocks[0], AprilBlock):
         raise NotApplicable(
             "its first attention has a norm or residual connection, or the model is not a vit; build vit(april_block=True)"
         )
-    gradients, pos = attacker_view(model, shared, attacker)
+    gradients, pos = attacker_view(model, shared, attacker, loss_known=loss_known)
     added, additive = input_vectors(model.encoding, pos, model.project.bias)
     if not additive:
         raise NotApplicable("its encoding adds something before the first block that depends on the tokens")

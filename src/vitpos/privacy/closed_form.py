@@ -2,21 +2,15 @@
 
 The gradients a (N, D) of the loss at the N patch tokens solve a linear system M a = y: the matrix M depends on the
 positions, and y contains the shared gradients of the encoding's vectors (`vitpos.privacy.linear_system`). If the system is
-underdetermined, its solutions are a = M⁺y + Z b, where M⁺ is the pseudo-inverse, the columns of Z span the null space of M,
-and b is unknown. The gradient of the weight of the patch projection is G = (M⁺y)ᵀ X + bᵀ Zᵀ X for the pixels X (N, P).
-Projecting out the row space of M⁺y leaves a part of bᵀ Zᵀ X, whose row space V is that of ZᵀX, the differences between
-patches that the equations do not distinguish. Outside V, ZᵀX is zero, so that the least-norm solution X is the true one
-there. Inside V nothing is known, and the ``null_space`` attacker uses the smoothest image.
+underdetermined, the ``null_space`` attacker improves on the least-norm solution (`vitpos.privacy.null_space`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import InputError
@@ -24,23 +18,22 @@ from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.token_embedding import input_vectors
-from vitpos.patches import patchify, unpatchify
+from vitpos.patches import unpatchify
 from vitpos.positions import Positions
 from vitpos.privacy.client import Client, SharedGradient
 from vitpos.privacy.linear_system import LinearSystem, subtract_penalty, token_gradient_system
-from vitpos.privacy.reconstruction import NotApplicable, Reconstruction, run_attack
+from vitpos.privacy.null_space import null_space_basis, smooth_in_null_space
+from vitpos.privacy.reconstruction import NotApplicable, Progress, Reconstruction, run_attack
 from vitpos.training.defenses import Gradients
 
 Attacker = Literal["naive", "detects_hidden", "knows_mask", "null_space"]
-LEAST_NORM_WEIGHT = 0.1  # relative to smoothness; this and MAX_VALUE are tuned on 8 training images
-MAX_VALUE = 2.5  # of normalized pixels; larger ones come from divisions by singular values that are too small
-MAX_CG_STEPS = 200  # of conjugate gradients
 
 
 def closed_form(
     ctx: EvalContext,
     *,
     attacker: Attacker = "naive",
+    loss_known: bool = True,
     **client: Annotated[Any, Client],
 ) -> Result:
     """Reconstructs images in closed form from the gradients of the patch projection and of the encoding's vectors.
@@ -49,10 +42,13 @@ def closed_form(
     that the encoding adds. With the loss l and a_i = ∂l/∂z_i, the gradient of W is G = Σ a_i x_iᵀ, and the gradients of the
     trained parameters in e_i are linear equations for the a_i. Both linear systems are solved, first for the a_i, then for
     the x_i. Any blocks may follow, and a patch may have more pixel values than there are channels.
-    mse, psnr, ssim, lpips, fourier: image metrics of the reconstructions against the targets, pixels 0 to 1, mean over
-    ``images``; fourier is one minus the cosine similarity of the Fourier magnitudes. psnr_min, psnr_max: lowest and highest
-    PSNR of the images (320 dB for identical images). psnr_mean_image: PSNR of a constant image of the data's mean color,
-    the baseline without information. psnr_visible: PSNR over the patches whose positions the client did not hide.
+    mse, psnr, ssim, lpips, fourier, fft2d, fft2d_code: image metrics of the reconstructions against the targets, pixels 0
+    to 1, mean over ``images``. fourier is one minus the cosine similarity of the Fourier magnitudes, fft2d that of the
+    complex transforms (MJP's Table 5), fft2d_code the same as MJP's published code computes it, without complex
+    conjugation. psnr_min, psnr_max: lowest and highest PSNR of the images (320 dB for identical images). psnr_mean_image:
+    PSNR of a constant image of the data's mean color, the baseline without information. psnr_own_mean: PSNR of a constant
+    image of the target's own mean color. psnr_gain: psnr minus psnr_own_mean, in dB. psnr_visible: PSNR over the patches
+    whose positions the client did not hide.
     patches_exact: fraction of the patches whose pixels all differ by less than half of 1/255. patches_placed: fraction of
     the patches that are nearer to the target patch at their position than to any different patch of the target.
     rank_positions: rank of the equations for the a_i; a rank of N determines all of them. condition_positions: condition
@@ -71,11 +67,21 @@ def closed_form(
             ``"knows_mask"`` is given the mask. ``"null_space"`` works as ``"detects_hidden"`` and also finds, from the part
             of G that the equations do not explain, the directions in which patches cannot be distinguished: outside them
             the reconstruction is exact up to noise, inside them it is the smoothest image.
+        loss_known: Whether the attacker knows that the client's loss contains the encoding's penalty, such as MJP's
+            localization loss. True: the informed attacker subtracts the gradient of the penalty, which does not depend on
+            the image, before solving. False: the literal attacker solves the equations on the shared gradient of the whole
+            loss, which differs from the a_i by the gradient of the penalty. Without a penalty both are the same.
     """
-    return run_attack(Client(ctx, **client), lambda model, shared, progress: invert_gradient(model, shared, attacker))
+
+    def attack(model: Classifier, shared: SharedGradient, progress: Progress) -> Reconstruction:
+        return invert_gradient(model, shared, attacker, loss_known=loss_known)
+
+    return run_attack(Client(ctx, **client), attack)
 
 
-def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacker = "naive") -> Reconstruction:
+def invert_gradient(
+    model: Classifier, shared: SharedGradient, attacker: Attacker = "naive", *, loss_known: bool = True
+) -> Reconstruction:
     """Reconstructs one image from its shared gradient in closed form; returns a `Reconstruction`.
 
     Raises NotApplicable if the model or its encoding does not allow the attack.
@@ -86,6 +92,8 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
         attacker: What the attacker knows about hidden positions, which the client's model does not use: ``"naive"`` assumes
             that there are none, ``"knows_mask"`` is given them, ``"detects_hidden"`` detects positions without gradient,
             ``"null_space"`` does so too and takes the smoothest image where the gradient does not determine the pixels.
+        loss_known: True subtracts the gradient of the encoding's penalty before solving (informed attacker); False solves
+            on the shared gradient of the whole loss (literal attacker).
     """
     if not isinstance(model, PatchClassifier):
         raise NotApplicable("it has no projection of patches")
@@ -93,7 +101,7 @@ def invert_gradient(model: Classifier, shared: SharedGradient, attacker: Attacke
         raise NotApplicable(
             "it has a layer, such as a norm, between the projection of patches and the position encoding"
         )
-    gradients, pos = attacker_view(model, shared, attacker)
+    gradients, pos = attacker_view(model, shared, attacker, loss_known=loss_known)
     system = separable_system(model, gradients, pos)
     weight_gradient = gradients["project.weight"]
     pixels, rank, condition = truncated_svd_solve(
@@ -132,19 +140,24 @@ def separable_system(model: PatchClassifier, gradients: Gradients, pos: Position
     return system
 
 
-def attacker_view(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> tuple[Gradients, Positions]:
+def attacker_view(
+    model: PatchClassifier, shared: SharedGradient, attacker: Attacker, *, loss_known: bool = True
+) -> tuple[Gradients, Positions]:
     """Returns the input of a closed-form attack: gradients (parameter name → tensor) and positions of the patches.
 
-    The gradients are the shared ones in double precision, minus that of the penalty, a loss that some encodings add and
-    that does not depend on the image. The positions are those that an attacker such as ``"naive"`` or ``"knows_mask"``
-    assumes, see :func:`assumed_positions`.
+    The gradients are the shared ones in double precision. With ``loss_known``, that of the penalty is subtracted, a loss
+    that some encodings add and that does not depend on the image. The positions are those that an attacker such as
+    ``"naive"`` or ``"knows_mask"`` assumes, see :func:`assumed_positions`.
     """
     if len(shared.image) != 1:
         raise InputError(
             f"a gradient of {len(shared.image)} images is a sum that closed forms cannot separate; share one image each"
         )
     pos = assumed_positions(model, shared, attacker)
-    return subtract_penalty(model, to_double(shared), pos, clipped=shared.clipped, pruned=shared.pruned), pos
+    gradients = to_double(shared)
+    if loss_known:
+        gradients = subtract_penalty(model, gradients, pos, clipped=shared.clipped, pruned=shared.pruned)
+    return gradients, pos
 
 
 def assumed_positions(model: PatchClassifier, shared: SharedGradient, attacker: Attacker) -> Positions:
@@ -221,78 +234,3 @@ def pruning_std(gradient: Tensor, prune_threshold: float | None) -> float:
     pruned = gradient.abs() <= prune_threshold
     smallest = gradient.abs().masked_fill(pruned, torch.inf).min()
     return float((pruned.double().mean() / 3).sqrt() * smallest) if pruned.any() and not pruned.all() else 0.0
-
-
-def null_space_basis(system: LinearSystem, weight_gradient: Tensor, rounding: float, noise_std: float = 0.0) -> Tensor:
-    """Returns an orthonormal basis (k, P) of the directions in pixel space that the system does not determine.
-
-    P is the number of pixel values in a patch. The directions are the row space of the part of ``weight_gradient`` that
-    the solution of the system does not explain.
-
-    Args:
-        system: The linear system for the gradients at the patch tokens.
-        weight_gradient: (D, P), the gradient of the weight of the patch projection.
-        rounding: Machine epsilon of the client's floating-point type; singular values that rounding may cause are taken
-            as zero.
-        noise_std: Std of the noise in ``weight_gradient``; singular values that it may cause are taken as zero.
-    """
-    known = system.solve()
-    _, values, right = torch.linalg.svd(known, full_matrices=False)
-    right = right[values > values[0] * max(known.shape) * torch.finfo(values.dtype).eps]
-    residual = weight_gradient - right.mT @ (right @ weight_gradient)
-    _, values, basis = torch.linalg.svd(residual, full_matrices=False)
-    tolerance = max(weight_gradient.shape) * rounding * torch.linalg.matrix_norm(weight_gradient, 2)
-    tolerance += noise_std * sum(side**0.5 for side in weight_gradient.shape)  # largest singular value of the noise
-    return basis[: min(int((values > tolerance).sum()), system.matrix.shape[1] - system.rank)]
-
-
-def smooth_in_null_space(pixels: Tensor, basis: Tensor, pos: Positions, patch: tuple[int, int]) -> Tensor:
-    """Returns pixels (N, P) that are unchanged outside the span of ``basis`` (k, P) and as smooth as possible inside it.
-
-    The result minimizes the sum of squared differences between neighboring pixels. Differences across the borders of
-    patches with a hidden position are left out, because clients that hide positions also shuffle the patches, so that they
-    do not continue their neighbors.
-
-    Args:
-        pixels: (N, P), the P pixel values of each of N patches.
-        basis: Orthonormal rows, the directions in pixel space that the attack does not determine.
-        pos: Positions that the attacker assumes, some of which may be hidden.
-        patch: Height and width of a patch.
-    """
-    outside, inside = pixels - pixels @ basis.mT @ basis, pixels.clamp(-MAX_VALUE, MAX_VALUE) @ basis.mT
-    index = torch.arange(len(pixels), device=pixels.device)
-    region = torch.where(pos.known[0], -1, index)[None, :, None].expand(1, -1, patch[0] * patch[1])
-    regions = unpatchify(region, pos.grid, patch)  # (1, 1, height, width); differences count within a region
-    down, right = (regions.diff(dim=axis) == 0 for axis in (2, 3))
-
-    def laplacian(x: Tensor) -> Tensor:
-        image = unpatchify(x[None], pos.grid, patch)
-        steps = image.diff(dim=2) * down, image.diff(dim=3) * right
-        sums = -F.pad(steps[0], (0, 0, 1, 1)).diff(dim=2) - F.pad(steps[1], (1, 1)).diff(dim=3)
-        return patchify(sums, patch)[0] @ basis.mT
-
-    def matrix(x: Tensor) -> Tensor:
-        return laplacian(x @ basis) + LEAST_NORM_WEIGHT * x
-
-    return outside + _conjugate_gradients(matrix, LEAST_NORM_WEIGHT * inside - laplacian(outside), inside) @ basis
-
-
-def _conjugate_gradients(matrix: Callable[[Tensor], Tensor], rhs: Tensor, x: Tensor) -> Tensor:
-    """Solves the linear system ``matrix(solution) = rhs`` by conjugate gradients; returns the solution.
-
-    Args:
-        matrix: A function of a tensor that is linear, symmetric and positive definite.
-        rhs: The right-hand side.
-        x: Initial guess, in the shape of ``rhs``.
-    """
-    residual = rhs - matrix(x)
-    direction, square = residual, residual.square().sum()
-    for _ in range(MAX_CG_STEPS):
-        if square <= 1e-20 * rhs.square().sum():
-            break
-        product = matrix(direction)
-        step = square / (direction * product).sum()
-        x, residual = x + step * direction, residual - step * product
-        previous, square = square, residual.square().sum()
-        direction = residual + square / previous * direction
-    return x

@@ -46,9 +46,9 @@ def gradient_matching(
 ) -> Result:
     """Reconstructs images by gradient matching: Adam changes an image until its gradient is close to the shared one.
 
-    The distance of gradients is taken over all parameters except the encoding's; ``encoding_weight`` times one minus the
-    cosine similarity of the encoding's gradients is added (APRIL). Numbers that the client pruned are not compared. The
-    ``l2`` distance compares norms too, also if the client clipped the gradient.
+    The attacker knows the client's whole loss, with the encoding's penalty (informed). The distance of gradients is taken
+    over all parameters except the encoding's; ``encoding_weight`` times one minus the cosine similarity of the encoding's
+    gradients is added (APRIL). Pruned numbers are not compared. ``l2`` compares norms too, also of clipped gradients.
     The image metrics (mse, psnr, ssim and so on) are those of ``closed_form``. gradient_distance: lowest distance of the
     gradients. label_accuracy: fraction of the labels, known or inferred, that are correct. steps: number of steps taken.
     from_closed_form: fraction of the images whose optimization started from the result of ``closed_form``.

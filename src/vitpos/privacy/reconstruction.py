@@ -76,6 +76,9 @@ def run_attack(client: Client, attack: Callable[[Classifier, SharedGradient, Pro
     numbers["psnr_min"], numbers["psnr_max"] = min(each["psnr"]), max(each["psnr"])
     mean_image = to_pixels(data, (torch.zeros_like(s.target) for s in every))  # normalized, the mean color is 0
     numbers["psnr_mean_image"] = float(psnr(mean_image, targets).mean())
+    own_mean = targets.mean((2, 3), keepdim=True).expand_as(targets)
+    numbers["psnr_own_mean"] = float(psnr(own_mean, targets).clamp(max=MAX_PSNR).mean())
+    numbers["psnr_gain"] = numbers["psnr"] - numbers["psnr_own_mean"]
     visible = torch.cat([_visible_pixels(shared) for shared in every]).to(images)  # (n, 1, height, width)
     if (fraction_visible := visible.mean((1, 2, 3))).all():
         errors = ((images - targets).square().mean(1, keepdim=True) * visible).mean((1, 2, 3)) / fraction_visible
