@@ -110,22 +110,21 @@ def load_initial_weights(model: Classifier, cell: Cell, data: Dataset, file: Pat
         file: a ``weights.safetensors`` that ``vitpos run`` has written.
     """
     weights, shape = _read(file, cell, data.shape)
-    fits = f"{file} does not fit {cell.model} with encoding {cell.encoding}"
     if not isinstance(model, PatchClassifier) or shape == data.shape:
-        _check_shapes(weights, model.state_dict(), fits)
+        _check_shapes(weights, model.state_dict(), f"{file} does not fit")
         model.load_state_dict(weights)
         return
     try:
         source: PatchClassifier = MODELS.build(cell.model, shape, len(data.classes), cell.encoding)
     except InputError as error:
-        raise InputError(f"{fits} on images of {shape[1]}x{shape[2]} pixels, as it was trained: {error}") from None
-    _check_shapes(weights, source.state_dict(), fits)
+        raise InputError(f"{file} was trained on images of {shape[1]}x{shape[2]} pixels: {error}") from None
+    _check_shapes(weights, source.state_dict(), f"{file} does not fit")
     source.load_state_dict(weights)
     old, new = (f"{rows}x{columns}" for rows, columns in (source.geometry.grid, model.geometry.grid))
     resized = source.resized(model.geometry.grid).state_dict()
-    what = f"encoding {cell.encoding} cannot be resized from the {old} patches of {file} to {new}"
+    what = f"{file} cannot be resized from {old} to {new} patches"
     _check_shapes(
-        resized, model.state_dict(), what, "keep the size of the images, or fix that of its tables by its options"
+        resized, model.state_dict(), what, "keep the size of the images, or fix that of these tables by an option"
     )
     model.load_state_dict(resized)
 
