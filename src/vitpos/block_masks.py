@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitpos.errors import InputError
+from vitpos.errors import InputError, Notice
 from vitpos.patches import check_finer
 
 PROPOSALS = 10  # rectangles that are sampled before a mask is taken as it is
@@ -53,14 +54,20 @@ class BlockMaskSampler:
             if not 0 <= getattr(self, option) <= 1:
                 raise InputError(f"{self.name} got {option}={getattr(self, option)}; choose a number from 0 to 1")
 
-    def check(self, grid: tuple[int, int]) -> None:
-        """Raises InputError if ``mask_ratio`` is above 0 but too small to mask one cell of ``grid`` (rows, columns)."""
+    def check(self, grid: tuple[int, int], *, shuffle: bool = True) -> None:
+        """Raises InputError if ``mask_ratio`` is above 0 but too small to mask one cell of ``grid`` (rows, columns).
+
+        Warns if it masks one cell only, whose patch cannot be shuffled; not if ``shuffle`` is False, i.e. if the masked
+        patches keep their order anyway.
+        """
         cells = grid[0] * grid[1]
-        if self.mask_ratio and not int(self.mask_ratio * cells + 1e-9):
-            raise InputError(
-                f"{self.name} got mask_ratio={self.mask_ratio}, which masks none of the {cells} cells of a "
-                f"{grid[0]}x{grid[1]} grid; take 0, or {1 / cells:.3g} and more"
-            )
+        masked = int(self.mask_ratio * cells + 1e-9)
+        given = f"{self.name} got mask_ratio={self.mask_ratio}, which masks"
+        where = f"of the {cells} cells of a {grid[0]}x{grid[1]} grid"
+        if self.mask_ratio and not masked:
+            raise InputError(f"{given} none {where}; take 0, or {_round_up(1 / cells)} and more")
+        if masked == 1 < cells and shuffle:
+            warnings.warn(f"{given} 1 {where} and shuffles nothing; take {_round_up(2 / cells)} or more", Notice, 2)
 
     def sample_mask(self, grid: tuple[int, int], images: int, progress: float, device: torch.device) -> Tensor | None:
         """Returns random masks (images|1, N) of the N grid cells, True where masked; None if this batch is not masked.
@@ -86,6 +93,12 @@ class BlockMaskSampler:
         Cell i gets the content of cell ``order[:, i]``; cells outside the mask keep theirs.
         """
         return permute_masked(mask, derangement=self.derangement)
+
+
+def _round_up(ratio: float) -> float:
+    """Returns a ratio above 0, rounded up to three significant digits, so that it masks as many cells as the exact one."""
+    digits = 2 - math.floor(math.log10(ratio))
+    return math.ceil(ratio * 10**digits - 1e-9) / 10**digits
 
 
 def block_mask(

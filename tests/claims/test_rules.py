@@ -6,22 +6,8 @@ import random
 import pytest
 
 from tests.references import peer
-from vitpos.claims.rules import (
-    RULES,
-    above,
-    below,
-    equal,
-    every_seed,
-    fisher,
-    higher,
-    near,
-    not_lower,
-    ranked,
-    rising,
-    significant,
-    steeper,
-    steps_rise,
-)
+from vitpos.claims.list_rules import fisher, ranked, rising, significant, steeper, steps_rise
+from vitpos.claims.rules import RULES, above, below, equal, every_seed, higher, near, not_lower
 
 NOISE = (-0.3, 0.2, 0.1, -0.1, 0.1)
 

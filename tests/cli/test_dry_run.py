@@ -22,6 +22,17 @@ def test_a_dry_run_that_fails_has_exit_code_2(tmp_path):
     assert done.returncode == 2 and "heads" in done.stderr and "passed" not in done.stderr
 
 
+def test_a_mask_of_one_patch_is_noted_once_in_one_line(tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY.replace('"none", "learned"', '"learned + mjp(mask_ratio=0.03)"'))
+    evaluations = "evaluations=accuracy"
+    done = vitpos("run", tmp_path / "tiny.toml", "--dry-run", "--set", evaluations, "--set", "train.lr=[0.1, 0.01]")
+    notes = [line for line in done.stderr.splitlines() if "mjp" in line]
+    assert done.returncode == 0 and notes == [
+        "note: encoding 'mjp' got mask_ratio=0.03, which masks 1 of the 49 cells of a 7x7 grid and shuffles nothing; "
+        "take 0.0409 or more"
+    ]
+
+
 def test_only_a_dry_run_needs_no_folder():
     for words in (("run", "quick"), ("score", "rope")):
         done = vitpos(*words)

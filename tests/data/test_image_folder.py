@@ -79,6 +79,28 @@ def test_a_test_image_is_the_center_crop_of_torchvision(tmp_path):
     assert (ours - torch.from_numpy(np.asarray(resized).copy()).permute(2, 0, 1)).abs().mean() < 1
 
 
+@pytest.mark.parametrize("shape", [(32, 32), (24, 40)])
+def test_images_of_the_given_size_are_neither_cropped_nor_rescaled(tmp_path, shape):
+    """Also in training with crop=1.0; a random crop or an image of another size is resampled."""
+    pixels = np.random.default_rng(0).integers(0, 256, (10, *shape, 3), np.uint8)
+    for n, image in enumerate(pixels):
+        folder = tmp_path / ("ab"[n // 5])
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(image).save(folder / f"{n}.{'png' if n % 2 else 'bmp'}")
+    stored = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    data = load(f"image_folder(path={str(tmp_path)!r}, size={shape}, crop=1.0, mirror=False)")
+    assert torch.equal(data.test.images[:], stored[[4, 9]])
+    trained = torch.cat([images for images, _ in data.train.batches([torch.arange(3), torch.arange(3, 8)])])
+    assert torch.equal(trained, stored[[0, 1, 2, 3, 5, 6, 7, 8]])
+    torch.manual_seed(0)
+    (cropped, _), *_ = load(f"image_folder(path={str(tmp_path)!r}, size={shape})").train.batches([torch.arange(8)])
+    assert not (cropped == trained).all((1, 2, 3)).any()
+    smaller = load(f"image_folder(path={str(tmp_path)!r}, size=({shape[0] - 1}, {shape[1]}))").test.images[:]
+    assert smaller.shape[2:] == (shape[0] - 1, shape[1]) and not torch.equal(
+        smaller[:, :, 1:-1], stored[[4, 9], :, 1:-2]
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

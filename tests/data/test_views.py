@@ -1,6 +1,9 @@
+import pytest
 import torch
 
 from vitpos.data.dataset import load
+from vitpos.data.image_ops import resize
+from vitpos.errors import InputError
 from vitpos.patches import permute_patches, seeded_permutation
 
 
@@ -40,3 +43,17 @@ def test_held_out_images_come_from_the_training_split_and_are_removed_from_it():
     whole, split = load("mnist(limit=500)"), load("mnist(limit=500) + holdout(fraction=0.2)")
     assert len(split.train) == 400 and len(split.test) == 100
     assert rows(torch.cat([split.train.images, split.test.images])) == rows(whole.train.images)
+
+
+def test_resize_gives_every_image_another_size_as_the_evaluation_resolution_does():
+    plain, larger = load("stripes(count=20)"), load("stripes(count=20) + resize(size=(12, 20))")
+    assert larger.shape == (1, 12, 20) and (larger.mean, larger.std) == (plain.mean, plain.std)
+    for split in ("train", "test"):
+        before, after = getattr(plain, split), getattr(larger, split)
+        assert torch.equal(after.labels, before.labels)
+        assert torch.equal(after.images, resize(before.images, (12, 20)))
+    assert load("stripes(count=20) + resize(size=4)").shape == (1, 4, 4)
+    many = load("stripes(count=1500) + resize(size=(2, 3))").train.images
+    assert torch.equal(many, resize(load("stripes(count=1500)").train.images, (2, 3))), "in parts or at once"
+    with pytest.raises(InputError, match="view 'resize' got size=0; take 1 pixel or more"):
+        load("stripes(count=20) + resize(size=0)")

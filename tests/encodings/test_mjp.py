@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.errors import InputError
+from vitpos.errors import InputError, Notice
 from vitpos.models import MODELS
 from vitpos.models.token_embedding import embed
 from vitpos.positions import Positions
@@ -84,6 +84,22 @@ def test_the_penalty_is_the_mean_error_in_cells_where_positions_are_known(locali
     assert not encoding.parts[1].unknown.grad.any()
 
 
+def test_the_papers_penalty_is_the_mean_l1_norm_of_the_error_and_the_published_codes_is_half_of_it():
+    model = model_of("learned + mjp(localization_weight=0.5, localization_reduction='sum')")
+    table, head = model.encoding.parts[0].table[0], model.encoding.parts[1].head
+    mask = torch.rand(1, 20, generator=torch.Generator().manual_seed(0)) < 0.3
+    total, count = 0.0, 0
+    for row in range(4):  # eq. 2: the expectation of ‖(i, j) − g(E_ij)‖₁ over the positions that are not masked
+        for column in range(5):
+            if not mask[0, row * 5 + column]:
+                i, j = head(table[row, column]).tolist()
+                total, count = total + abs(i - row) + abs(j - column), count + 1
+    pos = Positions.from_grid(GRID).hide(mask)
+    assert model.encoding.penalty(pos).item() == pytest.approx(0.5 * total / count, rel=1e-5)
+    published = model_of("learned + mjp(localization_weight=0.5)").encoding
+    assert published.penalty(pos).item() == pytest.approx(0.25 * total / count, rel=1e-5)
+
+
 def test_the_penalty_trains_added_tables_and_no_others():
     model = model_of("learned + relative + mjp")
     model.encoding.penalty(Positions.from_grid(GRID)).backward()
@@ -150,6 +166,19 @@ def test_the_published_codes_blocks_start_and_decay():
 def test_a_ratio_that_masks_no_patch_is_refused():
     with pytest.raises(InputError, match=r"masks none of the 16 cells.*0\.0625"):
         ENCODINGS.build("mjp(mask_ratio=0.03)", Geometry(32, 2, 1, (4, 4)))
+
+
+@pytest.mark.parametrize(("grid", "ratio", "enough"), [((8, 8), 0.03, "0.0313"), ((5, 9), 0.04, "0.0445")])
+def test_a_mask_of_one_patch_which_shuffles_nothing_is_a_warning_with_the_smallest_ratio_that_does(grid, ratio, enough):
+    geometry, count = Geometry(32, 2, 1, grid), grid[0] * grid[1]
+    with pytest.warns(Notice, match=rf"masks 1 of the {count} cells of a .* shuffles nothing; take {enough} or more"):
+        encoding = ENCODINGS.build(f"mjp(mask_ratio={ratio}, mask_per='image')", geometry).train()
+    x = torch.randn(50, count, 32)
+    moved, pos = encoding.augment(x, Positions.from_grid(grid))
+    assert torch.equal(moved, x) and (~pos.known).sum(1).max() == 1
+    encoding = ENCODINGS.build(f"mjp(mask_ratio={enough}, mask_per='image', block_size='exact')", geometry).train()
+    assert not torch.equal(encoding.augment(x, Positions.from_grid(grid))[0], x)
+    ENCODINGS.build(f"mjp(mask_ratio={ratio}, shuffle=False)", geometry)  # nothing is to be shuffled: no warning
 
 
 def test_the_published_codes_gate_and_schedule():

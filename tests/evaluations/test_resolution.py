@@ -109,6 +109,19 @@ def test_a_resolution_curve_consists_of_single_sizes_and_its_auc_is_a_weighted_m
     assert found.numbers == {"auc": pytest.approx(area), "min_accuracy": min(single)}
 
 
+def test_a_resolution_curve_resamples_tables_as_single_sizes_do():
+    model, data = random_model("learned"), digits(200)
+    curves = {}
+    for mode in ("bicubic", "bilinear-align_corners", "area-norm"):
+        curves[mode] = evaluate(f"resolution_curve(factors=(0.5, 2.0), resize_tables={mode!r})", model, data).curves
+        single = {
+            factor: numbers_of(f"resolution(size=({side}, {side}), resize_tables={mode!r})", model, data)["accuracy"]
+            for factor, side in ((0.5, 16), (2.0, 56))
+        }
+        assert curves[mode] == {"accuracy": single}
+    assert curves["bicubic"] != curves["bilinear-align_corners"] != curves["area-norm"]
+
+
 def test_scaled_grids_round_halves_up_and_have_at_least_one_patch():
     assert [scaled_grid((side, side), 0.5)[0] for side in (5, 6, 7, 8, 9)] == [3, 3, 4, 4, 5]
     assert scaled_grid((7, 3), 0.01) == (1, 1) and scaled_grid((7, 10), 0.35) == (2, 4)

@@ -192,7 +192,7 @@ def _covering(experiment):
     return [replace(cell, evaluations=tuple(dict.fromkeys(specs))) for cell, specs in wanted.items()]
 
 
-APART = {"mjp-imagenet", "scorecard-gpu"}  # one has a test file of its own, the other the tables of scorecard
+APART = {"mjp-imagenet", "learned-transfer", "scorecard-gpu"}  # two have test files, one the tables of scorecard
 LARGE = {"privacy-closed-form", "privacy-table5"}
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.report.runs import SERIES, SWEPT, TEXT, of_two_sets, page_of, shown, stored
-from vitpos.cli.tables import output, show_table
+from vitpos.cli.tables import output, show_evaluation, show_table
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
 from vitpos.lab.summary import Estimate, remaining_table
@@ -28,6 +28,31 @@ def test_a_number_that_is_none_is_missing_and_breaks_nothing(tmp_path, strange):
         show_table(folder, folder.experiment.tables[0])
     assert "60.00 ± 14.14" in printed.get() and "–" in printed.get()
     assert "60.00 ± 14.14" in page_of(folder)
+
+
+@pytest.mark.parametrize("percent", ["", ", percent = false"])
+@pytest.mark.parametrize(
+    ("seeds", "caption"),
+    [
+        ({"none": [0], "learned": [0]}, "One seed."),
+        ({"none": [0, 2], "learned": [0, 1]}, "Mean ± standard deviation over 2 seeds."),
+        ({"none": [1], "learned": [0, 1, 2]}, "Mean ± standard deviation over 1 to 3 seeds."),
+        ({"none": [1], "learned": []}, "One seed."),
+    ],
+)
+def test_the_caption_of_a_table_gives_its_number_of_seeds(tmp_path, seeds, caption, percent):
+    text = TEXT.replace('better = "higher"', f'better = "higher"{percent}')
+    numbers = {"accuracy": {"accuracy": 0.5}, "cost": {"parameters": 1.5}}
+    folder = stored(tmp_path / "out", lambda cell: numbers if cell.seed in seeds[cell.encoding] else None, text)
+    with output.capture() as printed:
+        show_table(folder, folder.experiment.tables[0])
+        show_evaluation(folder, "cost")
+    assert " ".join(printed.get().split()).count(caption) == 2
+    page = page_of(folder)
+    assert page.count(caption) == 2, "below the table, and below what else is measured"
+    assert caption in repr(folder).splitlines()
+    others = {"One seed.", "Mean ± standard deviation"} - {caption, caption.partition(" over")[0]}
+    assert not any(other in text for other in others for text in (printed.get(), page, repr(folder)))
 
 
 def test_every_column_says_what_it_is_and_where_that_is_defined(tmp_path):
@@ -54,7 +79,7 @@ def test_intervals_are_in_the_page_beside_the_numbers(tmp_path):
     folder = stored(tmp_path / "out", lambda cell: {"accuracy": {"accuracy": values[cell.encoding][cell.seed]}})
     page = page_of(folder)
     assert '71.00 ± 1.00 ▲<span class="below">[68.52, 73.48]</span></td>' in page
-    assert "over 3 seeds; below in brackets the 95 % interval of the mean" in page
+    assert "Mean ± standard deviation over 3 seeds. Below in brackets: the 95 % interval of the mean" in page
     counted = replace(shown(folder)[0].estimates[0], by_seed={0: 64.0, 1: 64.0}, percent=False)
     assert counted.interval is None and format_estimate(counted) == "64", (
         "a number that no seed changes has no interval"

@@ -117,6 +117,58 @@ def test_convolution_kernels_have_weight_decay_and_norms_and_window_encodings_ha
     assert all(p.ndim == 1 or "encoding" in names[id(p)] for p in kept)
 
 
+def position_names(model):
+    return {name for name, _ in model.named_parameters() if "encoding" in name.split(".")}
+
+
+@pytest.mark.parametrize(
+    ("spec", "encoding"),
+    [
+        (SPEC, "learned(weight_decay=True) + cpe"),
+        ("swin(patch=2, dim=8, depths=(1, 1), heads=(1, 2), window=2)", "learned"),
+        ("resnet(depths=(1, 1), width=4)", "none"),
+    ],
+)
+def test_a_factor_changes_the_learning_rate_of_positions_alone(spec, encoding):
+    """The first step of Adam is as long as the learning rate, whatever the gradient; so is the weight decay."""
+    recipe = Recipe(epochs=1, batch_size=1000, grad_clip=0.0)  # one step
+    start, full, tenth, none = (
+        dict(trained(one, spec=spec.replace(", drop_path=0.2", ""), encoding=encoding)[0].named_parameters())
+        for one in (replace(recipe, epochs=0), recipe, *(replace(recipe, position_lr_factor=f) for f in (0.1, 0.0)))
+    )
+    positions = position_names(trained(replace(recipe, epochs=0), spec=spec, encoding=encoding)[0])
+    assert bool(positions) == (encoding != "none")
+    for name, before in start.items():
+        if name in positions:
+            assert torch.allclose(tenth[name] - before, 0.1 * (full[name] - before), rtol=1e-2, atol=1e-6)
+            assert torch.equal(none[name], before) and not torch.equal(full[name], before)
+        else:
+            assert torch.equal(tenth[name], full[name]) and torch.equal(none[name], full[name])
+
+
+def test_the_groups_of_a_factor_of_one_are_those_without_it():
+    model = MODELS.build(SPEC, (1, 8, 16), 2, "learned(weight_decay=True) + cpe")
+    first, second = (parameter_groups(model, 0.05, *factor) for factor in ((), (1.0,)))
+    assert [list(group) for group in first] == [["params", "weight_decay"]] * 2
+    assert all(a["params"] == b["params"] for a, b in zip(first, second, strict=True))
+    groups = parameter_groups(model, 0.05, 0.1)
+    assert [(group["weight_decay"], group["lr_factor"]) for group in groups] == [
+        (0.05, 1.0),
+        (0.05, 0.1),
+        (0.0, 1.0),
+        (0.0, 0.1),
+    ]
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+
+
+def test_resuming_with_a_factor_gives_the_same_bits():
+    recipe = replace(RECIPE, position_lr_factor=0.1)
+    whole = trained(recipe)[1]
+    stopped = trained(recipe, stop=1)[1][-1]
+    assert equal(trained(recipe, resume=stopped[:2])[1][-1][1], whole[-1][1])
+    assert not equal(whole[-1][1], trained()[1][-1][1])
+
+
 def test_the_learning_rate_changes_the_weights():
     first = trained(stop=1)[1][-1][1]
     assert not equal(first, trained(replace(RECIPE, lr_start=0.005, lr_end=0.001), stop=1)[1][-1][1])

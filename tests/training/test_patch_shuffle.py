@@ -3,7 +3,7 @@ import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
-from vitpos.errors import InputError
+from vitpos.errors import InputError, Notice
 from vitpos.patches import patchify
 from vitpos.positions import Positions
 from vitpos.training import AUGMENTATIONS
@@ -25,6 +25,11 @@ def test_jigsaw_permutes_pixels_as_mjp_permutes_tokens():
             f"mjp(mask_ratio=0.5, mask_per={per!r}, unknown=False, localization=None)", Geometry(36, 1, 1, (14, 7))
         ).augment(x, Positions.from_grid((14, 7)))
         assert torch.equal(patchify(moved, (2, 6)), tokens) and not torch.equal(moved, images)
+
+
+def test_a_jigsaw_of_one_patch_is_a_warning():
+    with pytest.warns(Notice, match="masks 1 of the 64 cells of a 8x8 grid and shuffles nothing; take 0.0313 or more"):
+        AUGMENTATIONS.build("jigsaw(grid=(8, 8), mask_ratio=0.03)")
 
 
 def test_patch_pixel_shuffle_keeps_the_pixels_of_a_patch_and_uses_one_permutation():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from vitpos.block_masks import block_mask
-from vitpos.claims.rules import Outcome
+from vitpos.claims.outcomes import Outcome
 from vitpos.models.vit import ViT
 from vitpos.patches import permute_patches
 

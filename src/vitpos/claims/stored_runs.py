@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitpos.claims.rules import Series
+from vitpos.claims.outcomes import Series
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.files import read_json, write_json

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from vitpos.claims import proofs
 from vitpos.claims.ledger import Claim
-from vitpos.claims.rules import RULES, Outcome
+from vitpos.claims.outcomes import Outcome
+from vitpos.claims.rules import RULES
 from vitpos.claims.stored_runs import NotMeasured, StoredRun
 
 Status = Literal[

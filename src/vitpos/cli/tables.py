@@ -12,8 +12,8 @@ from rich.text import Text
 from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell
 from vitpos.lab.results import Results
-from vitpos.lab.summary import Estimate, Row, evaluation_table, labels, seeds_of, summarize
-from vitpos.lab.table_text import format_estimate, format_number, shared, significance_legend
+from vitpos.lab.summary import Estimate, Row, evaluation_table, labels, summarize
+from vitpos.lab.table_text import format_estimate, format_number, seeds_text, shared, significance_legend
 from vitpos.lab.tables import Table
 from vitpos.metrics.image_similarity import unavailable_metrics
 
@@ -100,9 +100,8 @@ def show_table(results: Results, table: Table) -> None:
     output.print(_grid(table.title, labels(rows), [column.label for column in table.columns], shown))
     about = [shared(rows), table.note]
     if which := [column.label for column in table.columns if column.percent]:
-        seeds = seeds_of(rows)
-        whole = "In percent" if len(which) == len(table.columns) else f"In percent: {', '.join(which)}"
-        about.append(whole + (f"; mean ± standard deviation over {seeds} seeds." if seeds > 1 else "; one seed."))
+        about.append("In percent." if len(which) == len(table.columns) else f"In percent: {', '.join(which)}.")
+    about.append(seeds_text(rows))
     about.append(significance_legend(table, rows).strip())
     if any(estimate.published is not None for row in rows for estimate in row.estimates):
         about.append(f"In brackets: {results.experiment.published_source or 'published numbers'}.")
@@ -136,7 +135,7 @@ def show_evaluation(results: Results, spec: str) -> None:
     grid.columns[0].no_wrap = True
     output.print()
     output.print(grid)
-    output.print(f"{shared(rows)} {table.note}".strip(), style="dim")
+    output.print(" ".join(filter(None, [shared(rows), table.note, seeds_text(rows)])), style="dim")
 
 
 def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Grid:

@@ -23,6 +23,7 @@ DATASETS = Registry(
         "subset": "vitpos.data.views:subset",
         "holdout": "vitpos.data.views:holdout",
         "permute_patches": "vitpos.data.views:permute_patches",
+        "resize": "vitpos.data.views:resize",
     },
     sums=True,
     group="vitpos.data",

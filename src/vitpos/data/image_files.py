@@ -28,6 +28,7 @@ class ImageFiles:
     """Image files that can be indexed like a uint8 tensor (n, 3, height, width) and are decoded when they are read.
 
     Indexing resizes an image and takes the center crop, as in ImageNet's test protocol (resize to 256 and crop to 224).
+    An image that has the height and width ``size`` already is neither resized nor cropped.
     ``batches`` reads training images: a random crop with at least the fraction ``crop`` of the area and an aspect ratio of
     3/4 to 4/3, mirrored with probability 1/2 if ``mirror``. With ``crop=1`` and without ``mirror`` nothing is random.
     ``size`` is the height and width of the result.
@@ -129,13 +130,16 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int], *, crop: boo
 def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
     """Returns the center crop of ImageNet's test protocol as a box (left, upper, right, lower) in pixels of the image.
 
-    The box is 224/256 as wide and high as the largest one in the image that has the aspect ratio of the result.
+    The box is 224/256 as wide and high as the largest one in the image that has the aspect ratio of the result. An image
+    of the size of the result is taken whole, so that its pixels are unchanged.
 
     Args:
         image: Width and height of the image.
         size: Height and width that the crop is resized to.
     """
     width, height = image
+    if (height, width) == size:
+        return 0, 0, width, height
     scale = min(width / size[1], height / size[0]) / TEST_RESIZE
     return _centered(image, size[1] * scale, size[0] * scale)
 

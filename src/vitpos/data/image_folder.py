@@ -36,9 +36,10 @@ def image_folder(
 
     Args:
         path: The folder.
-        size: Height and width that images are resized to.
-        crop: Minimum area of the random crops of training images, as a fraction of the image; 1.0 takes the center crop,
-            as for test images.
+        size: Height and width of the result. Test images are resized and cropped at the center, as for ImageNet (256 and
+            224); images that have this size already are used as they are.
+        crop: Minimum area of the random crops of training images, as a fraction of the image; 1.0 reads them as test
+            images.
         mirror: Mirrors training images with probability 1/2.
         fraction: Fraction of the training images; the same random sample in every run.
         limit: Maximum number of training images.

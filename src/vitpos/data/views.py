@@ -9,10 +9,13 @@ from typing import Literal
 import torch
 
 from vitpos import patches
+from vitpos.data import image_ops
 from vitpos.data.dataset import Dataset, Split, View, take_subset
 from vitpos.data.image_files import ImageFiles
 from vitpos.errors import InputError
-from vitpos.patches import seeded_permutation, seeded_permutations
+from vitpos.patches import seeded_permutation, seeded_permutations, to_2tuple
+
+RESIZE_BATCH = 1000  # images that are resized at once, in float32
 
 
 def classes(*, keep: tuple[int, ...] = (6, 9)) -> View:
@@ -95,6 +98,25 @@ def permute_patches(
         return _both_splits(data, lambda split: permute(split, seed))
 
     return View(apply)
+
+
+def resize(*, size: int | tuple[int, int] = 56) -> View:
+    """Resizes all images in both splits bilinearly to ``size`` (height and width), with antialiasing when they shrink.
+
+    The aspect ratio is not kept. Models are then trained at this size; the evaluation ``resolution`` resizes the test
+    images of a trained model in the same way.
+    """
+    height, width = to_2tuple(size)
+    if min(height, width) < 1:
+        raise InputError(f"view 'resize' got size={size}; take 1 pixel or more")
+
+    def change(split: Split) -> Split:
+        if isinstance(split.images, ImageFiles):
+            raise InputError("view 'resize' needs images in memory; for image files set size in image_folder(…)")
+        parts = [image_ops.resize(images, (height, width)) for images in split.images.split(RESIZE_BATCH)]
+        return Split(torch.cat(parts), split.labels)
+
+    return View(lambda data: _both_splits(data, change))
 
 
 def _both_splits(data: Dataset, change: Callable[[Split], Split]) -> Dataset:

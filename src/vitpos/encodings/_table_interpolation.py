@@ -75,18 +75,25 @@ def _cubic(x: Tensor, a: float = -0.75) -> Tensor:
 def resize_table(table: Tensor, grid: tuple[int, int], *, mode: str = "bicubic") -> Tensor:
     """Resamples a table (R, C, D) to ``grid`` = (R', C'): (R', C', D), computed in float32 or better.
 
-    A table that already has this grid is copied exactly. ``mode`` is ``bicubic``, ``bilinear`` or ``area``, optionally
-    followed by ``-antialias`` (smooths when shrinking) and ``-norm`` (rescales each new vector to the interpolated norm
-    of the old ones). Plain ``bicubic`` is what ViT and DeiT use, ``bicubic-antialias`` what timm uses; they differ even
-    when enlarging, because PyTorch uses another kernel with antialiasing (a = −0.5 instead of −0.75).
+    A table that already has this grid is copied exactly. ``mode`` is ``bicubic``, ``bilinear`` or ``area`` (the mean of
+    the old cells that a new cell overlaps), optionally followed by
+
+    - ``-antialias``: smooths when shrinking;
+    - ``-align_corners``: corner cells keep their values, as with ``align_corners=True`` in PyTorch; by default the outer
+      edges of old and new grid coincide. A side of one new cell takes the first old cell. Not with ``-antialias``, which
+      torch 2.13 does not align;
+    - ``-norm``: rescales each new vector to the interpolated norm of the old ones.
+
+    Plain ``bicubic`` is what ViT and DeiT use, ``bicubic-antialias`` what timm uses; they differ even when enlarging,
+    because PyTorch uses another kernel with antialiasing (a = −0.5 instead of −0.75).
     """
-    kernel, antialias, norm = parse_mode(mode)
+    kernel, antialias, align_corners, norm = parse_mode(mode)
     if tuple(table.shape[:2]) == tuple(grid):
         return table.clone()
     if grid[1] == 1 != grid[0]:  # torch 2.13 drops rows when it antialiases to a width of 1
         return resize_table(table.transpose(0, 1), (1, grid[0]), mode=mode).transpose(0, 1)
     wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(2, 0, 1)[None]
-    options = {} if kernel == "area" else {"align_corners": False, "antialias": antialias}
+    options = {} if kernel == "area" else {"align_corners": align_corners, "antialias": antialias}
     new = F.interpolate(wide, size=grid, mode=kernel, **options)
     if norm:
         lengths = F.interpolate(wide.norm(dim=1, keepdim=True), size=grid, mode=kernel, **options).clamp_min(0)
@@ -111,20 +118,25 @@ def resize_flat_table(
     return torch.cat([rows[:prefix], patches.flatten(0, 1)])
 
 
-def parse_mode(mode: str) -> tuple[str, bool, bool]:
-    """Splits the name of an interpolation: ``"bicubic-antialias"`` gives ``("bicubic", True, False)``.
+def parse_mode(mode: str) -> tuple[str, bool, bool, bool]:
+    """Splits the name of an interpolation: ``"bicubic-antialias"`` gives ``("bicubic", True, False, False)``.
 
-    The two bools are whether ``-antialias`` (smooths when shrinking) and ``-norm`` (rescales new vectors to the
-    interpolated norm of the old ones) follow the kernel. Raises InputError for an unknown name.
+    The bools are whether ``-antialias``, ``-align_corners`` and ``-norm`` follow the kernel; `resize_table` explains
+    them. Raises InputError for an unknown name.
     """
     kernel, *more = mode.split("-")
-    if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "norm"}:
+    if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "align_corners", "norm"}:
         raise InputError(
-            f"cannot resample with mode {mode!r}; use bicubic, bilinear or area, with -antialias and -norm if wanted"
+            f"cannot resample with mode {mode!r}; use bicubic, bilinear or area, with -antialias, -align_corners and "
+            "-norm if wanted"
         )
-    if kernel == "area" and "antialias" in more:
-        raise InputError("mode 'area' takes no -antialias: it averages already; leave it out")
-    return kernel, "antialias" in more, "norm" in more
+    if kernel == "area" and {"antialias", "align_corners"} & set(more):
+        raise InputError(
+            f"mode {mode!r}: area takes no -antialias and no -align_corners, it averages whole cells; leave it out"
+        )
+    if {"antialias", "align_corners"} <= set(more):
+        raise InputError(f"mode {mode!r}: torch does not align corners when it antialiases; leave one of the two out")
+    return kernel, "antialias" in more, "align_corners" in more, "norm" in more
 
 
 def unit_coords(pos: Positions, grid: tuple[int, int], dtype: torch.dtype) -> Tensor:

@@ -27,13 +27,15 @@ class MJP(PositionEncoding):
     (penalty). If the other encodings add no vectors, there is no penalty. In evaluation mode nothing is masked, and
     without ``slot_index`` the model is the same as without `mjp`.
 
-    Paper and published code differ. The defaults follow the paper; the code uses ``localization_layers=2``,
-    ``mask_prob=0.5``, ``mask_warmup=20/300`` and ``localization_fade=0.5``. It also initializes position vectors from
-    N(0, 1) and applies weight decay to them, as ``learned(std=1.0, weight_decay=True) + mjp(init_std=1.0,
-    weight_decay=True)``.
+    Paper and published code differ. The defaults follow the paper, except that the localization loss is the mean of the
+    errors of row and column, as in the code; eq. 2 of the paper is their sum, which is twice as large
+    (``localization_reduction="sum"``). The code uses ``localization_layers=2``, ``mask_prob=0.5``,
+    ``mask_warmup=20/300`` and ``localization_fade=0.5``. It also initializes position vectors from N(0, 1) and applies
+    weight decay to them, as ``learned(std=1.0, weight_decay=True) + mjp(init_std=1.0, weight_decay=True)``.
 
     Args:
-        mask_ratio: Maximum fraction of the patches under the mask; with 0 only the penalty is used.
+        mask_ratio: Maximum fraction of the patches under the mask; with 0 only the penalty is used. A mask of one patch,
+            as with 0.03 on an 8×8 grid, shuffles nothing and gives a warning.
         shuffle: Shuffles the masked patches among themselves.
         unknown: Hides the masked positions from all encodings and adds one learned vector to these tokens instead.
         slot_index: Adds another learned vector per grid cell, even where the position is hidden; initially zero.
@@ -41,6 +43,8 @@ class MJP(PositionEncoding):
             none.
         localization_layers: Number of layers of the MLP.
         localization_weight: Weight of the penalty.
+        localization_reduction: ``mean`` averages the absolute errors of row and column, as the published code does;
+            ``sum`` adds them (L1 norm), as eq. 2 of the paper does. ``sum`` equals ``mean`` with twice the weight.
         mask_prob: Probability that a batch is masked.
         mask_warmup: Fraction of training, from the start, without masks.
         localization_fade: Fraction by which the weight of the penalty falls along a cosine until the end of training;
@@ -68,6 +72,7 @@ class MJP(PositionEncoding):
         localization: Literal["mlp", "linear", "pca"] | None = "mlp",
         localization_layers: int = 3,
         localization_weight: float = 0.01,
+        localization_reduction: Literal["mean", "sum"] = "mean",
         mask_prob: float = 1.0,
         mask_warmup: float = 0.0,
         localization_fade: float = 0.0,
@@ -87,9 +92,10 @@ class MJP(PositionEncoding):
         self.sampler = BlockMaskSampler(
             "encoding 'mjp'", mask_ratio, mask_per, mask_prob, mask_warmup, block_size, derangement
         )
-        self.sampler.check(geometry.grid)
+        self.sampler.check(geometry.grid, shuffle=shuffle)
         self.shuffle, self.localization, self.weight_decay = shuffle, localization, weight_decay
         self.localization_weight, self.localization_fade = localization_weight, localization_fade
+        self.localization_reduction = localization_reduction
         self.progress = 1.0
         dim = geometry.dim
         # without a mask nothing would train the unknown vector
@@ -135,7 +141,8 @@ class MJP(PositionEncoding):
         """Returns the localization loss, a scalar: its weight times the mean absolute error of predicted row and column.
 
         Row and column of each patch are predicted from the vectors that ``others``, the other encodings of the sum, add
-        to the tokens. The mean is over patches with a known (not masked) position; 0 if the others add no vectors.
+        to the tokens. The mean is over patches with a known (not masked) position and over the two coordinates; eq. 2 of
+        the paper sums the coordinates, as does ``localization_reduction="sum"``. 0 if the others add no vectors.
         """
         zero = sum(0.0 * parameter.sum() for parameter in self.parameters())  # gives every parameter a gradient (DDP)
         if self.localization is None or self._weight() == 0:
@@ -147,7 +154,8 @@ class MJP(PositionEncoding):
             return zero
         pca = self.localization == "pca"
         predicted = project_on_principal_directions(vectors, pos.known) if pca else self.head(vectors)
-        error = (predicted - shown.coords).abs().mean(-1)  # (B|1, N)
+        errors = (predicted - shown.coords).abs()  # (B|1, N, 2)
+        error = errors.mean(-1) if self.localization_reduction == "mean" else errors.sum(-1)  # (B|1, N)
         error, known = torch.broadcast_tensors(error, pos.known)
         return zero + self._weight() * (error * known).sum() / known.sum().clamp_min(1)
 

@@ -21,6 +21,7 @@ EVALUATIONS = Registry(
         "accuracy": "vitpos.evaluations.accuracy:accuracy",
         "confusion": "vitpos.evaluations.accuracy:confusion",
         "two_class": "vitpos.evaluations.accuracy:two_class",
+        "learning_curve": "vitpos.evaluations.learning_curve:learning_curve",
         "jigsaw": "vitpos.evaluations.patch_shuffle:jigsaw",
         "shuffle": "vitpos.evaluations.patch_shuffle:shuffle",
         "resolution": "vitpos.evaluations.resolution:resolution",

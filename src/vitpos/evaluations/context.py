@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -32,12 +32,15 @@ class EvalContext:
         data: The data set; its test split is evaluated.
         recipe: How the model was trained. Attacks on gradients apply its defense (clipping, noise or pruning) by default.
         progress: Called with the fraction of the evaluation that is done, 0 to 1.
+        log: The log of the training, a dictionary per epoch (``epoch``, ``loss``, ``accuracy`` and so on); empty if it is
+            not known.
     """
 
     model: Classifier
     data: Dataset
     recipe: Recipe = field(default_factory=Recipe)
     progress: Callable[[float], None] = lambda fraction: None
+    log: Sequence[Mapping[str, float]] = ()
     _samples: dict[tuple[int | None, int], EvalContext] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -60,8 +60,9 @@ def resolution(
             range and the patches of a padded image keep their coordinates, the default for padded images. ``"ntk"`` is
             ``"extrapolate"`` with rotary frequencies lowered so that the lowest rotates no further than in training.
         resize_tables: First resamples stored position tables to the new grid: ``bicubic``, ``bilinear`` or ``area``,
-            optionally with ``-antialias``, ``-norm`` (keeps the norms of the vectors) or both appended. By default the
-            encoding interpolates in its own way.
+            optionally followed by ``-antialias`` or ``-align_corners`` (corner cells keep their values) and by ``-norm``
+            (keeps the norms of the vectors), as in ``bicubic-antialias-norm``. By default the encoding interpolates in
+            its own way.
         finetune_steps: Number of steps of 64 training images that a copy of the model is fine-tuned at the new size.
         finetune_lr: Learning rate of the fine-tuning; the position encoding uses a tenth of it.
         max_images: Number of random test images; all by default.
@@ -104,6 +105,7 @@ def resolution_curve(
     factors: tuple[float, ...] = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0),
     resize_mode: ResizeMode = "resize",
     coords: Coords | None = None,
+    resize_tables: str | None = None,
     max_images: int | None = 2000,
 ) -> Result:
     """Accuracy as a function of the image size; each size is evaluated as in ``resolution``.
@@ -119,6 +121,8 @@ def resolution_curve(
         coords: ``"interpolate"`` scales coordinates to the range of training, the default for resized images;
             ``"extrapolate"`` keeps one unit per patch, the default for padded images; ``"ntk"`` is ``"extrapolate"`` with
             lower rotary frequencies.
+        resize_tables: First resamples stored position tables to each grid, as in ``resolution``: ``bicubic``,
+            ``bilinear-align_corners``, ``area-norm`` and so on.
         max_images: Number of random test images; None for all.
     """
     model = ctx.model
@@ -138,7 +142,13 @@ def resolution_curve(
     (height, width), sample = model.patch, ctx.sample(max_images)
     curve = {}
     for factor, (rows, columns) in grids.items():
-        result = resolution(sample, size=(rows * height, columns * width), resize_mode=resize_mode, coords=coords)
+        result = resolution(
+            sample,
+            size=(rows * height, columns * width),
+            resize_mode=resize_mode,
+            coords=coords,
+            resize_tables=resize_tables,
+        )
         curve[factor] = result.numbers["accuracy"]
     x = [math.log(rows * columns) / 2 for rows, columns in grids.values()]
     y = list(curve.values())

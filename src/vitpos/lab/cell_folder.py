@@ -29,9 +29,12 @@ from vitpos.training.recipe import Recipe
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from vitpos.data.dataset import Dataset
     from vitpos.models.base import Classifier
 
 Key = TypeVar("Key")
+WEIGHTS = "weights.safetensors"
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,22 @@ class CellFolder:
     @property
     def trained(self) -> bool:
         """Whether training is finished, i.e. ``weights.safetensors`` exists; that file is written last."""
-        return (self.path / "weights.safetensors").is_file()
+        return (self.path / WEIGHTS).is_file()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the training is finished or has a checkpoint, so that it needs no initial weights."""
+        return self.trained or (self.path / CHECKPOINT).exists()
+
+    @property
+    def initial_weights(self) -> dict[str, str]:
+        """``path`` and ``sha256`` of the file whose weights the training started from; empty if they were random."""
+        return dict(read_json(self.path / "cell.json").get("initial_weights", {}))
+
+    def save_initial_weights(self, path: Path, sha256: str) -> None:
+        """Stores in ``cell.json`` which file the weights at the start of the training are from, and its SHA-256."""
+        stored = read_json(self.path / "cell.json")
+        write_json(self.path / "cell.json", {**stored, "initial_weights": {"path": str(path), "sha256": sha256}})
 
     @property
     def results(self) -> dict[str, Result]:
@@ -129,13 +147,13 @@ class CellFolder:
             log: one dictionary per finished epoch.
         """
         metadata = {"epoch": str(epoch), "log": json.dumps(log)}
-        write_tensors(self.path / "checkpoint.safetensors", tensors, metadata)
+        write_tensors(self.path / CHECKPOINT, tensors, metadata)
 
     def load_checkpoint(self) -> tuple[int, dict[str, Tensor], list[dict[str, float]]] | None:
         """Returns (number of finished epochs, name → tensor, one log dictionary per epoch) of the checkpoint, or None."""
-        if not (self.path / "checkpoint.safetensors").exists():
+        if not (self.path / CHECKPOINT).exists():
             return None
-        tensors, about = read_tensors(self.path / "checkpoint.safetensors")
+        tensors, about = read_tensors(self.path / CHECKPOINT)
         return int(about["epoch"]), tensors, json.loads(about["log"])
 
     def save_samples(self, images: Tensor) -> None:
@@ -155,36 +173,37 @@ class CellFolder:
         path = self.path / "position_table.safetensors"
         return read_tensors(path)[0]["table"] if path.exists() else None
 
-    def finish(self, model: Classifier, log: list[dict[str, float]], classes: tuple[str, ...]) -> None:
+    def finish(self, model: Classifier, log: list[dict[str, float]], data: Dataset) -> None:
         """Stores the weights of a trained model, its log and a description of the machine; marks the training as finished.
 
         Args:
             log: one dictionary per epoch.
-            classes: names of the classes, stored with the weights.
+            data: the data set; its class names and the shape of its images are stored with the weights.
         """
         write_json(self.path / "machine.json", machine())
         write_csv(self.path / "log.csv", list(log[0]) if log else [], [list(record.values()) for record in log])
         about = json.dumps(
             {
                 **read_json(self.path / "cell.json"),
-                "classes": classes,
+                "classes": data.classes,
+                "image_shape": data.shape,
                 "plugins": read_records(self.path.parent.parent),
             }
         )
         # a single key: safetensors does not fix the order of several, and equal trainings must give equal files
-        write_tensors(self.path / "weights.safetensors", model.state_dict(), {"cell": about})
-        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+        write_tensors(self.path / WEIGHTS, model.state_dict(), {"cell": about})
+        (self.path / CHECKPOINT).unlink(missing_ok=True)
 
     def load_weights(self) -> dict[str, Tensor]:
         """Returns the ``state_dict`` of the trained model; raises an InputError if training is not finished."""
         if not self.trained:
             raise InputError(f"{self.path} has no trained weights yet; finish it with 'vitpos run'")
-        return read_tensors(self.path / "weights.safetensors")[0]
+        return read_tensors(self.path / WEIGHTS)[0]
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes that the model was trained on, read from the weights file."""
-        return tuple(json.loads(read_metadata(self.path / "weights.safetensors")["cell"])["classes"])
+        return tuple(json.loads(read_metadata(self.path / WEIGHTS)["cell"])["classes"])
 
     @staticmethod
     def from_weights(weights: Path) -> tuple[Cell, dict[str, Tensor], tuple[str, ...]]:

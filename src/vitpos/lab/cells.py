@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from vitpos.training.recipe import Recipe
+from vitpos.training.recipe import LATER_OPTIONS, Recipe
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class Cell:
         """Name of the cell's folder: encoding, model, data and seed, with a hash of everything that changes the weights."""
         identity = asdict(self)
         del identity["evaluations"], identity["varied"]
+        for name in LATER_OPTIONS:
+            if identity["train"][name] == getattr(Recipe, name):  # its default
+                del identity["train"][name]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.encoding} {self.model} {self.data}")
         return f"{words[:80].strip('-')}-seed{self.seed}-{digest[:8]}"

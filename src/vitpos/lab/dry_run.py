@@ -15,6 +15,7 @@ from vitpos.lab.cells import Cell
 from vitpos.lab.downloads import dataset_option
 from vitpos.lab.events import DryRun, Observer
 from vitpos.lab.executor import single_threaded
+from vitpos.lab.initial_weights import find_weights, load_initial_weights
 from vitpos.lab.stand_ins import substitute
 from vitpos.lab.tables import Column, Table
 from vitpos.registry import suggest
@@ -45,6 +46,8 @@ def dry_run(
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
         groups.setdefault(_configuration(cell), []).append(cell)
+        if cell.train.weights:
+            find_weights(cell)  # each seed may start from a file of its own
     parameters: dict[Cell, int] = {}
     with single_threaded():  # several threads are slower on two images
         for data in dict.fromkeys(cell.data for cell, *_ in groups.values()):
@@ -61,7 +64,8 @@ def dry_run(
 def _configuration(cell: Cell) -> tuple[object, ...]:
     """Returns the settings of a cell (one training) that its dry run depends on, as a key; without seed and epochs."""
     train = cell.train
-    return cell.data, cell.model, cell.encoding, cell.evaluations, train.batch_size, train.augment, train.defense
+    specs = cell.data, cell.model, cell.encoding, cell.evaluations, train.augment, train.defense
+    return *specs, train.batch_size, train.weights, train.log_test_accuracy
 
 
 def _dry_run_cell(cell: Cell, tables: Sequence[Table], stand_ins: Mapping[str, str]) -> int:
@@ -75,6 +79,8 @@ def _dry_run_cell(cell: Cell, tables: Sequence[Table], stand_ins: Mapping[str, s
         few = replace(data, train=data.train.head(2), test=data.test.head(2))
         check_data(model, data, cell.train)
         check_recipe(model, cell.train)
+        if cell.train.weights:
+            load_initial_weights(model, cell, data, find_weights(cell))
         build_defense(cell.train.defense)
         if len(few.train):
             build_augment(cell.train.augment).prepare_batch(few, few.train.images[:], few.train.labels)

@@ -5,7 +5,7 @@ One evaluation of one model is `EvalContext.evaluate`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment_folder import ExperimentFolder
+from vitpos.lab.initial_weights import check_weights_origin, without_initial_weights
 from vitpos.lab.results import Results
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe
@@ -51,7 +52,9 @@ def evaluate(
     if not isinstance(model, Classifier | Path | str):
         remedy = "make it a subclass of vitpos.Classifier, or give the folder of a cell or its weights file"
         raise InputError(f"evaluate cannot take a model of type {type(model).__name__}; {remedy}")
+    log: Sequence[Mapping[str, float]] = ()
     if not isinstance(model, Classifier):
+        log = CellFolder(Path(model)).log
         model, cell = _load_one(Path(model))
         data, recipe = cell.data if data is None else data, recipe or cell.train
     if data is None:
@@ -63,7 +66,7 @@ def evaluate(
         name = one if isinstance(one, str) else getattr(one, "__name__", repr(one))
         if named.setdefault(name, one) != one:
             raise InputError(f"two evaluations are called {name!r}; give one of them another name")
-    ctx = EvalContext(model, load(data) if isinstance(data, str) else data, recipe or Recipe())
+    ctx = EvalContext(model, load(data) if isinstance(data, str) else data, recipe or Recipe(), log=log)
     training = model.training
     try:
         return {name: ctx.evaluate(one) for name, one in named.items()}
@@ -72,7 +75,12 @@ def evaluate(
 
 
 def evaluate_with_events(
-    cell: Cell, model: Classifier, data: Dataset, specs: Sequence[str], observer: Observer
+    cell: Cell,
+    model: Classifier,
+    data: Dataset,
+    specs: Sequence[str],
+    observer: Observer,
+    log: Sequence[Mapping[str, float]] = (),
 ) -> Iterator[tuple[str, Result]]:
     """Yields (spec, result) of each evaluation of a trained model; sends EvalStart and EvalProgress events.
 
@@ -81,10 +89,11 @@ def evaluate_with_events(
         data: data set whose test split is used.
         specs: evaluations or attacks, as texts such as ``jigsaw(per='image')``.
         observer: receives the events.
+        log: log of the training, a dictionary per epoch.
     """
     spec = ""
     ctx = EvalContext(
-        model, data, cell.train, lambda fraction: observer.on_event(events.EvalProgress(cell, spec, fraction))
+        model, data, cell.train, lambda fraction: observer.on_event(events.EvalProgress(cell, spec, fraction)), log
     )
     for done, spec in enumerate(specs):
         observer.on_event(events.EvalStart(cell, spec, done, len(specs)))
@@ -101,7 +110,8 @@ def evaluate_cell(folder: CellFolder, specs: Sequence[str], observer: Observer) 
     """
     if specs:
         cell = folder.cell
-        for spec, result in evaluate_with_events(cell, load_model(folder), load(cell.data), specs, observer):
+        model, data = load_model(folder), load(cell.data)
+        for spec, result in evaluate_with_events(cell, model, data, specs, observer, folder.log):
             folder.save_result(spec, result)
 
 
@@ -131,7 +141,9 @@ def evaluate_run(path: Path, specs: Sequence[str], observer: Observer) -> tuple[
         raise InputError(f"{path} has no trained cell yet; finish it with 'vitpos run'")
     known = list(dict.fromkeys(spec for one in cells for spec in one.results))
     wanted = list(dict.fromkeys(EVALUATIONS.stored_spelling(EVALUATIONS.canonical(spec), known) for spec in specs))
-    planned = [replace(one.cell, evaluations=tuple(wanted)) for one in cells]
+    for one in cells:
+        check_weights_origin(one.cell, one, refuse_change=False)
+    planned = [replace(without_initial_weights(one.cell), evaluations=tuple(wanted)) for one in cells]
     download(missing_data(planned), observer)
     dry_run(planned, observer=observer)
     results = Results(folder)

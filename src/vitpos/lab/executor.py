@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Protocol
 
 import torch
 
-from vitpos.errors import InputError, RunError
+from vitpos.errors import InputError, Notice, RunError
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import CellDone, CellFailed, EvalProgress, EvalStart, Event, Observer, TrainProgress
@@ -232,6 +233,7 @@ def _work(
         threads: number of threads of torch.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process receives it and stops its workers
+    warnings.simplefilter("ignore", Notice)  # the dry run in the main process has shown them
     torch.set_num_threads(threads)
     observer = _Forwarder(events)
     while cell := tasks.get():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import RunError
+from vitpos.evaluations.context import EvalContext
 from vitpos.inspection.table_stats import position_vectors
 from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
@@ -23,6 +24,13 @@ from vitpos.lab.events import Event, Observer
 from vitpos.lab.executor import Executor, LocalExecutor, refuse_to_nest
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.experiment_folder import ExperimentFolder, load_run_plugins
+from vitpos.lab.initial_weights import (
+    check_weights_origin,
+    find_weights,
+    load_initial_weights,
+    weights_hash,
+    without_initial_weights,
+)
 from vitpos.lab.results import Results
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.registry.plugin_records import load_recorded_plugins, workers_can_import
@@ -71,9 +79,14 @@ def run(
     if not workers_can_import(spec for _, spec in experiment.specs):
         workers = 1  # other processes could not import them
     executor = executor or LocalExecutor(workers, max_workers=len(experiment.cells))
-    pending = Results(ExperimentFolder.reserve(Path(out), experiment)).pending
+    reserved = ExperimentFolder.reserve(Path(out), experiment)
+    for cell in experiment.cells:
+        check_weights_origin(cell, reserved.cell_folder(cell), refuse_change=True)
+    pending = Results(reserved).pending
     download(missing_data(experiment.cells), observer)
-    dry_run(pending, experiment.tables, observer)  # before anything is trained or written
+    begun = {cell for cell in pending if reserved.cell_folder(cell).begun}
+    tried = [without_initial_weights(cell) if cell in begun else cell for cell in pending]
+    dry_run(tried, experiment.tables, observer)  # before anything is trained or written
     with ExperimentFolder.create_locked(Path(out), experiment) as folder:
         results = Results(folder)
         observer.on_event(events.RunStart(results))
@@ -117,6 +130,8 @@ def run_cell(cell: Cell, folder: CellFolder, observer: Observer) -> None:
 def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     """Trains one model, from its last checkpoint if there is one, and stores its weights in its folder.
 
+    Without a checkpoint the training starts from the weights that ``train.weights`` gives, or from random ones.
+
     Args:
         cell: the settings of the training.
         folder: its folder.
@@ -127,6 +142,10 @@ def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     done, tensors, log = folder.load_checkpoint() or (0, None, [])
     observer.on_event(events.TrainStart(cell, cell.train.epochs * len(data.train), done * len(data.train)))
     resume = (done, tensors) if tensors else None
+    if cell.train.weights and not resume:
+        file = find_weights(cell).resolve()
+        folder.save_initial_weights(file, weights_hash(file))
+        load_initial_weights(model, cell, data, file)
     states = fit(
         model,
         data,
@@ -137,9 +156,19 @@ def train(cell: Cell, folder: CellFolder, observer: Observer) -> None:
     )
     for state in states:
         if state.metrics:
-            log.append(state.metrics)
+            log.append(state.metrics | _test_metrics(cell, model, data))
         folder.save_checkpoint(state.epoch, state.state, log)
     finish(folder, model, data, log)
+
+
+def _test_metrics(cell: Cell, model: Classifier, data: Dataset) -> dict[str, float]:
+    """Returns ``test_accuracy`` if the training records it, otherwise nothing.
+
+    It has no effect on the weights: predictions change none, and each epoch of the training sets its own random seed.
+    """
+    if not cell.train.log_test_accuracy:
+        return {}
+    return {"test_accuracy": EvalContext(model, data, cell.train).evaluate("accuracy").numbers["accuracy"]}
 
 
 def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[str, float]]) -> None:
@@ -156,7 +185,7 @@ def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[
         vectors = position_vectors(model)  # (N, D)
         if vectors.any() and vectors.isfinite().all():
             folder.save_position_table(vectors.unflatten(0, model.geometry.grid))
-    folder.finish(model, log, data.classes)
+    folder.finish(model, log, data)
 
 
 def _samples(data: Dataset) -> Tensor:

@@ -6,6 +6,7 @@ A spec is a text such as ``rope(base=10)``.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
@@ -54,8 +55,10 @@ def setting_texts(settings: Mapping[str, Any]) -> list[str]:
 def storable(key: str, value: Any) -> Any:
     """Converts the value of setting ``key``, such as ``encoding``, to one that JSON can store.
 
-    A class or function becomes its registered name or a text such as ``mine.py:Class``.
+    A class or function becomes its registered name or a text such as ``mine.py:Class``, a path its text.
     """
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, Mapping):
         return {name: storable(f"{key}.{name}" if key == "train" else name, one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -59,6 +59,7 @@ def as_text(results: Results) -> str:
         grid = [headings, *([*map(row.label, labels(rows)), *map(format_estimate, row.estimates)] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
         lines += ["", table.title, *("  ".join(map(str.ljust, line, widths)).rstrip() for line in grid)]
+        lines += filter(None, [seeds_text(rows)])
     return "\n".join(lines)
 
 
@@ -68,6 +69,20 @@ def shared(rows: Sequence[Row]) -> str:
     same = [*models] if len(models) == 1 else []
     same += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
     return f"All rows: {', '.join(same)}." if same else ""
+
+
+def seeds_text(rows: Sequence[Row]) -> str:
+    """Returns a sentence on the number of seeds in table rows: ``One seed.``, ``Mean ± standard deviation over 3 seeds.``
+
+    If entries have different numbers of seeds, the smallest and the largest are given; it is empty if there are no values.
+    """
+    counts = {len(estimate.values) for row in rows for estimate in row.estimates} - {0}
+    if not counts:
+        return ""
+    if max(counts) == 1:
+        return "One seed."
+    seeds = f"{max(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    return f"Mean ± standard deviation over {seeds} seeds."
 
 
 def significance_legend(table: Table, rows: Sequence[Row]) -> str:

@@ -26,6 +26,7 @@ SHARES = ("accuracy", "error", "consistency")  # metrics shown in percent
 SWEPT = ("accuracy", "consistency")  # metrics drawn against an option
 AXES = {  # x axis of the curves of an evaluation: label, and whether it is logarithmic
     "resolution_curve": ("size, relative to training", True),
+    "learning_curve": ("epoch", False),
     "translation_curve": ("shift in pixels", False),
     "corruption": ("severity", False),
     "translation": ("layer", False),

@@ -89,6 +89,7 @@ def _table(results: Results, table: Table) -> dict[str, Any]:
         "labels": summary.labels(rows),
         "shared": table_text.shared(rows),
         "seeds": summary.seeds_of(rows),
+        "seeds_text": table_text.seeds_text(rows),
         "legend": table_text.significance_legend(table, rows),
         "comparisons": list(compare_encodings(table, rows)),
     }
@@ -120,6 +121,7 @@ def _others(results: Results) -> list[dict[str, Any]]:
                     "headings": names if down else metrics,
                     "rows": list(grid),
                     "shared": table_text.shared(rows),
+                    "seeds_text": table_text.seeds_text(rows),
                 }
             )
     return found

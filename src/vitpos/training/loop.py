@@ -62,7 +62,8 @@ def fit(
     """
     check_data(model, data, recipe)
     check_recipe(model, recipe)
-    optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.lr, fused=True)
+    groups = parameter_groups(model, recipe.weight_decay, recipe.position_lr_factor)
+    optimizer = torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
     done = 0
     if resume:
         done, tensors = resume
@@ -147,12 +148,13 @@ def optimizer_steps(
     Args:
         optimizer: Its gradients are set to zero before each batch.
         batches: The batches, one per step.
-        rates: Learning rate of each step; by default the optimizer's learning rates are kept.
+        rates: Learning rate of each step, which is multiplied by the ``lr_factor`` of a parameter group if it has one; by
+            default the optimizer's learning rates are kept.
     """
     for step, batch in enumerate(batches):
         if rates is not None:
             for group in optimizer.param_groups:
-                group["lr"] = rates[step]
+                group["lr"] = rates[step] * group.get("lr_factor", 1.0)
         optimizer.zero_grad()
         yield batch
         optimizer.step()
@@ -195,19 +197,32 @@ def _without_a_rest_of_one(indices: Sequence[Tensor]) -> list[Tensor]:
     return [*before[:-1], torch.cat([before[-1], last])] if before and len(last) == 1 < len(before[-1]) else [*indices]
 
 
-def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, object]]:
+def parameter_groups(model: nn.Module, decay: float, position_lr_factor: float = 1.0) -> list[dict[str, object]]:
     """Returns two parameter groups for an optimizer: weight matrices with weight decay ``decay``, all others without.
 
     Parameters of position encodings are in the second group. Encodings whose attribute ``weight_decay`` is True are an
     exception: their own parameters are in the first group, but those of their submodules, such as an MLP, are not.
+
+    If ``position_lr_factor`` is not 1, the parameters of position encodings are in groups of their own, which have this
+    factor as ``lr_factor``: :func:`optimizer_steps` multiplies their learning rate by it.
     """
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
+    positions: set[nn.Parameter] = set()
     for module_name, module in model.named_modules():
+        inside = "encoding" in module_name.split(".")
         for name, parameter in module.named_parameters(recurse=False):
-            plain = name == "weight" and parameter.ndim >= 2 and "encoding" not in module_name.split(".")
+            plain = name == "weight" and parameter.ndim >= 2 and not inside
             (matrices if plain or getattr(module, "weight_decay", False) else rest).append(parameter)
-    return [{"params": matrices, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
+            positions |= {parameter} if inside else set()
+    if position_lr_factor == 1:
+        return [{"params": matrices, "weight_decay": decay}, {"params": rest, "weight_decay": 0.0}]
+    groups: list[dict[str, object]] = []
+    for parameters, weight_decay in ((matrices, decay), (rest, 0.0)):
+        for inside, factor in ((False, 1.0), (True, position_lr_factor)):
+            some = [parameter for parameter in parameters if (parameter in positions) == inside]
+            groups.append({"params": some, "weight_decay": weight_decay, "lr_factor": factor})
+    return [group for group in groups if group["params"]]
 
 
 def training_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from vitpos.errors import InputError
 from vitpos.training import AUGMENTATIONS, DEFENSES
 
+LATER_OPTIONS = ("weights", "position_lr_factor", "log_test_accuracy")
+"""Options that were added after trainings had been stored; at their defaults they do not change the identity of a cell."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -15,6 +18,9 @@ class Recipe:
     The learning rate has a linear warm-up and a cosine decay. Weight decay is not applied to biases, norms and, by default,
     the weights of the position encoding. ``augment`` and ``defense`` are specs such as ``"flip + crop(pad=4)"`` and
     ``"clip + noise"``; a defense changes the gradient of each image.
+
+    ``weights`` and ``log_test_accuracy`` are used by ``vitpos run``, which builds, trains and evaluates a model;
+    :func:`vitpos.fit` trains the model that it gets and ignores both.
     """
 
     epochs: int = 5
@@ -30,6 +36,13 @@ class Recipe:
     grad_accum: int = 1  # parts of a batch that are processed one after the other, as on several devices
     defense: str = ""  # spec of what is done to the gradient of each image before it is used; nothing if empty
     repeated_aug: int = 1  # times that an image occurs in an epoch; an epoch then has as many times fewer images
+    weights: str = (
+        ""  # where a training starts: a weights file, or the folder of a cell or run; random weights if empty
+    )
+    position_lr_factor: float = (
+        1.0  # learning rate of the position encoding, as a multiple of that of the other weights
+    )
+    log_test_accuracy: bool = False  # whether the log has the accuracy on the test images after each epoch
 
     def __post_init__(self) -> None:
         accum = f"split a batch of {self.batch_size} into 1 or more parts of 1 image or more"
@@ -43,6 +56,7 @@ class Recipe:
             ("grad_clip", self.grad_clip >= 0, "choose a norm, or 0 for none"),
             ("grad_accum", 1 <= self.grad_accum <= self.batch_size, accum),
             ("repeated_aug", self.repeated_aug >= 1, "repeat an image 1 or more times"),
+            ("position_lr_factor", self.position_lr_factor >= 0, "choose a factor above 0, or 0 to freeze positions"),
             ("lr_start", 0 <= self.lr_start <= self.lr, f"choose a learning rate from 0 to train.lr, {self.lr}"),
             ("lr_end", 0 <= self.lr_end <= self.lr, f"choose a learning rate from 0 to train.lr, {self.lr}"),
         ):

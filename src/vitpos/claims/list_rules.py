@@ -1,0 +1,125 @@
+"""Rules on lists: trends along a list of series, the order of several series, and combined p-values."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+
+from vitpos.claims.outcomes import Answer, Outcome, Series, differences, interval_text, seeds_text
+from vitpos.metrics.statistics import ci_half_width
+
+
+def rising(values: Sequence[Series], *, at: Sequence[float], unit: str = "") -> Outcome:
+    """The values rise along ``at``: the 95 % interval of the slope of a fitted line lies above 0.
+
+    Does not hold if it lies below 0. A line is fitted for every seed.
+
+    Args:
+        values: One series (seed → value) for each number of ``at``.
+        at: Where they were measured, such as mask ratios.
+        unit: Unit of the values, for the text.
+    """
+    slopes = _slopes(values, at)
+    mean, half = statistics.fmean(slopes), ci_half_width(slopes)
+    answer: Answer = "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
+    return Outcome(answer, f"slope {interval_text(mean, half, unit)}, {seeds_text(slopes)}; required: above 0")
+
+
+def steps_rise(values: Sequence[Series], *, unit: str = "") -> Outcome:
+    """Every step from one series to the next is upward: the 95 % interval of each mean difference lies above 0.
+
+    Does not hold if one of these intervals lies below 0.
+
+    Args:
+        values: Two or more series (seed → value), in the order in which they should rise.
+        unit: Unit of the values, for the text.
+    """
+    steps = [differences(after, before) for before, after in pairwise(values)]
+    found = [(statistics.fmean(step), ci_half_width(step)) for step in steps]
+    if all(mean > half for mean, half in found):
+        answer: Answer = "holds"
+    else:
+        answer = "does not hold" if any(mean < -half for mean, half in found) else "inconclusive"
+    texts = ", ".join(interval_text(mean, half, unit, sign=True) for mean, half in found)
+    return Outcome(answer, f"steps {texts}, {seeds_text(steps[0])}; required: each above 0")
+
+
+def steeper(
+    first: Sequence[Series], second: Sequence[Series], *, at: Sequence[float], times: float, unit: str = ""
+) -> Outcome:
+    """``first`` falls along ``at`` at least ``times`` as steeply as ``second``.
+
+    Holds if the 95 % interval of (−slope of first) − times · (−slope of second) lies above 0, does not hold if below.
+
+    Args:
+        first, second: One series (seed → value) for each number of ``at``.
+        at: Where they were measured, such as mask ratios.
+        times: The factor.
+        unit: Unit of the values, for the text.
+    """
+    falls = [[-slope for slope in _slopes(values, at)] for values in (first, second)]
+    excess = [one - times * other for one, other in zip(*falls, strict=True)]
+    mean, half = statistics.fmean(excess), ci_half_width(excess)
+    answer: Answer = "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
+    means = [statistics.fmean(fall) for fall in falls]
+    return Outcome(
+        answer,
+        f"slopes −{means[0]:.4g} and −{means[1]:.4g} {unit}, excess {interval_text(mean, half, unit)}, {seeds_text(excess)}; "
+        f"required: {times:g} times as steep".replace("−-", "+"),
+    )
+
+
+def ranked(values: Sequence[Series], *, published: Sequence[float], least: float) -> Outcome:
+    """The means have the order of published numbers: Spearman's rank correlation is at least ``least``.
+
+    Does not hold if it is lower.
+
+    Args:
+        values: One series (seed → value) for each published number.
+        published: The numbers of the document.
+        least: The smallest correlation.
+    """
+    means = [statistics.fmean(series.values()) for series in values]
+    correlation = statistics.correlation(_ranks(means), _ranks(published))
+    answer: Answer = "holds" if correlation >= least else "does not hold"
+    text = f"rank correlation {correlation:.2f} over {len(means)} rows, {seeds_text(values[0])}; required: at least {least:g}"
+    return Outcome(answer, text)
+
+
+def significant(value: Series, *, level: float = 0.01) -> Outcome:
+    """The p-values of several trained models, combined by Fisher's method, are at most ``level``.
+
+    Does not hold if the same is true of the opposite, 1 − p.
+
+    Args:
+        value: Seed → p-value of a one-sided test.
+        level: Level of the combined test.
+    """
+    combined, opposite = fisher(list(value.values())), fisher([1 - p for p in value.values()])
+    answer: Answer = "holds" if combined <= level else "does not hold" if opposite <= level else "inconclusive"
+    p_values = ", ".join(f"{p:.2g}" for p in value.values())
+    return Outcome(answer, f"p-values {p_values}, combined {combined:.2g}; required: at most {level:g}")
+
+
+def fisher(p_values: Sequence[float]) -> float:
+    """Returns the p-value of Fisher's combination of n p-values: P(χ² with 2n degrees of freedom ≥ −2 Σ log p).
+
+    A p-value of 0 counts as the smallest float.
+    """
+    half = -sum(math.log(max(p, 5e-324)) for p in p_values)
+    terms = [1.0]
+    for k in range(1, len(p_values)):
+        terms.append(terms[-1] * half / k)
+    return min(1.0, math.exp(-half) * sum(terms))
+
+
+def _slopes(values: Sequence[Series], at: Sequence[float]) -> list[float]:
+    """Returns the slope of the least-squares line through (at, value) for each seed."""
+    return [statistics.linear_regression(at, [series[seed] for series in values]).slope for seed in values[0]]
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Returns the rank of each value, from 1; equal values share their mean rank."""
+    return [sum(v < x for v in values) + (sum(v == x for v in values) + 1) / 2 for x in values]

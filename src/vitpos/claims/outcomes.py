@@ -1,0 +1,53 @@
+"""What a rule returns, and the texts of intervals and differences in it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vitpos.metrics.statistics import ci_half_width
+
+Series = Mapping[int, float]  # seed → value
+Answer = Literal["holds", "does not hold", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rule finds: an answer and the numbers that it follows from, in one sentence."""
+
+    answer: Answer
+    numbers: str
+
+
+def differences(first: Series, second: Series, relative: bool = False) -> list[float]:
+    """Returns the differences first − second of each seed; divided by the second value if ``relative``."""
+    return [(first[seed] - second[seed]) / (abs(second[seed]) if relative else 1) for seed in first]
+
+
+def interval_text(mean: float, half: float, unit: str, *, sign: bool = False) -> str:
+    """Returns a text such as ``2.1 points (95 % interval 1.5 to 2.7)``."""
+    bounds = "" if math.isinf(half) else f" (95 % interval {mean - half:.4g} to {mean + half:.4g})"
+    return f"{mean:{'+' if sign else ''}.4g} {unit}".strip() + bounds
+
+
+def seeds_text(values: Sequence[float] | Series) -> str:
+    """Returns a text such as ``5 seeds``."""
+    return f"{len(values)} seed{'s' * (len(values) != 1)}"
+
+
+def difference_text(first: Series, second: Series, values: list[float], unit: str, required: str) -> str:
+    """Returns both means, their mean difference with its interval, the number of seeds and the requirement."""
+    means = " and ".join(f"{statistics.fmean(series.values()):.4g}" for series in (first, second))
+    difference = interval_text(statistics.fmean(values), ci_half_width(values), unit, sign=True)
+    return f"{means}, difference {difference}, {seeds_text(values)}; required: {required}"
+
+
+def needed_text(answer: Answer, values: list[float], margin: float) -> str:
+    """Returns, for an inconclusive answer, about how many seeds would decide at the observed spread."""
+    effect = abs(abs(statistics.fmean(values)) - margin)
+    if answer != "inconclusive" or len(values) < 2 or not effect:
+        return ""
+    return f"; about {max(len(values) + 1, math.ceil((2 * statistics.stdev(values) / effect) ** 2))} seeds would decide"
