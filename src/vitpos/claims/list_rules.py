@@ -64,11 +64,9 @@ def steeper(
     mean, half = statistics.fmean(excess), ci_half_width(excess)
     answer: Answer = "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
     means = [statistics.fmean(fall) for fall in falls]
-    return Outcome(
-        answer,
-        f"slopes −{means[0]:.4g} and −{means[1]:.4g} {unit}, excess {interval_text(mean, half, unit)}, {seeds_text(excess)}; "
-        f"required: {times:g} times as steep".replace("−-", "+"),
-    )
+    slopes = f"slopes {-means[0]:.4g} and {-means[1]:.4g} {unit}".rstrip()
+    excess_text = f"excess {interval_text(mean, half, unit)}, {seeds_text(excess)}"
+    return Outcome(answer, f"{slopes}, {excess_text}; required: {times:g} times as steep")
 
 
 def ranked(values: Sequence[Series], *, published: Sequence[float], least: float) -> Outcome:
@@ -84,8 +82,8 @@ def ranked(values: Sequence[Series], *, published: Sequence[float], least: float
     means = [statistics.fmean(series.values()) for series in values]
     correlation = statistics.correlation(_ranks(means), _ranks(published))
     answer: Answer = "holds" if correlation >= least else "does not hold"
-    text = f"rank correlation {correlation:.2f} over {len(means)} rows, {seeds_text(values[0])}; required: at least {least:g}"
-    return Outcome(answer, text)
+    text = f"rank correlation {correlation:.2f} over {len(means)} rows, {seeds_text(values[0])}"
+    return Outcome(answer, f"{text}; required: at least {least:g}")
 
 
 def significant(value: Series, *, level: float = 0.01) -> Outcome:
