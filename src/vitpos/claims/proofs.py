@@ -11,6 +11,8 @@ from vitpos.block_masks import block_mask
 from vitpos.claims.outcomes import Outcome
 from vitpos.models.vit import ViT
 from vitpos.patches import permute_patches
+from vitpos.positions import Positions
+from vitpos.privacy.client import client_gradient
 
 GRID = (3, 5)
 
@@ -47,8 +49,57 @@ def empty_masks(samples: int = 20_000) -> dict[str, Outcome]:
     fraction = float((~masks.flatten(1).any(1)).double().mean())
     half = 1.96 * (fraction * (1 - fraction) / samples) ** 0.5
     inside = abs(fraction - 0.17) <= 0.026
-    text = f"{100 * fraction:.2f} % (95 % interval ±{100 * half:.2f}) of {samples} are empty; required: 14.4 to 19.6 %"
+    text = f"{100 * fraction:.2f} % (95 % interval ±{100 * half:.2f}) of {samples} masks empty; required: 14.4 to 19.6 %"
     return {"": Outcome("holds" if inside else "does not hold", text)}
+
+
+def gradients_of_permuted_images() -> dict[str, Outcome]:
+    """Whether images that differ by the order of their patches have the same gradient of the loss, by encoding."""
+    swapped = torch.arange(GRID[0] * GRID[1])
+    swapped[[1, 4]] = swapped[[4, 1]]
+    hidden = torch.isin(torch.arange(GRID[0] * GRID[1]), torch.tensor([1, 4, 7]))[None]
+    what = "largest change of the gradient, relative to its largest entry"
+    return {
+        "without positions": _at_most(_gradient_change("none", swapped), what),
+        "with learned positions": _at_most(_gradient_change("learned", swapped), what),
+        "with MJP, patches with hidden positions": _at_most(_gradient_change("learned + mjp", swapped, hidden), what),
+        "with MJP, other patches": _at_most(_gradient_change("learned + mjp", swapped, ~hidden), what),
+    }
+
+
+def localization_loss() -> dict[str, Outcome]:
+    """Whether the localization loss of the published code, a mean over row and column, is eq. 2 of MJP, their sum."""
+    values = []
+    for reduction in ("mean", "sum"):
+        model = _random_model(f"learned + mjp(mask_ratio=0.5, localization_reduction='{reduction}')")
+        with torch.no_grad():
+            values.append(float(model.encoding.penalty(Positions.from_grid(GRID))))
+    text = f"code {values[0]:.6g}, eq. 2 {values[1]:.6g}, ratio {values[0] / values[1]:.6g}; required: 1"
+    return {"": Outcome("holds" if abs(values[0] / values[1] - 1) < 1e-9 else "does not hold", text)}
+
+
+def _gradient_change(encoding: str, order: torch.Tensor, hidden: torch.Tensor | None = None) -> float:
+    """Returns the largest change of the gradient if the patches of an image are permuted, relative to its largest entry.
+
+    Args:
+        encoding: Spec of the encoding.
+        order: Permutation (N,) of the patches.
+        hidden: Mask (1, N) of the patches whose positions the model does not get; none by default.
+    """
+    model = _random_model(encoding)
+    image, label = torch.randn(1, 3, 12, 20, dtype=torch.float64), torch.tensor([3])
+    positions = Positions.from_grid(GRID) if hidden is None else Positions.from_grid(GRID).hide(hidden)
+    one, other = (client_gradient(model, x, label, positions) for x in (image, permute_patches(image, GRID, order)))
+    largest = max(gradient.abs().max().item() for gradient in one.values())
+    return max((one[name] - other[name]).abs().max().item() for name in one) / largest
+
+
+def _random_model(encoding: str) -> ViT:
+    """Returns a small ViT in float64 and evaluation mode, on 3×5 patches, the same weights at every call."""
+    with torch.random.fork_rng():
+        torch.manual_seed(100)
+        model = ViT((3, 12, 20), 7, encoding, patch=4, dim=32, depth=3, heads=4, pool="mean", weight_init="xavier")
+    return model.double().eval()
 
 
 def _permuted_differences() -> tuple[float, float, float]:
@@ -58,9 +109,8 @@ def _permuted_differences() -> tuple[float, float, float]:
     the grid. The model is a ViT in float64 with random weights on a grid of 3×5 patches.
     """
     with torch.random.fork_rng(), torch.no_grad():
+        model = _random_model("none")
         torch.manual_seed(100)
-        model = ViT((3, 12, 20), 7, "none", patch=4, dim=32, depth=3, heads=4, pool="mean", weight_init="xavier")
-        model = model.double().eval()
         images = torch.randn(4, 3, 12, 20, dtype=torch.float64)
         order = torch.randperm(GRID[0] * GRID[1])
         permuted = permute_patches(images, GRID, order)
