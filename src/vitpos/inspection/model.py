@@ -20,7 +20,7 @@ from vitpos.inspection.attention_stats import (
     head_diversity,
     uniform_attention_distance,
 )
-from vitpos.inspection.content_gates import bias_content_correlation, counting_part, gates_from_position
+from vitpos.inspection.content_gates import GateMaps, bias_content_correlation, counting_part, gates_from_position
 from vitpos.inspection.linear_probe import Probe, probe_positions
 from vitpos.inspection.logits import LogitMoments, LogitVariance, logit_contrasts, logit_variance
 from vitpos.inspection.section import Figure, Section
@@ -228,9 +228,8 @@ def _image_figures(model: PatchClassifier, data: Dataset, grid: tuple[int, int])
     if counting_part(model.encoding) is None:
         return figures
     center = grid[0] // 2, grid[1] // 2
-    directions = gates_from_position(model, inputs, center)
-    names = ("along its row", "along its column") if len(directions) > 1 else ("along all patches",)
-    for number, (gates, way) in enumerate(zip(directions, names, strict=True)):
+    for number, gates in enumerate(gates_from_position(model, inputs, center)):
+        way = _direction(gates)
         kinds = (("gates", gates.gates, 1.0, "gate"), ("counts", gates.counts, float(max(grid)), "position"))
         for name, values, high, label in kinds:
             content = {"images": pixels, "maps": values.numpy(), "titles": heads, "limits": (0.0, high), "label": label}
@@ -238,3 +237,11 @@ def _image_figures(model: PatchClassifier, data: Dataset, grid: tuple[int, int])
             caption = f"{quantity} of the query in the center of the grid, {way}, in the last layer."
             figures.append(Figure(f"{name}-{number}", "image_maps", content, caption))
     return figures
+
+
+def _direction(maps: GateMaps) -> str:
+    """Returns the direction in which a query counts keys, for captions; keys that it does not count are NaN."""
+    counted = ~maps.gates[0, 0].isnan()  # (R, C)
+    if counted.all():
+        return "along all patches"
+    return "along its row" if counted.all(1).any() else "along its column"
