@@ -1,14 +1,17 @@
 """Cost as a function of the number of patches."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from tests.evaluate import evaluate, numbers_of
 from tests.evaluations.models import digits, small_vit
+from vitpos.data.dataset import Split
 from vitpos.errors import InputError
 from vitpos.models import MODELS
 
+SPEC = "vit(patch=4, dim=16, depth=2, heads=2, pool='mean', weight_init='xavier')"
 GRIDS = ((2, 3), (4, 6), (8, 6))
 
 
@@ -25,6 +28,28 @@ def test_multiply_adds_are_those_of_models_built_for_each_grid_and_grow_with_the
     a, b = sum(x) / 3, sum(y) / 3
     slope = sum((u - a) * (v - b) for u, v in zip(x, y, strict=True)) / sum((u - a) ** 2 for u in x)
     assert result.numbers["macs_exponent"] == pytest.approx(slope) and 1 < slope < 2
+
+
+@pytest.mark.parametrize(
+    ("encoding", "tolerance"),
+    [
+        *((name, 1e-3) for name in ("learned", "relative", "decomposed", "factorized", "rope", "cpe")),
+        ("sape2", 0.03),  # whose tables keep their size
+    ],
+)
+def test_multiply_adds_and_memory_are_those_of_a_model_built_for_the_grid(encoding, tolerance):
+    data = digits(4)
+    result = evaluate("cost_curve(grids=((4, 6), (5, 7)), steps=1)", small_vit(encoding).float(), data)
+    for rows, columns in ((4, 6), (5, 7)):
+        images = data.train.images[:4, :, :, :1].expand(-1, -1, -1, 4 * columns)[:, :, : 4 * rows]
+        split = Split(images.contiguous(), data.train.labels[:4])
+        native = MODELS.build(SPEC, (1, 4 * rows, 4 * columns), 10, encoding)
+        expected = numbers_of("cost(batch_size=4, steps=1)", native, replace(data, train=split, test=split))
+        for metric in ("macs", "peak_memory_mb"):
+            assert result.curves[metric][rows * columns] == pytest.approx(expected[metric], rel=tolerance), (
+                metric,
+                rows,
+            )
 
 
 def test_memory_of_a_bias_grows_faster_than_that_of_the_model_without():

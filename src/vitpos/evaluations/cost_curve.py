@@ -33,8 +33,8 @@ def cost_curve(
     squares; 1 for a linear cost, 2 for a quadratic one. time_overhead_exponent, memory_overhead_exponent: the same for
     what the encoding adds to the model without one; undefined if it does not add to it on every grid.
 
-    Images are resized to each grid, and position tables are resampled for it. A model that is built for the grid reads
-    its table without interpolation and is up to 5 % faster.
+    Images are resized to each grid, and tables with an entry per position or offset are resampled for it, as if the model
+    had been built for the grid. Other tables, such as that of counts of ``sape2``, keep their size.
 
     Args:
         grids: Rows and columns of patches of each grid.
@@ -54,7 +54,7 @@ def cost_curve(
     curves: dict[str, dict[float, float]] = {name: {} for name in MEASURED}
     for number, (rows, columns) in enumerate(sorted(grids, key=math.prod)):
         images = resize(pixels, (rows * model.patch[0], columns * model.patch[1]))
-        found = measure_cost(model.resized((rows, columns)), data.normalize(images), labels, steps)
+        found = measure_cost(_at_grid(model, (rows, columns)), data.normalize(images), labels, steps)
         for name in MEASURED:
             curves[name][float(rows * columns)] = found[name]
         ctx.progress((number + 1) / len(grids))
@@ -66,6 +66,15 @@ def cost_curve(
         "memory_overhead_exponent": _overhead(curves["peak_memory_mb"], curves["peak_memory_ratio"]),
     }
     return Result({name: log_log_slope(curve) for name, curve in values.items()}, curves=curves)
+
+
+def _at_grid(model: PatchClassifier, grid: tuple[int, int]) -> PatchClassifier:
+    """Returns a copy of a model with the cost of one built for ``grid``: it reads its tables without interpolation."""
+    resized = model.resized(grid)
+    for module in (resized, *resized.encoding.modules()):
+        if hasattr(module, "train_grid"):
+            setattr(module, "train_grid", grid)  # noqa: B010 - not declared by every module
+    return resized
 
 
 def _overhead(values: Mapping[float, float], ratios: Mapping[float, float]) -> dict[float, float]:
