@@ -39,6 +39,15 @@ def patchify(images: Tensor, patch: tuple[int, int]) -> Tensor:
     return cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
+def blank_patches(patches: Tensor, channels: int) -> Tensor:
+    """Returns a bool mask (…) that is True for patches (…, pixels) of a single color.
+
+    ``pixels`` are those of all ``channels``, one channel after the other, as :func:`patchify` returns them.
+    """
+    by_channel = patches.unflatten(-1, (channels, -1))  # (…, C, p·q)
+    return (by_channel == by_channel[..., :1]).all(-1).all(-1)
+
+
 def unpatchify(patches: Tensor, grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
     """Returns images (B, C, height, width) from patches (B, N, C·p·q), the inverse of :func:`patchify`.
 

@@ -57,6 +57,8 @@ OPTIONS = [
     "cope(causal=True)",
     "sape2(mode='query', scale_gates=False, scale_bias=False, max_positions=4, sign=-1)",
     "sape2(per_axis=False)",
+    "sape2(axes='rows')",
+    "sape2(axes='columns')",
     "sape2(gates=False)",
     "rope(prefix_mode='learned')",
     "rope(prefix_mode='center', ntk_factor=2.0)",

@@ -49,6 +49,42 @@ def test_logits_of_relative_encodings_are_equal_in_the_overlap_of_two_crops(enco
     assert (found["logit_error"] < 1e-10) == (encoding in RELATIVE) and found["token_error"] > 0
 
 
+CLS = "vit(patch=4, dim=16, depth=2, heads=2, weight_init='xavier', registers=1)"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "among_patches", "with_prefix"),
+    [
+        ("none", True, True),
+        ("relative", True, True),
+        ("rope(base=10.0, prefix_mode='unrotated')", True, True),
+        ("rope(base=10.0, prefix_mode='center')", True, False),
+        ("learned", False, False),
+    ],
+)
+def test_logits_with_prefix_tokens_are_compared_apart(encoding, among_patches, with_prefix):
+    model = small_vit(encoding, CLS)
+    for parameter in model.encoding.parameters():
+        torch.nn.init.normal_(parameter)
+    found = numbers_of("translation(by=(1, 0), border='crop')", model, with_float64_inputs(digits(6)))
+    assert (found["logit_error"] < 1e-10) == among_patches
+    assert (found["prefix_logit_error"] < 1e-10) == with_prefix
+    without = numbers_of("translation", small_vit(encoding.split("(")[0]), with_float64_inputs(digits(2)))
+    assert "prefix_logit_error" not in without
+
+
+@pytest.mark.parametrize(("axes", "equivariant"), [("rows", (1, 0)), ("columns", (0, 1))])
+def test_sape2_along_one_axis_is_equivariant_to_shifts_across_it_alone(axes, equivariant):
+    """Cyclic shifts of the rows (columns) move whole rows (columns) of tokens, in every layer."""
+    model = small_vit(f"sape2(axes='{axes}')")
+    for parameter in model.encoding.parameters():
+        torch.nn.init.normal_(parameter)
+    for by in ((1, 0), (-2, 0), (0, 1), (0, -3)):
+        curve = evaluate(f"translation(by={by}, border='wrap')", model, with_float64_inputs(digits(6))).curves
+        across = (by[0] != 0) == (equivariant[0] != 0)
+        assert all((error < 1e-10) == across for error in curve["token_error"].values()), by
+
+
 @pytest.mark.parametrize("border", ["zeros", "wrap", "crop"])
 def test_masked_pairs_give_finite_errors(border):
     found = numbers_of(

@@ -21,7 +21,10 @@ def random_sape2(spec=VIT_SPECS[0], encoding="sape2", std=1.0):
     return model
 
 
-@pytest.mark.parametrize("options", ["", "per_axis=False", "scale_gates=False", "gates=False", "mode='query'"])
+@pytest.mark.parametrize(
+    "options",
+    ["", "per_axis=False", "axes='rows'", "axes='columns'", "scale_gates=False", "gates=False", "mode='query'"],
+)
 def test_the_bias_of_sape2_follows_from_its_counts(options):
     part = ENCODINGS.build(f"sape2({options})", Geometry(16, 2, 1, GRID))
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ from vitpos.inspection.attention_stats import (
 from vitpos.inspection.content_gates import bias_content_correlation, gates_from_position
 from vitpos.inspection.linear_probe import probe_positions
 from vitpos.inspection.logits import logit_variance
-from vitpos.inspection.model import summarize_layers
+from vitpos.inspection.model import inspect_model, summarize_layers
 from vitpos.models import MODELS
 from vitpos.models.activations import capture_activations
 from vitpos.training.loop import fit
@@ -126,3 +126,18 @@ def test_summaries_repeat_and_leave_the_model_and_random_state_unchanged():
     assert summarize_layers(model, data).numbers() == summarize_layers(model, data).numbers()
     assert torch.equal(state, torch.random.get_rng_state())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("encoding", "ways"),
+    [
+        ("sape2", ["along its row", "along its column"]),
+        ("sape2(axes='columns')", ["along its column"]),
+        ("sape2(per_axis=False)", ["along all patches"]),
+        ("cope", ["along all patches"]),
+    ],
+)
+def test_captions_of_gates_name_the_direction_of_counting(encoding, ways):
+    figures = inspect_model(build(encoding=encoding), random_data(6), images=6).figures
+    captions = [figure.caption for figure in figures if figure.name.startswith("gates-")]
+    assert [any(f", {way}, " in caption for caption in captions) for way in ways] == [True] * len(captions)

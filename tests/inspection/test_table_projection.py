@@ -86,8 +86,17 @@ def test_missing_components_are_zero():
     assert not principal_components(torch.ones(2, 3, 4)).any()
 
 
+@pytest.mark.parametrize(("grid", "neighbors"), [(GRID, 5), (GRID, 20), ((1, 9), 5), ((3, 2), 5), ((1, 3), 1)])
+def test_trustworthiness_equals_scikit_learns(grid, neighbors):
+    reference = peer("sklearn.manifold").trustworthiness
+    for seed in range(4):
+        table, points = noise(grid, 12, seed), noise(grid, 2, seed + 50)
+        count = min(neighbors, (grid[0] * grid[1] - 1) // 2)
+        expected = reference(*(x.flatten(0, 1).numpy() for x in (table, points)), n_neighbors=count)
+        assert trustworthiness(table, points, neighbors=neighbors) == pytest.approx(expected, abs=1e-12)
+
+
 def test_trustworthiness_is_one_for_the_table_itself():
-    peer("sklearn.manifold")
     table = plane()
     assert trustworthiness(noise(), noise()) == 1 > trustworthiness(noise(), principal_components(noise()))
     assert trustworthiness(table, principal_components(table)) > 0.99, "up to ties"

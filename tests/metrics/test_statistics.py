@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.references import peer
-from vitpos.metrics.statistics import ci_half_width, paired_difference, t_quantile
+from vitpos.metrics.statistics import ci_half_width, log_log_slope, paired_difference, t_quantile, wilson_interval
 
 
 def test_half_width_matches_values_computed_by_hand():
@@ -41,3 +41,17 @@ def test_differences_are_paired_by_seed():
     assert not paired_difference({0: 0.9}, {0: 0.1}).significant, "one seed gives no interval"
     assert paired_difference({0: 1.0}, {1: 1.0}) is None
     assert not paired_difference({0: 1.0, 1: 2.0, 2: 3.0}, {0: 2.0, 1: 2.0, 2: 2.0}).significant
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 7), (3, 7), (7, 7), (170, 1000), (1, 1)])
+def test_wilson_intervals_equal_scipys(successes, trials):
+    reference = peer("scipy.stats").binomtest(successes, trials).proportion_ci(method="wilson")
+    assert wilson_interval(successes, trials) == pytest.approx((reference.low, reference.high), abs=1e-6)
+
+
+def test_the_slope_of_a_power_law_is_its_exponent():
+    assert log_log_slope({x: 3 * x**2.5 for x in (64.0, 144.0, 1024.0)}) == pytest.approx(2.5)
+    curve = {1.0: 2.0, 2.0: 3.0, 4.0: 9.0}
+    expected = peer("numpy").polyfit([0, 1, 2], [math.log2(y) for y in curve.values()], 1)[0]
+    assert log_log_slope(curve) == pytest.approx(expected)
+    assert math.isnan(log_log_slope({1.0: 2.0, 2.0: 0.0})) and math.isnan(log_log_slope({1.0: 2.0}))

@@ -55,12 +55,12 @@ def dot_location(
         generator = torch.Generator().manual_seed(seed)
         labels = torch.arange(count) % (grid[0] * grid[1])
         cell_corner = torch.stack([labels // grid[1], labels % grid[1]], 1) * cell
-        canvas = _noise(count, size, generator)
+        canvas = faint_noise(count, size, generator)
         corner = cell_corner + _random_corner(count, cell - patch + 1, generator)
         return Split(paste(canvas, WHITE, (patch, patch), corner), labels)
 
     names = tuple(f"row {row}, column {column}" for row in range(grid[0]) for column in range(grid[1]))
-    return _normalized(make(*train), make(*test), names)
+    return normalized(make(*train), make(*test), names)
 
 
 def patch_order(
@@ -95,13 +95,13 @@ def patch_order(
     def make(count: int, seed: int) -> Split:
         generator = torch.Generator().manual_seed(seed)
         pairs = count // 2
-        canvas, left = _noise(pairs, size, generator), _random_corner(pairs, room, generator) * patch
+        canvas, left = faint_noise(pairs, size, generator), _random_corner(pairs, room, generator) * patch
         right, square = left + torch.tensor([0, distance * patch]), (patch, patch)
         both = [paste(paste(canvas, a, square, left), b, square, right) for a, b in ((WHITE, GRAY), (GRAY, WHITE))]
         return Split(torch.stack(both, 1).flatten(0, 1), torch.arange(2 * pairs) % 2)  # images of a pair are adjacent
 
     train, test = (make(*half) for half in split_sizes("data 'patch_order'", count, seed, size))
-    return _normalized(train, test, ("white left of gray", "gray left of white"))
+    return normalized(train, test, ("white left of gray", "gray left of white"))
 
 
 def left_right(
@@ -143,7 +143,7 @@ def left_right(
         return Split(paste(canvas, chosen.images[:][:, 0], (DIGIT, DIGIT), corner), chosen.labels)
 
     shift = half if test == "right" else 0
-    return _normalized(make(digits.train, 0, *train_size), make(digits.test, shift, *test_size), digits.classes)
+    return normalized(make(digits.train, 0, *train_size), make(digits.test, shift, *test_size), digits.classes)
 
 
 def paste(canvas: Tensor, content: Tensor | int, size: tuple[int, int], corner: Tensor) -> Tensor:
@@ -187,7 +187,8 @@ def split_sizes(
     return (count, 2 * seed), (count // TRAIN_PER_TEST, 2 * seed + 1)
 
 
-def _noise(count: int, size: tuple[int, int], generator: torch.Generator) -> Tensor:
+def faint_noise(count: int, size: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Returns random images (count, 1, height, width), uint8, with gray levels 0 to 25; ``size`` is (height, width)."""
     return torch.randint(NOISE_LEVELS, (count, 1, *size), generator=generator, dtype=torch.uint8)
 
 
@@ -199,7 +200,7 @@ def _random_corner(count: int, room: Tensor, generator: torch.Generator) -> Tens
     return (torch.rand(count, 2, generator=generator) * room).long()
 
 
-def _normalized(train: Split, test: Split, classes: tuple[str, ...]) -> Dataset:
+def normalized(train: Split, test: Split, classes: tuple[str, ...]) -> Dataset:
     """Returns a data set of two splits; the mean and std for normalization are those of its training images."""
     assert isinstance(train.images, Tensor)
     levels = torch.arange(256, dtype=torch.float64) / 255

@@ -33,8 +33,8 @@ def fused_logits(encoding: SaPE2, q: Tensor, k: Tensor, pos: Positions, layer: i
     tables = torch.cat([table[layer] for table in encoding.tables])
     values = (content @ tables.mT)[:, -count:].split([table.shape[1] for table in encoding.tables], -1)
     vectors = []
-    for products, value in zip(lines, values, strict=False):
-        _, counts = encoding.count(products, torch.ones_like(products), width)
+    for axis, value in zip(encoding.axes, values, strict=True):
+        _, counts = encoding.count(lines[axis], torch.ones_like(lines[axis]), width)
         vectors.append(interp1d(value, counts.flatten(1, 2)))
     added: Tensor = AddDistances.apply(scores, encoding.factor, *vectors)
     return added.unflatten(0, shape)

@@ -36,6 +36,7 @@ class SaPE2(PositionEncoding):
         sign: +1 as published, or −1 as a control, because adding a distance favors patches that are *different*.
         per_axis: Counts along rows and columns; False counts over all patches in row-major order (ablation).
         gates: Sums gates; False counts every patch as 1 (ablation).
+        axes: The lines along which patches are counted: ``rows``, ``columns`` or ``both``; one alone is an ablation.
     """
 
     paper = "Chen et al., arXiv 2025"
@@ -52,17 +53,22 @@ class SaPE2(PositionEncoding):
         sign: Literal[1, -1] = 1,
         per_axis: bool = True,
         gates: bool = True,
+        axes: Literal["both", "rows", "columns"] = "both",
     ):
         super().__init__()
+        if not per_axis and axes != "both":
+            raise InputError(f"encoding 'sape2' got per_axis=False with axes='{axes}'; leave out one of the two")
         if max_positions is not None and max_positions < 2:
             raise InputError(f"encoding 'sape2' got max_positions={max_positions}; choose 2 or more")
         head_dim = geometry.dim // geometry.heads
         self.mode, self.scale_gates, self.per_axis, self.gates = mode, scale_gates, per_axis, gates
         self.factor = sign * (head_dim**-0.5 if scale_bias else 1.0)
         rows, columns = geometry.grid
-        lengths = (columns, rows) if per_axis else (rows * columns,)
+        lengths = [columns, rows] if per_axis else [rows * columns]
+        one_or_both = {"both": (0, 1), "rows": (0,), "columns": (1,)}[axes]
+        self.axes = one_or_both if per_axis else (0,)  # 0: along rows, 1: along columns
         self.tables = nn.ParameterList(
-            torch.randn(geometry.depth, max_positions or length + 1, head_dim) * 0.02 for length in lengths
+            torch.randn(geometry.depth, max_positions or lengths[axis] + 1, head_dim) * 0.02 for axis in self.axes
         )
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor:
@@ -77,8 +83,8 @@ class SaPE2(PositionEncoding):
             present = present[:, 0, :, 0]
         content = k if self.mode == "key" else q
         bias = q.new_zeros(())
-        for axis, (_, counts) in enumerate(self._counts(q, k, pos.grid, present.to(q.dtype))):
-            z = interp1d(content @ self.tables[axis][layer].mT, counts)  # (B, H, cells, length of the line)
+        for table, (_, counts) in zip(self.tables, self._counts(q, k, pos.grid, present.to(q.dtype)), strict=True):
+            z = interp1d(content @ table[layer].mT, counts)  # (B, H, cells, length of the line)
             bias = bias + self.factor * pairwise_distances(z)
         return bias if pos.is_full_grid else _to_tokens(bias, pos)
 
@@ -94,15 +100,16 @@ class SaPE2(PositionEncoding):
     def counts(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> list[tuple[Tensor, Tensor]]:
         """Returns [(gates, counts) along rows, (gates, counts) along columns], each tensor (B, H, N, N), for inspection.
 
-        A gate σ(q_i·k_j/√d), 0 to 1, is the weight with which patch i counts patch j of its row (or column); a count is
-        the sum of the gates from j to the end of the row (or column). Pairs of different rows (or columns) are NaN.
-        Only for full grids in row-major order.
+        With ``axes="rows"`` or ``"columns"`` the list has one entry, and with ``per_axis=False`` one along the
+        row-major order. A gate σ(q_i·k_j/√d), 0 to 1, is the weight with which patch i counts patch j of its row (or
+        column); a count is the sum of the gates from j to the end of the row (or column). Pairs of different rows (or
+        columns) are NaN. Only for full grids in row-major order.
         """
         count = pos.index.shape[1]
         assert count == pos.grid[0] * pos.grid[1] and not pos.has_hidden
         q, k = (x[:, :, -count:] for x in (q, k))
         found = []
-        for axis, lines in enumerate(self._counts(q, k, pos.grid, pos.known.to(q.dtype))):
+        for axis, lines in zip(self.axes, self._counts(q, k, pos.grid, pos.known.to(q.dtype)), strict=True):
             maps = [q.new_full((*q.shape[:2], count, count), torch.nan) for _ in lines]
             for empty, values in zip(maps, lines, strict=True):
                 grid = pos.grid if self.per_axis else (1, count)
@@ -115,12 +122,13 @@ class SaPE2(PositionEncoding):
 
         Entry (i, j) of the last two axes is the gate or count of the patch in grid cell i for patch j of its row (or
         column), which has ``length`` patches. A gate σ(q_i·k_j/√d) is the weight with which j is counted; a count is
-        the sum of the gates from j to the end. Without ``per_axis`` there is one tuple, along the row-major order.
+        the sum of the gates from j to the end. There is one tuple for each of ``self.axes``; without ``per_axis`` it is
+        along the row-major order.
         ``present`` (B|1, cells) is 1 where a grid cell has a patch with a known (not masked) position.
         """
         rows, columns = grid if self.per_axis else (1, grid[0] * grid[1])
         found = []
-        for axis in range(len(self.tables)):  # 0: along rows, 1: along columns
+        for axis in self.axes:
             lines = [x.unflatten(2, (rows, columns)) for x in (q, k)]  # (B, H, R, C, d)
             here = present.unflatten(1, (rows, columns))[:, None]  # (B|1, 1, R, C)
             if axis:

@@ -44,13 +44,23 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
     """
     if batch_size < 1 or steps < 1:
         raise InputError(f"evaluation 'cost' got batch_size={batch_size}, steps={steps}; take 1 or more of each")
-    data = ctx.data
-    model = deepcopy(ctx.model).train()  # a copy, because batch norms in training mode update their statistics
+    data, device = ctx.data, ctx.model.device
+    images = data.normalize(data.train.images[:batch_size].to(device))
+    return Result(measure_cost(ctx.model, images, data.train.labels[:batch_size].to(device), steps))
+
+
+def measure_cost(model: Classifier, images: Tensor, labels: Tensor, steps: int) -> dict[str, float]:
+    """Returns metric → value: the numbers of the evaluation `cost`, such as ``step_ms`` and ``peak_memory_mb``.
+
+    Args:
+        model: The model; it is copied, because batch norms in training mode update their statistics.
+        images: (B, C, height, width), normalized, on the model's device.
+        labels: (B,), their classes.
+        steps: Number of timed passes, after one pass to warm up.
+    """
+    model = deepcopy(model).train()
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     position_parameters = {parameter for encoding in encodings for parameter in encoding.parameters()}
-    device = model.device
-    images = data.normalize(data.train.images[:batch_size].to(device))
-    labels = data.train.labels[:batch_size].to(device)
     models = [model]
     if isinstance(model, PatchClassifier):
         models.append(baseline := deepcopy(model))
@@ -69,7 +79,7 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
     if len(models) > 1:
         numbers["peak_memory_ratio"] = peak / _peak_bytes(models[1], images, labels)
         numbers["step_time_ratio"] = statistics.median(own / other for (_, own), (_, other) in times)
-    return Result(numbers)
+    return numbers
 
 
 def _step_times(model: Classifier, images: Tensor, labels: Tensor) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from vitpos.evaluations.context import NO_PATCHES, EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.models.base import PatchClassifier
 from vitpos.models.token_embedding import embed
-from vitpos.patches import patchify
+from vitpos.patches import blank_patches, patchify
 
 
 def token_diversity(ctx: EvalContext) -> Result:
@@ -29,10 +29,10 @@ def token_diversity(ctx: EvalContext) -> Result:
     with torch.inference_mode():
         for start in range(0, len(data.test), 500):
             images = data.test.images[start : start + 500].to(model.device)
-            pixels = patchify(images, model.patch).unflatten(2, (images.shape[1], -1))  # (B, N, channels, p·q)
+            pixels = patchify(images, model.patch)  # (B, N, channels·p·q)
             x = model.patch_tokens(data.normalize(images))
             encoded = embed(model.encoding, x, model.positions(images), 0)
-            blank = (pixels == pixels[..., :1]).all(3).all(2).double().mean(1)
+            blank = blank_patches(pixels, images.shape[1]).double().mean(1)
             sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(encoded, direction)]).cpu()
     blank, before, after = (sums / len(data.test)).tolist()
     return Result(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -34,7 +33,8 @@ def translation(
     consistent_correct: fraction predicted as the same class, which is that of the label. token_error: relative error
     ‖after − before‖ / ‖before‖ of the tokens after the last layer, over the patches that are visible before and after the
     shift. token_error by layer: the same after each layer, from 1. logit_error: relative error of the first attention's
-    logits between such patches; it is 0 for relative encodings. A pair of patches that is masked (−∞) only before or only
+    logits between such patches; it is 0 for relative encodings. prefix_logit_error: the same between such patches and the
+    prefix tokens (CLS and registers), in models that have some. A pair of patches that is masked (−∞) only before or only
     after the shift counts as different by the root mean square of the logits, a pair that is masked in both as equal.
     Tokens and logits are compared only for shifts by whole patches, in models whose tokens stay on one grid.
 
@@ -63,10 +63,10 @@ def translation(
     numbers = consistency(after, ctx.predict_logits(first_crop), data.test.labels)
     if not isinstance(model, PatchClassifier) or unit == "pixels":
         return Result(numbers)
-    token_errors, logit_error = _relative_errors(model, sample, by, pixels, border)
+    token_errors, logit_errors = _relative_errors(model, sample, by, pixels, border)
     if not token_errors:
         return Result(numbers)
-    numbers |= {"token_error": token_errors[-1], "logit_error": logit_error}
+    numbers |= {"token_error": token_errors[-1], **logit_errors}
     return Result(numbers, curves={"token_error": {float(i): error for i, error in enumerate(token_errors, 1)}})
 
 
@@ -76,19 +76,20 @@ def _relative_errors(
     by: tuple[int, int],
     pixels: tuple[int, int],
     border: Border,
-) -> tuple[list[float], float]:
+) -> tuple[list[float], dict[str, float]]:
     """Compares tokens and attention logits of test images before and after a shift.
 
-    Returns a list with the relative error of the patch tokens after each layer, and the relative error of the logits of
-    the first attention, as means over the images. Only patches that are visible before and after the shift are compared.
-    For models whose tokens do not stay on one grid, such as Swin, the list is empty and the other error is NaN.
+    Returns a list with the relative error of the patch tokens after each layer, and a dictionary with that of the logits
+    of the first attention: ``logit_error`` between patches and, if the model has prefix tokens, ``prefix_logit_error``
+    between these and patches. All are means over the images. Only patches that are visible before and after the shift
+    are compared. For models whose tokens do not stay on one grid, such as Swin, both are empty.
 
     Args:
         by: Shift down and right in patches.
         pixels: The same shift in pixels.
         border: How pixels at the border are filled: ``"zeros"``, ``"wrap"`` or ``"crop"``, as in `translation`.
     """
-    device = model.device
+    device, prefix = model.device, model.geometry.num_prefix
     errors: list[Tensor] = []
     for start in range(0, len(data.test), 100):
         images = data.test.images[start : start + 100].to(device)
@@ -96,13 +97,25 @@ def _relative_errors(
         with torch.inference_mode():
             (tokens, logits), (shifted_tokens, shifted_logits) = (layer_tokens_and_logits(model, part) for part in pair)
         if not tokens:
-            return [], math.nan
+            return [], {}
         before, after = (x.to(device) for x in overlapping_cells(model.positions(pair[0]).grid, by, border))
         each = [relative_error(y[:, after], x[:, before]) for x, y in zip(tokens, shifted_tokens, strict=True)]
-        first = relative_error(shifted_logits[0][:, :, after][..., after], logits[0][:, :, before][..., before])
-        errors.append(torch.stack([*each, first]))
+        cells = [(shifted_logits[0], after + prefix), (logits[0], before + prefix)]
+        each.append(relative_error(*(x[:, :, cell][..., cell] for x, cell in cells)))
+        if prefix:
+            each.append(relative_error(*(_with_prefix(x, cell, prefix) for x, cell in cells)))
+        errors.append(torch.stack(each))
     means: list[float] = torch.cat(errors, 1).mean(1).tolist()
-    return means[:-1], means[-1]
+    names = ["logit_error", "prefix_logit_error"][: 1 + bool(prefix)]
+    return means[: -len(names)], dict(zip(names, means[-len(names) :], strict=True))
+
+
+def _with_prefix(logits: Tensor, cells: Tensor, prefix: int) -> Tensor:
+    """Returns the logits (B, H, 2, P, M) from P prefix tokens to M patches and back, of logits (B, H, T, T).
+
+    ``cells`` (M,) are the indices of the patches among all tokens, of which the first P = ``prefix`` are prefix tokens.
+    """
+    return torch.stack([logits[:, :, :prefix, cells], logits[:, :, cells, :prefix].mT], 2)
 
 
 def translation_curve(

@@ -15,7 +15,7 @@ from vitpos.inspection.model import inspect_model
 from vitpos.inspection.offsets import inspect_offsets, offset_biases, rotary_frequencies
 from vitpos.inspection.section import Figure, Section
 from vitpos.inspection.table import inspect_table
-from vitpos.inspection.table_stats import position_vectors
+from vitpos.inspection.table_stats import position_table
 from vitpos.interop.checkpoint import Checkpoint
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.swin import Stage, Swin
@@ -121,7 +121,6 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
             f"{name}: a model without patches has no positions to inspect; use a vit, minimal or swin model"
         )
     geometry = model.geometry
-    vectors = position_vectors(model)
     metadata = {
         "format": "vitpos",
         "encodings": {encoding: "as trained"},
@@ -139,7 +138,7 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
     return Target(
         name,
         metadata,
-        table=vectors.unflatten(0, geometry.grid) if vectors.any() else None,
+        table=position_table(model),
         biases=_model_biases(model),
         frequencies=rotary_frequencies(model.encoding),
         model=None if model.windowed else model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,48 +10,27 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.inspection._batches import image_grid
-from vitpos.inspection.attention_stats import (
-    AttentionSum,
-    attention_distance,
-    attention_maps,
-    attention_rollout,
-    for_each_logits,
-    head_diversity,
-    uniform_attention_distance,
-)
-from vitpos.inspection.content_gates import bias_content_correlation, counting_part, gates_from_position
+from vitpos.inspection.attention_stats import attention_maps, attention_rollout
+from vitpos.inspection.attention_summary import AttentionSummary, summarize_attention
+from vitpos.inspection.content_gates import GateMaps, bias_content_correlation, counting_part, gates_from_position
 from vitpos.inspection.linear_probe import Probe, probe_positions
-from vitpos.inspection.logits import LogitMoments, LogitVariance, logit_contrasts, logit_variance
+from vitpos.inspection.logits import logit_contrasts
 from vitpos.inspection.section import Figure, Section
-from vitpos.models.activations import require_global_attention
 from vitpos.models.base import Classifier, PatchClassifier
 
 SHOWN_IMAGES = 4  # test images on which attention is drawn
-COMPARED_IMAGES = 64  # images for per-image head diversity, whose cost grows with the square of the number of heads
 
 
 @dataclass(frozen=True)
-class LayerSummary:
-    """Measures of each layer of a model: position in the tokens, variance of the attention logits, mean attention.
+class LayerSummary(AttentionSummary):
+    """Measures of each layer of a model: position in the tokens, and those of `AttentionSummary`.
 
     Args:
         probes: scores of linear regressions from tokens to row and column, depth + 1: for the input of the first block,
             then for the output of each block.
-        shuffled: variance of the logits due to position and due to content, on images whose patches are permuted.
-        unshuffled: the same on the original images.
-        attention: (depth, H, N, N), attention between patches, mean over images.
-        attention_distance: (depth, H), mean distance in pixels between query and key, weighted by attention.
-        attention_distance_uniform: the same distance for uniform attention.
-        head_diversity_per_image: (depth,), Jensen–Shannon divergence between heads in bits, mean over the first images.
     """
 
     probes: list[Probe]  # depth + 1: the input of the first block, then the output of each block
-    shuffled: LogitVariance  # on images whose patches are permuted
-    unshuffled: LogitVariance  # on the original images
-    attention: Tensor  # (depth, H, N, N), mean over images
-    attention_distance: Tensor  # (depth, H), in pixels
-    attention_distance_uniform: float
-    head_diversity_per_image: Tensor  # (depth,), in bits, mean over the first images
 
     def numbers(self) -> dict[str, float | list[float]]:
         """Returns name → one value per layer (mean over heads), or a single number.
@@ -69,20 +47,13 @@ class LayerSummary:
         absent for a single head. head_diversity_per_image: the same divergence computed in each image, mean over the
         first 64 images; it exceeds head_diversity if heads differ depending on the content of the image.
         """
-        numbers: dict[str, float | list[float]] = {
+        return {
             "probe_r2": [probe.r2 for probe in self.probes],
             "probe_standard_error": [probe.standard_error for probe in self.probes],
             "probe_error": [probe.error for probe in self.probes],
             "probe_chance": self.probes[0].chance,
-            "position_share": self.shuffled.position_share.nanmean(1).tolist(),
-            "position_share_unshuffled": self.unshuffled.position_share.nanmean(1).tolist(),
-            "attention_distance": self.attention_distance.mean(1).tolist(),
-            "attention_distance_uniform": self.attention_distance_uniform,
+            **super().numbers(),
         }
-        if self.attention.shape[1] > 1:
-            numbers["head_diversity"] = head_diversity(self.attention).tolist()
-            numbers["head_diversity_per_image"] = self.head_diversity_per_image.tolist()
-        return numbers
 
 
 def summarize_layers(model: Classifier, data: Dataset, *, limit: int | None = 500, seed: int = 0) -> LayerSummary:
@@ -90,27 +61,8 @@ def summarize_layers(model: Classifier, data: Dataset, *, limit: int | None = 50
 
     The images are sampled with ``seed``.
     """
-    vit = require_global_attention(model, "a summary of layers")
-    grid, patch = image_grid(vit, data), vit.patch
-    patches = math.prod(grid)
-    moments, attention_sum = LogitMoments(vit, patches), AttentionSum(vit, patches)
-    diversity: list[list[Tensor]] = [[] for _ in range(vit.geometry.depth)]
-
-    def compare_heads(layer: int, logits: Tensor) -> None:
-        first = logits[: COMPARED_IMAGES - sum(map(len, diversity[layer]))]
-        diversity[layer].append(head_diversity(first.softmax(-1)).double().cpu())
-
-    images = for_each_logits(vit, data, moments.add, attention_sum.add, compare_heads, limit=limit, seed=seed)
-    attention = (attention_sum.total / images).cpu()
-    return LayerSummary(
-        probe_positions(vit, data, limit=limit, seed=seed),
-        logit_variance(vit, data, shuffled=True, limit=limit, seed=seed),
-        moments.variance(images),
-        attention,
-        attention_distance(attention, grid, patch),
-        uniform_attention_distance(grid, patch),
-        torch.stack([torch.cat(layer).mean() for layer in diversity]),
-    )
+    attention = summarize_attention(model, data, limit=limit, seed=seed)
+    return LayerSummary(**vars(attention), probes=probe_positions(model, data, limit=limit, seed=seed))
 
 
 def inspect_model(
@@ -228,9 +180,8 @@ def _image_figures(model: PatchClassifier, data: Dataset, grid: tuple[int, int])
     if counting_part(model.encoding) is None:
         return figures
     center = grid[0] // 2, grid[1] // 2
-    directions = gates_from_position(model, inputs, center)
-    names = ("along its row", "along its column") if len(directions) > 1 else ("along all patches",)
-    for number, (gates, way) in enumerate(zip(directions, names, strict=True)):
+    for number, gates in enumerate(gates_from_position(model, inputs, center)):
+        way = _direction(gates)
         kinds = (("gates", gates.gates, 1.0, "gate"), ("counts", gates.counts, float(max(grid)), "position"))
         for name, values, high, label in kinds:
             content = {"images": pixels, "maps": values.numpy(), "titles": heads, "limits": (0.0, high), "label": label}
@@ -238,3 +189,11 @@ def _image_figures(model: PatchClassifier, data: Dataset, grid: tuple[int, int])
             caption = f"{quantity} of the query in the center of the grid, {way}, in the last layer."
             figures.append(Figure(f"{name}-{number}", "image_maps", content, caption))
     return figures
+
+
+def _direction(maps: GateMaps) -> str:
+    """Returns the direction in which a query counts keys, for captions; keys that it does not count are NaN."""
+    counted = ~maps.gates[0, 0].isnan()  # (R, C)
+    if counted.all():
+        return "along all patches"
+    return "along its row" if counted.all(1).any() else "along its column"

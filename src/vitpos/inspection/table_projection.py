@@ -20,8 +20,8 @@ class Projection:
 
     points: (R, C, 2). residual: distance of the points from a regular grid, 0 to 1 (:func:`grid_residual`).
     trustworthiness: whether neighbors in the projection are neighbors in the table (:func:`trustworthiness`); None
-    without scikit-learn or with fewer than 3 positions. points_3d: (R, C, 3), for PCA only; ``points`` are its first two
-    components. Undefined values are None, and ``reason`` says why.
+    for fewer than 3 positions. points_3d: (R, C, 3), for PCA only; ``points`` are its first two components. Undefined
+    values are None, and ``reason`` says why.
     """
 
     points: Tensor | None
@@ -55,10 +55,7 @@ def umap(table: Tensor, *, neighbors: int = 15, seed: int = 0) -> Projection:
 def _projection(table: Tensor, points: Tensor) -> Projection:
     if not center(flatten_table(table)).any():
         return Projection(None, None, None, CONSTANT)
-    try:
-        trust = trustworthiness(table, points)
-    except InputError as missing:
-        return Projection(points, grid_residual(points), None, str(missing))
+    trust = trustworthiness(table, points)
     count = points.shape[0] * points.shape[1]
     reason = "" if trust is not None else f"{count} positions are too few for trustworthiness"
     return Projection(points, grid_residual(points), trust, reason)
@@ -102,28 +99,43 @@ def grid_residual(points: Tensor) -> float | None:
     points are rotated, reflected and scaled to fit best; the residual is the sum of squared distances that remains.
     Anisotropic stretching is not undone. None for a single position, or if all points are equal.
     """
-    grid = (points.shape[0], points.shape[1])
-    x, true = center(flatten_table(points)), grid_coordinates(grid)
-    true = true - true.mean(0)
-    if not x.any() or not true.any():
+    x = center(flatten_table(points))
+    if not x.any() or len(x) == 1:
         return None
-    overlap = torch.linalg.svdvals(x.mT @ true).sum() / (x.norm() * true.norm())
-    return max(0.0, 1 - overlap.square().item())
+    return procrustes_distances(x, (points.shape[0], points.shape[1])).item()
+
+
+def procrustes_distances(points: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Returns the Procrustes distances (…) of centered points (…, N, K) from the N positions of a grid, row-major.
+
+    As :func:`grid_residual`, without its checks.
+    """
+    true = grid_coordinates(grid)
+    true = true - true.mean(0)
+    overlap = torch.linalg.svdvals(points.mT @ true).sum(-1) / (points.norm(dim=(-2, -1)) * true.norm())
+    return (1 - overlap.square()).clamp_min(0)
 
 
 def trustworthiness(table: Tensor, points: Tensor, *, neighbors: int = 5) -> float | None:
     """Returns to what degree neighbors in a projection are neighbors in the table (R, C, D), from 0 to 1 (all of them).
 
-    It is the trustworthiness of Venna and Kaski (2001), computed by scikit-learn for the ``neighbors`` nearest positions,
-    fewer than half of all; None for fewer than 3 positions. Tables of more than 2,000 positions are subsampled.
+    It is the trustworthiness of Venna and Kaski (2001): 1 − 2 / (N k (2N − 3k − 1)) · Σ max(0, rank − k), over each
+    position and its k = ``neighbors`` nearest in the projection, where rank is the rank of the latter by distance in
+    the table, from 1. k is fewer than half of the N positions; None for fewer than 3 positions. Tables of more than
+    2,000 positions are subsampled.
 
     Args:
         points: (R, C, K), the position vectors projected to K dimensions.
     """
-    try:
-        from sklearn.manifold import trustworthiness as sklearn_trustworthiness
-    except ImportError as error:
-        raise InputError(f"trustworthiness needs scikit-learn ({error}); {INSTALL}") from error
     x, projected = (flatten_table(subsample(one)[0]) for one in (table, points))
-    count = min(neighbors, (len(x) - 1) // 2)
-    return float(sklearn_trustworthiness(x.numpy(), projected.numpy(), n_neighbors=count)) if count else None
+    n, k = len(x), min(neighbors, (len(x) - 1) // 2)
+    if not k:
+        return None
+    ranks = _distances(x).fill_diagonal_(-torch.inf).argsort(1).argsort(1)  # 0 for the position itself
+    nearest = _distances(projected).fill_diagonal_(torch.inf).topk(k, largest=False).indices
+    excess = (ranks.gather(1, nearest) - k).clamp_min(0).sum().item()
+    return 1 - 2 / (n * k * (2 * n - 3 * k - 1)) * excess
+
+
+def _distances(x: Tensor) -> Tensor:
+    return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")

@@ -32,6 +32,12 @@ def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None
         return input_vectors(model.encoding, pos.to(model.device), model.project.bias)[0][0].cpu()
 
 
+def position_table(model: PatchClassifier) -> Tensor | None:
+    """Returns the vectors (R, C, D) that the encoding adds to the patch tokens of the training grid; None if all are 0."""
+    vectors = position_vectors(model)
+    return vectors.unflatten(0, model.geometry.grid) if vectors.any() else None
+
+
 def validate_table(table: Tensor) -> Tensor:
     """Returns the table (R, C, D) detached and on the CPU; raises if it is not 3-D, real, non-empty and finite."""
     if table.ndim != 3 or not table.numel() or table.is_complex():

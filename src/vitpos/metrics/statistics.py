@@ -56,6 +56,29 @@ def ci_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
     return t_quantile(len(values) - 1, confidence) * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def log_log_slope(curve: Mapping[float, float]) -> float:
+    """Returns the exponent b of the power law y = a·xᵇ that fits log y over log x best by least squares.
+
+    ``curve`` is x → y with two or more different x; NaN if one of the numbers is not above 0.
+    """
+    if min(*curve, *curve.values()) <= 0 or len(curve) < 2:
+        return math.nan
+    x, y = ([math.log(value) for value in values] for values in (curve.keys(), curve.values()))
+    return statistics.linear_regression(x, y).slope
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Returns the lower and upper bound of Wilson's 95 % confidence interval of a probability, from 0 to 1.
+
+    ``successes`` of ``trials`` independent trials, 1 or more, succeeded.
+    """
+    z = 1.959964  # 97.5 % quantile of the normal distribution
+    rate, weight = successes / trials, 1 + z**2 / trials
+    middle = (rate + z**2 / (2 * trials)) / weight
+    half = z / weight * math.sqrt(rate * (1 - rate) / trials + z**2 / (4 * trials**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 @dataclass(frozen=True)
 class Difference:
     """The mean paired difference of two methods over the seeds that both have.

@@ -100,10 +100,11 @@ def capture_activations(
 def layer_tokens_and_logits(
     model: PatchClassifier, images: Tensor, positions: Positions | None = None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Returns two lists with one tensor per block: patch tokens (B, N, D) after it, attention logits (B, H, N, N) in it.
+    """Returns two lists with one tensor per block: patch tokens (B, N, D) after it, attention logits (B, H, T, T) in it.
 
-    The logits are those among patches. ``positions`` are by default those of the patch grid of the images. Both lists
-    are empty for models with windowed attention, whose tokens do not stay on one grid.
+    The logits are those of all T tokens, prefix tokens (CLS and registers) first. ``positions`` are by default those of
+    the patch grid of the images. Both lists are empty for models with windowed attention, whose tokens do not stay on
+    one grid.
     """
     tokens: list[Tensor] = []
     logits: list[Tensor] = []
@@ -115,7 +116,7 @@ def layer_tokens_and_logits(
             tokens.append(x)
 
     def keep_logits(call: AttentionCall) -> None:
-        logits.append(call.logits()[:, :, call.num_prefix :, call.num_prefix :])
+        logits.append(call.logits())
 
     capture_activations(model, images, positions, on_tokens=keep_tokens, on_attention=keep_logits)
     return tokens, logits
