@@ -49,7 +49,9 @@ def empty_masks(samples: int = 20_000) -> dict[str, Outcome]:
     fraction = float((~masks.flatten(1).any(1)).double().mean())
     half = 1.96 * (fraction * (1 - fraction) / samples) ** 0.5
     inside = abs(fraction - 0.17) <= 0.026
-    text = f"{100 * fraction:.2f} % (95 % interval ±{100 * half:.2f}) of {samples} masks empty; required: 14.4 to 19.6 %"
+    text = (
+        f"{100 * fraction:.2f} % (95 % interval ±{100 * half:.2f}) of {samples} masks empty; required: 14.4 to 19.6 %"
+    )
     return {"": Outcome("holds" if inside else "does not hold", text)}
 
 
