@@ -99,8 +99,9 @@ def diagonal_pair(
 ) -> Dataset:
     """Two white squares, the left one above the right one or below it; the class is which.
 
-    The classes differ by an exchange of two rows, or of two columns: each row and each column has the same content in
-    both, and only their combination tells the classes apart. In the control both squares are in one row or in one column,
+    The classes differ by an exchange of two rows, or of two columns, to which counting along rows (columns) is invariant:
+    without noise, ``sape2`` along one axis gives both classes the same features, and only the combination of both axes
+    tells them apart. In the control both squares are in one row or in one column,
     which is the class, so that the lines themselves differ. Best accuracy: 1. Chance, and the accuracy of a bag of
     patches: 1/2.
 
