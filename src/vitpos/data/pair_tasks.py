@@ -2,8 +2,8 @@
 
 A summary of SaPE2 (Chen et al., arXiv 2505.09466) names three failures: similarity of patches that is not useful, gates
 that weigh patches wrongly, and spatial information that is lost because rows and columns are counted separately. Each
-task needs what the failure would destroy; its control (``control=True``) has squares of the same kind but does not need it. A model that
-fails in a task and solves the control has the failure. Learned positions solve all of them.
+task needs what the failure would destroy; its control (``control=True``) has squares of the same kind but does not need
+it. A model that fails in a task and solves the control has the failure. Learned positions solve all of them.
 
 Images are faint noise with squares of one patch each. They come in adjacent pairs, one image of each class, with the
 same patches at other positions, so a bag of patches (a model without positions) whose patch size divides that of the
@@ -33,8 +33,9 @@ def unlike_pair(
     """A light and a dark square in one row or in one column, which is the class, beside two white squares.
 
     The white squares are in one row or in one column at random, so that the similarity of two patches is of no use: the
-    class depends on the positions of two different ones. In the control the class is the orientation of the white pair, in the same images. Squares of
-    different pairs share no row or column. Best accuracy: 1. Chance, and the accuracy of a bag of patches: 1/2.
+    class depends on the positions of two different ones. In the control the class is the orientation of the white pair,
+    in the same images. Squares of different pairs share no row or column. Best accuracy: 1. Chance, and the accuracy of a
+    bag of patches: 1/2.
 
     Args:
         count: Number of training images; there are a quarter as many test images.
