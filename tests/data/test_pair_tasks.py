@@ -62,11 +62,11 @@ def test_the_class_of_an_unlike_pair_is_its_orientation_and_that_of_the_white_pa
     for image, label in zip(data.train.images, data.train.labels.tolist(), strict=True):
         found = squares(image)
         assert sorted(found) == [85, 170, 255]
-        unlike, alike = found[85] + found[170], found[255]
-        assert not {row for row, _ in unlike} & {row for row, _ in alike}
-        assert not {column for _, column in unlike} & {column for _, column in alike}
-        assert label == aligned(alike if control else unlike)
-        agree += aligned(alike) == aligned(unlike)
+        unlike, equal = found[85] + found[170], found[255]
+        assert not {row for row, _ in unlike} & {row for row, _ in equal}
+        assert not {column for _, column in unlike} & {column for _, column in equal}
+        assert label == aligned(equal if control else unlike)
+        agree += aligned(equal) == aligned(unlike)
     assert abs(agree / 480 - 0.5) < 0.1, "the other pair has a random orientation"
 
 
@@ -101,6 +101,21 @@ def test_the_classes_of_diagonal_pairs_differ_by_an_exchange_of_rows_or_of_colum
         (top, left), (bottom, right) = squares(first)[255]
         assert top < bottom and left < right
         assert squares(second)[255] == [(top, right), (bottom, left)]
+
+
+@pytest.mark.parametrize("axes", ["rows", "columns"])
+@pytest.mark.parametrize("control", [False, True])
+def test_without_noise_one_axis_of_sape2_distinguishes_the_classes_of_the_control_alone(axes, control):
+    data = load(f"diagonal_pair(count=480, size=(16, 24), control={control})")
+    torch.manual_seed(0)
+    spec = "vit(patch=4, dim=16, depth=2, heads=2, pool='mean', weight_init='xavier')"
+    model = MODELS.build(spec, data.shape, 2, f"sape2(axes='{axes}')").double().eval()
+    with torch.no_grad():
+        for parameter in model.encoding.parameters():
+            parameter.normal_()
+        features = model.forward_features((data.test.images > 50).double())
+    differ = (features[::2] - features[1::2]).norm(dim=1) > 1e-10
+    assert differ.all() if control else not differ.any()
 
 
 def test_the_control_of_diagonal_pairs_has_both_squares_in_one_line():

@@ -62,7 +62,7 @@ CLS = "vit(patch=4, dim=16, depth=2, heads=2, weight_init='xavier', registers=1)
         ("learned", False, False),
     ],
 )
-def test_logits_with_prefix_tokens_are_compared_apart(encoding, among_patches, with_prefix):
+def test_logits_with_prefix_tokens_are_compared_separately(encoding, among_patches, with_prefix):
     model = small_vit(encoding, CLS)
     for parameter in model.encoding.parameters():
         torch.nn.init.normal_(parameter)

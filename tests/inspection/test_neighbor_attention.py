@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_a_loop_over_pairs(spec, encoding):
     assert found.images == 5
 
 
-def test_attention_by_position_alone_treats_like_and_unlike_neighbors_alike():
+def test_attention_by_position_alone_treats_like_and_unlike_neighbors_equally():
     model = without_content(build(encoding="alibi"))
     found = neighbor_attention(model, random_data(200), limit=None)
     torch.testing.assert_close(found.like, found.unlike, rtol=0.05, atol=0)

@@ -1,9 +1,9 @@
 """Synthetic tasks on pairs of squares, one for each way in which SaPE2 may fail, and a control for each.
 
 A summary of SaPE2 (Chen et al., arXiv 2505.09466) names three failures: similarity of patches that is not useful, gates
-that weigh patches wrongly, and the loss of space by counting along rows and columns apart. Each task needs what the
-failure would destroy; its control (``control=True``) has squares of the same kind but does not need it. A model that
-fails in a task and solves the control has the failure. Learned positions solve all of them.
+that weigh patches wrongly, and spatial information that is lost because rows and columns are counted separately. Each
+task needs what the failure would destroy; its control (``control=True``) has squares of the same kind but does not need
+it. A model that fails in a task and solves the control has the failure. Learned positions solve all of them.
 
 Images are faint noise with squares of one patch each. They come in adjacent pairs, one image of each class, with the
 same patches at other positions, so a bag of patches (a model without positions) whose patch size divides that of the
@@ -30,11 +30,12 @@ Layout = Callable[[int, torch.Generator], tuple[list[Square], list[Square]]]  # 
 def unlike_pair(
     *, count: int = 4000, size: tuple[int, int] = (16, 16), patch: int = 4, control: bool = False, seed: int = 0
 ) -> Dataset:
-    """A light and a dark square in one row or in one column, which is the class, and two white squares likewise.
+    """A light and a dark square in one row or in one column, which is the class, beside two white squares.
 
-    The orientation of the white pair is random, so that the similarity of its squares is of no use: what matters is how
-    two unlike squares lie. In the control the class is the orientation of the white pair, in the same images. Squares of
-    different pairs share no row or column. Best accuracy: 1. Chance, and the accuracy of a bag of patches: 1/2.
+    The white squares are in one row or in one column at random, so that the similarity of two patches is of no use: the
+    class depends on the positions of two different ones. In the control the class is the orientation of the white pair,
+    in the same images. Squares of different pairs share no row or column. Best accuracy: 1. Chance, and the accuracy of a
+    bag of patches: 1/2.
 
     Args:
         count: Number of training images; there are a quarter as many test images.
@@ -51,8 +52,8 @@ def unlike_pair(
 
         def squares(label: bool) -> list[Square]:
             class_ = torch.full_like(random, label)
-            alike, unlike = (class_, random) if control else (random, class_)
-            first = _pair((WHITE, WHITE), row[:, :2], column[:, :2], alike)
+            equal, unlike = (class_, random) if control else (random, class_)
+            first = _pair((WHITE, WHITE), row[:, :2], column[:, :2], equal)
             return first + _pair((LIGHT, DARK), row[:, 2:], column[:, 2:], unlike)
 
         return squares(False), squares(True)
@@ -99,10 +100,10 @@ def diagonal_pair(
 ) -> Dataset:
     """Two white squares, the left one above the right one or below it; the class is which.
 
-    The classes differ by an exchange of two rows, or of two columns: each row and each column has the same content in
-    both, and only their combination tells the classes apart. In the control both squares are in one row or in one column,
-    which is the class, so that the lines themselves differ. Best accuracy: 1. Chance, and the accuracy of a bag of
-    patches: 1/2.
+    The classes differ by an exchange of two rows, or of two columns, to which counting along rows (columns) is invariant:
+    without noise, ``sape2`` along one axis gives both classes the same features, and only the combination of both axes
+    distinguishes them. In the control both squares are in one row or in one column, which is the class, so that the
+    content of single rows and columns differs. Best accuracy: 1. Chance, and the accuracy of a bag of patches: 1/2.
 
     Args:
         count: Number of training images; there are a quarter as many test images.
