@@ -1,6 +1,5 @@
 """Every rule gives the verdict that its numbers deserve, and another one if they are falsified."""
 
-import math
 import random
 
 import pytest
@@ -96,8 +95,8 @@ CASES = {
 def test_every_rule_is_tested_in_every_answer_it_can_give():
     assert CASES.keys() == RULES.keys()
     for name, cases in CASES.items():
-        answers = {answer for _, answer in cases}
-        assert answers >= {"holds", "does not hold"}, name
+        possible = {"holds", "does not hold"} | ({"inconclusive"} if name not in ("every_seed", "ranked") else set())
+        assert {answer for _, answer in cases} == possible, name
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [case for cases in CASES.values() for case in cases])
@@ -132,7 +131,7 @@ def test_fishers_combination_equals_scipy():
     combine = peer("scipy.stats").combine_pvalues
     for p_values in ([0.2], [0.01, 0.5], [0.9, 0.8, 0.7], [1e-6, 0.3, 0.2, 0.04, 0.9]):
         assert fisher(p_values) == pytest.approx(combine(p_values).pvalue, rel=1e-9)
-    assert fisher([0.0, 0.5]) < 1e-300 or math.isclose(fisher([0.0, 0.5]), 0)
+    assert fisher([0.0, 0.5]) < 1e-300
 
 
 def test_rank_correlation_equals_scipy_also_with_ties():

@@ -29,6 +29,7 @@ def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
     (folder,) = run_claims([claim], tmp_path / "out", workers=1, observer=Observer())
     record = json.loads((folder / "claims.json").read_text())
     assert record["rules"] == {"X1": claim.sha256} and record["started"].endswith("+00:00") and record["machine"]
+    assert record["core_hours"] > 0
     runs = load_runs([tmp_path / "out"])
     verdict = judge(claim, runs)
     assert verdict.status == "holds" and runs[claim.experiment].seeds == [100, 101, 102]
@@ -38,7 +39,7 @@ def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
     changed = replace(claim, tests=({"rule": "every_seed", "most": 2e-4, "value": {"encoding": "none"}},))
     with pytest.raises(InputError, match="the rule of X1 has changed since"):
         run_claims([changed], tmp_path / "out", workers=1, observer=Observer())
-    assert json.loads((folder / "claims.json").read_text()) == record
+    assert json.loads((folder / "claims.json").read_text()) == record, "a refused run leaves the record as it was"
 
 
 def test_the_command_prints_verdicts_and_json(tmp_path):

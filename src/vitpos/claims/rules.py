@@ -109,10 +109,7 @@ def above(value: Series, *, than: float, unit: str = "") -> Outcome:
         than: The number.
         unit: Unit of the values, for the text.
     """
-    values = list(value.values())
-    mean, half = statistics.fmean(values), ci_half_width(values)
-    answer: Answer = "holds" if mean - half > than else "does not hold" if mean + half < than else "inconclusive"
-    return Outcome(answer, f"{interval_text(mean, half, unit)}, {seeds_text(values)}; required: above {than:g}")
+    return _one_sided(value, than, unit, "above", 1)
 
 
 def below(value: Series, *, than: float, unit: str = "") -> Outcome:
@@ -123,10 +120,16 @@ def below(value: Series, *, than: float, unit: str = "") -> Outcome:
         than: The number.
         unit: Unit of the values, for the text.
     """
+    return _one_sided(value, than, unit, "below", -1)
+
+
+def _one_sided(value: Series, than: float, unit: str, side: str, sign: int) -> Outcome:
+    """Returns whether the 95 % interval of the mean lies on one side of ``than``: above it (``sign`` 1) or below (−1)."""
     values = list(value.values())
     mean, half = statistics.fmean(values), ci_half_width(values)
-    answer: Answer = "holds" if mean + half < than else "does not hold" if mean - half > than else "inconclusive"
-    return Outcome(answer, f"{interval_text(mean, half, unit)}, {seeds_text(values)}; required: below {than:g}")
+    beyond = sign * (mean - than)
+    answer: Answer = "holds" if beyond > half else "does not hold" if beyond < -half else "inconclusive"
+    return Outcome(answer, f"{interval_text(mean, half, unit)}, {seeds_text(values)}; required: {side} {than:g}")
 
 
 def near(value: Series, *, to: float, within: float, unit: str = "") -> Outcome:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,8 @@ def run_claims(claims: Sequence[Claim], out: Path, *, workers: int | None = None
         wanted = Experiment.load(experiment, seeds=max((claim.seed_list for claim in judged), key=len))
         folder = out / wanted.name
         record_rules(folder, experiment, judged)
-        run(wanted, folder, workers=workers, observer=observer).write_csv()
+        with _timed(folder / CLAIMS_FILE):
+            run(wanted, folder, workers=workers, observer=observer).write_csv()
         folders.append(folder)
     return folders
 
@@ -59,3 +62,15 @@ def record_rules(folder: Path, experiment: str, claims: Sequence[Claim]) -> None
             raise InputError(f"the rule of {claim.id} has changed since {folder} was started; use another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, record)
+
+
+@contextmanager
+def _timed(record: Path) -> Iterator[None]:
+    """Adds the processor time of a ``with`` block, child processes included, to ``core_hours`` of a JSON file."""
+    before = os.times()
+    try:
+        yield
+    finally:
+        spent = sum(after - at for after, at in zip(os.times()[:4], before[:4], strict=True))
+        stored = read_json(record)
+        write_json(record, stored | {"core_hours": round(stored.get("core_hours", 0.0) + spent / 3600, 3)})

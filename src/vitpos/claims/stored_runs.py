@@ -12,7 +12,7 @@ from typing import Any
 from vitpos.claims.outcomes import Series
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.files import read_json, write_json
+from vitpos.files import read_json, write_csv, write_json
 from vitpos.lab.settings import SPECS
 from vitpos.registry import Registry
 
@@ -35,7 +35,7 @@ class StoredRun:
         started: Time at which the run was started, as ``2026-11-18T14:00:00+00:00``.
         commit: Commit of the package; empty if unknown.
         machine: Processor, cores, system and versions.
-        core_hours: Hours of one core that the run took; 0 if unknown.
+        core_hours: Processor time of the run in hours, over all its processes; parts that were killed are not counted.
     """
 
     experiment: str
@@ -63,12 +63,9 @@ class StoredRun:
 
     def save(self, folder: Path) -> Path:
         """Writes ``EXPERIMENT.csv`` and ``EXPERIMENT.json`` into a folder, and returns the path of the CSV file."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.experiment}.csv"
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(self.rows[0]))
-            writer.writeheader()
-            writer.writerows(self.rows)
+        path = write_csv(
+            folder / f"{self.experiment}.csv", list(self.rows[0]), [list(row.values()) for row in self.rows]
+        )
         record = {key: value for key, value in asdict(self).items() if key != "rows"}
         write_json(path.with_suffix(".json"), record)
         return path

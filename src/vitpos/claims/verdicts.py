@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from vitpos.claims import proofs
 from vitpos.claims.ledger import Claim
-from vitpos.claims.outcomes import Outcome
+from vitpos.claims.outcomes import Outcome, Series
 from vitpos.claims.rules import RULES
 from vitpos.claims.stored_runs import NotMeasured, StoredRun
 
@@ -67,17 +66,15 @@ def judge(claim: Claim, runs: Mapping[str, StoredRun]) -> Verdict:
 def _apply(test: Mapping[str, Any], claim: Claim, run: StoredRun) -> Outcome:
     """Returns the outcome of one test: reads its series from the run and calls its rule."""
     rule, unit = RULES[test["rule"]], test.get("unit", claim.unit)
-    options: dict[str, Any] = {}
-    for name, parameter in inspect.signature(rule).parameters.items():
-        if "Series" not in str(parameter.annotation):
-            if name in test:
-                options[name] = test[name]
-            elif name == "unit":
-                options[name] = unit
-        elif "Sequence" in str(parameter.annotation):
-            options[name] = [_series(terms, claim, run, unit) for terms in test[name]]
-        else:
-            options[name] = _series(test[name], claim, run, unit)
+    hints = get_type_hints(rule)
+    options: dict[str, Any] = {"unit": unit} if "unit" in hints else {}
+    for name, value in test.items():
+        if hints.get(name) == Series:
+            options[name] = _series(value, claim, run, unit)
+        elif hints.get(name) == Sequence[Series]:
+            options[name] = [_series(terms, claim, run, unit) for terms in value]
+        elif name in hints:
+            options[name] = value
     return rule(**options)
 
 
