@@ -61,7 +61,8 @@ def test_the_verdict_follows_from_the_numbers(digits, clothes, status, condition
     verdict = judge(CLAIM, run_with(values(digits, clothes)))
     assert (verdict.status, verdict.condition) == (status, condition)
     assert set(verdict.outcomes) == {"digits", "clothes"}
-    assert "points" in verdict.outcomes["digits"].numbers
+    assert verdict.outcomes["digits"].numbers.startswith("learned against none: ")
+    assert " points" in verdict.outcomes["digits"].numbers and " % and 50 %" in verdict.outcomes["digits"].numbers
 
 
 def test_numbers_of_lower_seeds_or_of_another_rule_judge_nothing():

@@ -33,6 +33,11 @@ def interval_text(mean: float, half: float, unit: str, *, sign: bool = False) ->
     return f"{mean:{'+' if sign else ''}.4g} {unit}".strip() + bounds
 
 
+def level_unit(unit: str) -> str:
+    """Returns the unit of values whose differences have the unit ``unit``: percent for percentage points."""
+    return "%" if unit == "points" else unit
+
+
 def seeds_text(values: Sequence[float] | Series) -> str:
     """Returns a text such as ``5 seeds``."""
     return f"{len(values)} seed{'s' * (len(values) != 1)}"
@@ -40,7 +45,9 @@ def seeds_text(values: Sequence[float] | Series) -> str:
 
 def difference_text(first: Series, second: Series, values: list[float], unit: str, required: str) -> str:
     """Returns both means, their mean difference with its interval, the number of seeds and the requirement."""
-    means = " and ".join(f"{statistics.fmean(series.values()):.4g}" for series in (first, second))
+    means = " and ".join(
+        f"{statistics.fmean(series.values()):.4g} {level_unit(unit)}".rstrip() for series in (first, second)
+    )
     difference = interval_text(statistics.fmean(values), ci_half_width(values), unit, sign=True)
     return f"{means}, difference {difference}, {seeds_text(values)}; required: {required}"
 

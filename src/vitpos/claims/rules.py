@@ -18,6 +18,7 @@ from vitpos.claims.outcomes import (
     difference_text,
     differences,
     interval_text,
+    level_unit,
     needed_text,
     seeds_text,
 )
@@ -129,7 +130,8 @@ def _one_sided(value: Series, than: float, unit: str, side: str, sign: int) -> O
     mean, half = statistics.fmean(values), ci_half_width(values)
     beyond = sign * (mean - than)
     answer: Answer = "holds" if beyond > half else "does not hold" if beyond < -half else "inconclusive"
-    return Outcome(answer, f"{interval_text(mean, half, unit)}, {seeds_text(values)}; required: {side} {than:g}")
+    text = interval_text(mean, half, level_unit(unit))
+    return Outcome(answer, f"{text}, {seeds_text(values)}; required: {side} {than:g}")
 
 
 def near(value: Series, *, to: float, within: float, unit: str = "") -> Outcome:
@@ -150,7 +152,8 @@ def near(value: Series, *, to: float, within: float, unit: str = "") -> Outcome:
         answer: Answer = "holds"
     else:
         answer = "does not hold" if abs(mean - to) - half > within else "inconclusive"
-    return Outcome(answer, f"{interval_text(mean, half, unit)}, {seeds_text(values)}; required: {to:g} ± {within:g}")
+    text = interval_text(mean, half, level_unit(unit))
+    return Outcome(answer, f"{text}, {seeds_text(values)}; required: {to:g} ± {within:g}")
 
 
 def every_seed(value: Series, *, least: float = -math.inf, most: float = math.inf, unit: str = "") -> Outcome:
@@ -165,7 +168,7 @@ def every_seed(value: Series, *, least: float = -math.inf, most: float = math.in
     required = " and ".join(
         text for bound, text in ((least, f"at least {least:g}"), (most, f"at most {most:g}")) if math.isfinite(bound)
     )
-    found = f"{low:.4g} to {high:.4g} {unit}".strip()
+    found = f"{low:.4g} to {high:.4g} {level_unit(unit)}".strip()
     inside = least <= low and high <= most
     return Outcome("holds" if inside else "does not hold", f"{found}, {seeds_text(value)}; required: {required}")
 

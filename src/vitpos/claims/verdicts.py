@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_type_hints
 
 from vitpos.claims import proofs
@@ -75,7 +75,23 @@ def _apply(test: Mapping[str, Any], claim: Claim, run: StoredRun) -> Outcome:
             options[name] = [_series(terms, claim, run, unit) for terms in value]
         elif name in hints:
             options[name] = value
-    return rule(**options)
+    outcome = rule(**options)
+    return replace(outcome, numbers=_compared(test) + outcome.numbers)
+
+
+def _compared(test: Mapping[str, Any]) -> str:
+    """Returns what a test compares, such as ``learned against none: ``: the values in which two selections differ.
+
+    Empty for tests of one number, and for weighted sums.
+    """
+    first, second = test.get("first"), test.get("second")
+    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
+        return ""
+    differ = [
+        key for key in (*first, *(key for key in second if key not in first)) if first.get(key) != second.get(key)
+    ]
+    names = (", ".join(str(one[key]) for key in differ if one.get(key, "") != "") for one in (first, second))
+    return " against ".join(name or "plain" for name in names) + ": "
 
 
 def _series(terms: Any, claim: Claim, run: StoredRun, unit: str) -> dict[int, float]:
