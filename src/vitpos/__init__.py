@@ -54,6 +54,13 @@ if TYPE_CHECKING:
     from vitpos.evaluations import EVALUATIONS as EVALUATIONS, register_evaluation as register_evaluation
     from vitpos.evaluations.context import EvalContext as EvalContext
     from vitpos.evaluations.result import Result as Result
+    from vitpos.interop.adapters import Adapter as Adapter
+    from vitpos.interop.attach import (
+        attach as attach,
+        detach as detach,
+        penalty as penalty,
+        at_positions as at_positions,
+    )
     from vitpos.lab.evaluate import evaluate as evaluate
     from vitpos.lab.events import Observer as Observer
     from vitpos.lab.experiment import Experiment as Experiment
@@ -128,6 +135,8 @@ _HOMES = {
     "vitpos.evaluations": ("EVALUATIONS", "register_evaluation"),
     "vitpos.evaluations.context": ("EvalContext",),
     "vitpos.evaluations.result": ("Result",),
+    "vitpos.interop.adapters": ("Adapter",),
+    "vitpos.interop.attach": ("at_positions", "attach", "detach", "penalty"),
     "vitpos.lab.evaluate": ("evaluate",),
     "vitpos.lab.events": ("Observer",),
     "vitpos.lab.experiment": ("Experiment",),

@@ -78,7 +78,7 @@ class Positions:
     is_full_grid: bool = False
     has_hidden: bool = True
     augmented: Mapping[Hashable, Tensor] = field(default_factory=dict)
-    _tables: TableCache = field(default_factory=TableCache, init=False)
+    _tables: TableCache | None = field(default=None, init=False)  # made when first used: torch.compile cannot trace it
     _grid_key: Hashable = field(default=None, init=False)  # key of a full grid in GRID_TABLES
 
     def __repr__(self) -> str:
@@ -197,10 +197,11 @@ class Positions:
         """
         if torch.compiler.is_compiling():
             return self.without_autocast(make)
-        tables = self._tables
         if self._grid_key is not None:
-            tables, key = GRID_TABLES, (self._grid_key, key)
-        return tables.get(key, partial(self.without_autocast, make))
+            return GRID_TABLES.get((self._grid_key, key), partial(self.without_autocast, make))
+        if self._tables is None:
+            object.__setattr__(self, "_tables", TableCache())
+        return cast(TableCache, self._tables).get(key, partial(self.without_autocast, make))
 
     def without_autocast(self, make: Callable[[], T]) -> T:
         """Calls ``make`` with autocast disabled and returns its result.

@@ -221,7 +221,7 @@ class SumEncoding(PositionEncoding):
     @property
     def hooks(self) -> frozenset[str]:
         """Returns the names of the methods through which any encoding of the sum acts."""
-        return frozenset[str]().union(*(part.hooks for part in self.parts))
+        return frozenset(hook for part in self.parts for hook in part.hooks)
 
     @property
     def unrotated_prefix(self) -> bool:  # type: ignore[override]

@@ -71,7 +71,7 @@ class IRPE(PositionEncoding):
         ``"v"``.
         """
         unused = {"bias": self.on == "v", "added_values": "v" not in self.on}
-        return super().hooks - {name for name, leave_out in unused.items() if leave_out}
+        return self._hooks - {name for name, leave_out in unused.items() if leave_out}
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
         """Returns the bias (B|1, H, T, T) that is added to the attention logits of all T tokens, prefix tokens included.

@@ -66,7 +66,7 @@ class RoPE(Rotary):
 
         ``rotate_prefix``, which rotates register tokens, is one of them only if the option ``register_grid`` is set.
         """
-        return super().hooks - ({"rotate_prefix"} if self.register_grid is None else set())
+        return self._hooks - ({"rotate_prefix"} if self.register_grid is None else set())
 
     def ntk_scaled(self, factor: float) -> RoPE:
         """Returns a copy for a grid with ``factor`` times the rows and columns, by NTK scaling of the base.

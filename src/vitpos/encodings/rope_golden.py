@@ -66,11 +66,16 @@ class RoPEGolden(FixedFrequencies):
 
 
 @lru_cache(maxsize=16)
-def _directions(count: int) -> list[list[float]]:
-    """Returns ``count`` unit vectors that cover the circle evenly, from the quasi-random sequence of the plastic ratio."""
+def _computed_directions(count: int) -> list[list[float]]:
     ratio = 2.0
     for _ in range(10):  # as vit-pytorch; the distance to the limit is below 1e-6
         ratio = (1 + ratio) ** (1 / 3)
     quantile = NormalDist().inv_cdf
     points = [[quantile(index / ratio**axis % 1) for axis in (1, 2)] for index in range(1, count + 1)]
     return [[x / math.hypot(x, y), y / math.hypot(x, y)] for x, y in points]
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # it cannot trace the normal distribution
+def _directions(count: int) -> list[list[float]]:
+    """Returns ``count`` unit vectors that cover the circle evenly, from the quasi-random sequence of the plastic ratio."""
+    return _computed_directions(count)

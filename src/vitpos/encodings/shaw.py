@@ -56,7 +56,7 @@ class Shaw(PositionEncoding):
         ``bias`` is missing without the option ``keys``, ``added_values`` without the option ``values``.
         """
         unused = {"bias": self.key_table, "added_values": self.value_table}
-        return super().hooks - {name for name, table in unused.items() if table is None}
+        return self._hooks - {name for name, table in unused.items() if table is None}
 
     def bias(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> Tensor | None:
         """Returns the logit bias (B, H, N, N), q_i·a_ij/√d with a learned vector a_ij per offset; None without ``keys``."""

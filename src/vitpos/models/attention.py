@@ -8,6 +8,7 @@ gets the plain logit q·k/√d: no bias and no rotation.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple, cast
 
@@ -17,9 +18,10 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vitpos.encodings.base import ATTENTION_HOOKS, PositionEncoding
-from vitpos.encodings.protocols import ActsOnValues, FusedLogits, MixesWeights
+from vitpos.encodings.protocols import FusedLogits
 from vitpos.errors import InputError
 from vitpos.models import hooks
+from vitpos.models.attention_weights import acts_after_softmax, add_values, mixed_weights
 from vitpos.positions import Positions
 
 QKNorm = Literal["cosine", "layernorm"] | None
@@ -151,6 +153,44 @@ def attention_logits(
     return _logits(attention_inputs(q, k, encoding, pos, layer, x), q.shape[-1])
 
 
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encoding: PositionEncoding,
+    pos: Positions,
+    layer: int,
+    x: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Returns the attention output (B, H, T, d) with a position encoding, and the attention weights (B, H, T, T) or None.
+
+    Args:
+        q, k, v: (B, H, T, d), of prefix tokens (CLS and registers) first, then of the patch tokens.
+        pos: Positions of the N patch tokens.
+        layer: Number of the block, from 0; encodings may differ by layer.
+        x: (B, T, D), the tokens that enter attention; only encodings that define ``token_bias`` need them.
+        mask: (B|1, H|1, T, T), added to the logits; −∞ where a token must not be attended to. In windowed attention,
+            where B is the number of images times W windows, (W, 1, T, T).
+        dropout: Applied to the attention weights.
+        need_weights: Computes and returns the attention weights; without them and without dropout, a fused kernel is
+            used where possible.
+    """
+    inputs = attention_inputs(q, k, encoding, pos, layer, x)
+    plain = not (need_weights or dropout or acts_after_softmax(encoding))
+    if plain and inputs.logits is None:
+        return attention(inputs.q, inputs.k, v, _masked(inputs.bias, mask)), None
+    logits = _logits(inputs, q.shape[-1])
+    weights = (logits if mask is None else add_per_window(logits, mask)).softmax(-1)
+    weights = mixed_weights(weights, encoding, pos, layer, mask)
+    if dropout is not None:
+        weights = dropout(weights)
+    return add_values(weights @ v, weights, v, encoding, pos, layer), weights
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention over all tokens with a position encoding.
 
@@ -181,14 +221,7 @@ class SelfAttention(nn.Module):
                 logits of each image; −∞ where a token must not be attended to.
         """
         q, k, v = self.qkv_heads(x)
-        inputs = attention_inputs(q, k, encoding, pos, layer, x)
-        if inputs.logits is None and not _acts_after_softmax(encoding):
-            y = attention(inputs.q, inputs.k, v, _masked(inputs.bias, mask))
-        else:
-            logits = _logits(inputs, q.shape[-1])
-            weights = (logits if mask is None else add_per_window(logits, mask)).softmax(-1)
-            weights = mixed_weights(weights, encoding, pos, layer, mask)
-            y = _add_values(weights @ v, weights, v, encoding, pos, layer)
+        y, _ = attend(q, k, v, encoding, pos, layer, x, mask)
         return self.proj(y.transpose(1, 2).flatten(2))
 
     def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
@@ -236,63 +269,3 @@ def _masked(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
     if bias is None or mask is None:
         return mask if bias is None else bias
     return bias + mask if len(bias) == 1 else add_per_window(bias, mask)
-
-
-def _acts_after_softmax(encoding: PositionEncoding) -> bool:
-    return not encoding.hooks.isdisjoint(("mix_weights", "added_values"))
-
-
-def mixed_weights(
-    weights: Tensor, encoding: PositionEncoding, pos: Positions, layer: int, mask: Tensor | None = None
-) -> Tensor:
-    """Returns the attention ``weights`` (B, H, T, T) after the method ``mix_weights`` of encodings that define it.
-
-    For example, `gpsa` mixes in weights that depend on positions. Only weights among patches with known (not masked)
-    positions change, and rows still sum to 1.
-
-    Args:
-        pos: positions of the N patch tokens, the last of the T tokens.
-        layer: number of the block, from 0.
-        mask: (W, 1, T, T), 0 or −∞ for each of W attention windows; pairs with −∞ keep their weight of zero.
-    """
-    count, pairs = pos.index.shape[1], pos.known_pairs()
-    if mask is not None:
-        allowed = mask[:, :, -count:, -count:].isfinite()
-        pairs = pairs & allowed.repeat(len(weights) // len(allowed), 1, 1, 1)
-    for part in encoding.parts:
-        if "mix_weights" in part.hooks:
-            among = weights[:, :, -count:, -count:]
-            sums = (among * pairs).sum(-1, keepdim=True)
-            normalized = among * pairs / sums.clamp_min(torch.finfo(sums.dtype).tiny)
-            mixed = cast(MixesWeights, part).mix_weights(normalized, pos, layer)
-            mixed = hooks.require_tensor(part, "mix_weights", mixed, among.dtype, tuple(among.shape)) * pairs
-            mixed = mixed * sums / mixed.sum(-1, keepdim=True).clamp_min(torch.finfo(sums.dtype).tiny)
-            among = torch.where(pairs, mixed, among)
-            rows = torch.cat([weights[:, :, -count:, : weights.shape[3] - count], among], 3)
-            weights = torch.cat([weights[:, :, : weights.shape[2] - count], rows], 2)
-    return weights
-
-
-def _add_values(
-    y: Tensor, weights: Tensor, v: Tensor, encoding: PositionEncoding, pos: Positions, layer: int
-) -> Tensor:
-    """Returns the attention output y (B, H, T, d) plus the vectors that the encoding's method ``added_values`` computes.
-
-    For example, `shaw` adds a learned vector per offset to the values. Only patch tokens change, and pairs with a
-    hidden (masked) position do not count.
-
-    Args:
-        weights: (B, H, T, T), attention weights.
-        v: (B, H, T, d), values.
-        pos: positions of the N patch tokens, the last of the T tokens.
-        layer: number of the block, from 0.
-    """
-    count = pos.index.shape[1]
-    for part in encoding.parts:
-        if "added_values" in part.hooks:
-            among = weights[:, :, -count:, -count:]
-            among = among * pos.known_pairs() if pos.has_hidden else among
-            added = cast(ActsOnValues, part).added_values(among, v[:, :, -count:], pos, layer)
-            added = hooks.require_tensor(part, "added_values", added, y.dtype, (*y.shape[:2], count, y.shape[3]))
-            y = y + F.pad(added, (0, 0, y.shape[2] - count, 0))
-    return y

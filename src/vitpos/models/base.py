@@ -15,7 +15,7 @@ from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.encodings.protocols import resized
 from vitpos.errors import InputError
 from vitpos.models import hooks
-from vitpos.models.token_embedding import embed
+from vitpos.models.token_embedding import check_positions, embed
 from vitpos.patches import patch_grid, patchify, to_2tuple
 from vitpos.positions import Positions
 
@@ -131,12 +131,7 @@ class PatchClassifier(Classifier):
         own = self.positions(images)
         pos = own if positions is None else positions
         x = self.patch_tokens(images)
-        count, batch = pos.index.shape[1], max(len(pos.index), len(pos.known))
-        if count != x.shape[1] or batch not in (1, len(x)):
-            raise InputError(
-                f"{count} positions for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
-                "give one per patch, for one image or for all"
-            )
+        check_positions(pos, x)
         if self.windowed and pos.grid != own.grid:
             given, needed = ("x".join(map(str, grid)) for grid in (pos.grid, own.grid))
             raise InputError(

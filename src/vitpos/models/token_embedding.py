@@ -10,8 +10,19 @@ import torch
 from torch import Tensor
 
 from vitpos.encodings.base import PositionEncoding, total
+from vitpos.errors import InputError
 from vitpos.models import hooks
 from vitpos.positions import Positions
+
+
+def check_positions(pos: Positions, x: Tensor) -> None:
+    """Raises InputError if there is not one position for each of the patch tokens x (B, N, D)."""
+    count, batch = pos.index.shape[1], max(len(pos.index), len(pos.known))
+    if count != x.shape[1] or batch not in (1, len(x)):
+        raise InputError(
+            f"{count} positions for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
+            "give one per patch, for one image or for all"
+        )
 
 
 def embed(encoding: PositionEncoding, x: Tensor, pos: Positions, layer: int) -> Tensor:

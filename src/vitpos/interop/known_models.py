@@ -1,0 +1,39 @@
+"""Finds the Vision Transformer in a module and the adapter of its family, for `vitpos.attach`."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from vitpos.errors import InputError
+from vitpos.interop.adapters import Adapter
+from vitpos.interop.huggingface_adapter import HuggingFaceAdapter
+from vitpos.interop.timm_adapter import EvaAdapter, TimmAdapter
+from vitpos.interop.torch_adapter import TransformerEncoderAdapter
+
+FAMILIES = "timm's VisionTransformer and Eva, Hugging Face's ViT, DeiT, DINOv2 and DINOv3, torch's TransformerEncoder"
+
+
+def find_model(
+    model: nn.Module, adapter: Adapter | None, grid: tuple[int, int] | None, num_prefix: int
+) -> tuple[nn.Module, Adapter]:
+    """Returns the module to which an encoding is attached, and its adapter.
+
+    With an ``adapter`` this is ``model`` itself; otherwise the first of its submodules that belongs to a known family.
+    ``grid`` and ``num_prefix`` describe the tokens of a torch ``TransformerEncoder``; other models have a grid already.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"attach needs a torch module, got {type(model).__name__}; pass the model itself")
+    if adapter is not None:
+        return model, adapter
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder):
+            return module, TransformerEncoderAdapter(module, grid, num_prefix)
+        for known in (TimmAdapter, EvaAdapter, HuggingFaceAdapter):
+            if known.fits(module):
+                if grid is not None or num_prefix:
+                    raise InputError(f"a {type(module).__name__} has a grid; leave out grid and num_prefix")
+                return module, known()
+    raise InputError(
+        f"no Vision Transformer of a known kind in this {type(model).__name__} (known: {FAMILIES}); "
+        "pass adapter=, see vitpos.Adapter"
+    )
