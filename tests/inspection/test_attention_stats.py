@@ -24,6 +24,7 @@ from vitpos.inspection.attention_stats import (
     patch_distances,
     uniform_attention_distance,
 )
+from vitpos.models import activations
 from vitpos.models.activations import capture_activations
 from vitpos.positions import Positions
 
@@ -107,9 +108,8 @@ def test_layers_and_heads_out_of_range_are_rejected():
 def test_logits_are_computed_only_for_the_requested_layers(monkeypatch):
     model, images = build(), normalized(random_data())
     computed = []
-    for layer, block in enumerate(model.blocks):
-        original = block.attention.logits
-        monkeypatch.setattr(block.attention, "logits", lambda *x, n=layer, p=original: computed.append(n) or p(*x))
+    original = activations.attention_logits  # (q, k, encoding, pos, layer, x)
+    monkeypatch.setattr(activations, "attention_logits", lambda *x: computed.append(x[4]) or original(*x))
     attention_maps(model, images, layers=[1])
     assert computed == [1]
 

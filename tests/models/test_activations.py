@@ -7,6 +7,7 @@ import torch
 
 from tests.inspection.models import MODEL_SPECS, VIT_SPECS, build, normalized, random_data
 from vitpos.models.activations import capture_activations, layer_tokens_and_logits, relative_error
+from vitpos.models.attention import SelfAttention
 
 
 @pytest.mark.parametrize("spec", MODEL_SPECS)
@@ -22,10 +23,10 @@ def test_captured_tokens_and_attention_are_those_of_the_model(spec, encoding):
         assert torch.equal(tokens[0], model.embed_patches(images)[0])
         last = model.norm(tokens[depth]) if hasattr(model, "norm") else tokens[depth]
         torch.testing.assert_close(last, expected[:, prefix:])
-        call = calls[-1]
-        v = call.module.qkv_heads(call.x)[2]
-        output = call.module.proj((call.weights() @ v).transpose(1, 2).flatten(2))
-        torch.testing.assert_close(output, call.module(call.x, call.encoding, call.pos, call.layer))
+        call, module = calls[-1], [one for one in model.modules() if isinstance(one, SelfAttention)][-1]
+        v = module.qkv_heads(call.x)[2]
+        output = module.proj((call.weights() @ v).transpose(1, 2).flatten(2))
+        torch.testing.assert_close(output, module(call.x, call.encoding, call.pos, call.layer))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 

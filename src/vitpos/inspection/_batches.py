@@ -42,7 +42,7 @@ def image_batches(
     """
     model.eval()
     split, grid = data.sample_test(limit, seed=seed).test, image_grid(model, data)
-    patches, device = grid[0] * grid[1], model.project.weight.device
+    patches, device = grid[0] * grid[1], model.device
     if not len(split):
         raise InputError("the data set has no test images to inspect the model on; use one that has some")
     orders = seeded_permutations(len(split), patches, seed=seed) if shuffled else None

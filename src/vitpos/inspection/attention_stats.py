@@ -62,7 +62,7 @@ class AttentionSum:
     def __init__(self, model: PatchClassifier, patches: int):
         geometry = model.geometry
         self.total = torch.zeros(geometry.depth, geometry.heads, patches, patches, dtype=torch.float64)
-        self.total = self.total.to(model.project.weight.device)
+        self.total = self.total.to(model.device)
 
     def add(self, layer: int, logits: Tensor) -> None:
         """Adds to ``total[layer]`` the softmax of logits (B, H, N, N) between patches, summed over the batch."""
@@ -136,7 +136,7 @@ def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
 
     The weights are one-hot if CLS is classified, and 1/N per patch if the mean over patches is.
     """
-    one_hot = torch.eye(tokens, device=model.project.weight.device)[None]
+    one_hot = torch.eye(tokens, device=model.device)[None]
     return model.pool_tokens(one_hot)[0]
 
 

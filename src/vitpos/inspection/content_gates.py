@@ -54,7 +54,7 @@ def bias_content_correlation(
         limit: number of test images, sampled with ``seed``; None for all.
     """
     vit, encoding = _counting_model(model)
-    pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.project.weight.device)
+    pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.device)
     correlations: list[list[Tensor]] = [[] for _ in range(vit.geometry.depth)]
 
     def correlate(call: AttentionCall) -> None:

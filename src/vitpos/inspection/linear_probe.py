@@ -58,7 +58,7 @@ def probe_positions(
             f"a position probe got {count} images of {grid[0]}x{grid[1]} patches; "
             f"use {PARTS} images or more and 2 patches or more"
         )
-    coords = Positions.from_grid(grid, device=vit.project.weight.device).coords[0].double()  # (N, 2)
+    coords = Positions.from_grid(grid, device=vit.device).coords[0].double()  # (N, 2)
     part = torch.arange(count) % PARTS
     layers = range(vit.geometry.depth + 1)
     train, validation = ([_Moments(coords, vit.geometry.dim) for _ in layers] for _ in range(2))

@@ -67,7 +67,7 @@ class LogitMoments:
     """Accumulates sums over images of row-centered logits (depth, H, N, N) and of their squares, in float64."""
 
     def __init__(self, model: PatchClassifier, patches: int):
-        shape, device = (model.geometry.depth, model.geometry.heads, patches, patches), model.project.weight.device
+        shape, device = (model.geometry.depth, model.geometry.heads, patches, patches), model.device
         self.sums, self.squares = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(2))
         self.finite = torch.zeros(shape, dtype=torch.bool, device=device)
         self.off_diagonal = ~torch.eye(patches, dtype=torch.bool, device=device)

@@ -169,7 +169,7 @@ def _image_figures(model: PatchClassifier, data: Dataset, grid: tuple[int, int])
     """
     images = data.test.images[: len(data.test)]
     pixels = images.permute(0, 2, 3, 1).numpy()
-    inputs = data.normalize(images.to(model.project.weight.device))
+    inputs = data.normalize(images.to(model.device))
     last = attention_maps(model, inputs)[:, 0]  # (B, H, R, C)
     heads = [f"head {head}" for head in range(1, last.shape[1] + 1)]
     maps = torch.cat([attention_rollout(model, inputs)[:, None], last], 1).numpy()

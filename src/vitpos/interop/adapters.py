@@ -68,6 +68,10 @@ class Adapter:
         """
         return self.geometry(model).grid
 
+    def patch_size(self, model: nn.Module) -> tuple[int, int]:
+        """Returns height and width of a patch in pixels; needed to evaluate an attached model, not to attach."""
+        raise NotImplementedError
+
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Returns the blocks in order; each is called with the tokens (B, T, D) as its first argument."""
         raise NotImplementedError

@@ -15,6 +15,7 @@ from vitpos.errors import InputError
 from vitpos.interop.adapters import Adapter
 from vitpos.interop.known_models import find_model
 from vitpos.models import hooks
+from vitpos.models.activations import AttentionCall, OnAttention
 from vitpos.models.attention import attend
 from vitpos.models.base import EncodingLike, build_encoding
 from vitpos.models.token_embedding import check_positions, embed, embed_tokens
@@ -118,6 +119,7 @@ class Attachment:
         self.given: Positions | None = None  # set by the context manager `at_positions`
         self.default: Positions | None = None  # of the current images, in row-major order; None if unknown
         self.pos: Positions | None = None  # of the current forward pass
+        self.on_attention: OnAttention | None = None  # called before every attention, to capture its inputs
         self.passed: Any = None  # what the model passes to its attention to rotate q and k
         self._connected: list[tuple[nn.Module, type[nn.Module]]] = []  # module, class before
         self._settings: list[tuple[nn.Module, str, Any]] = []  # module, attribute, value before
@@ -204,6 +206,8 @@ class Attachment:
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the output and the weights of attention in block ``layer``; see `Attend` for the other arguments."""
         self.passed = rotary
+        if self.on_attention is not None:
+            self.on_attention(AttentionCall(layer, x, self.all, self._positions(), lambda: (q, k)))
         drops = dropout is not None and (need_weights or (dropout.training and bool(getattr(dropout, "p", 1))))
         return attend(
             q, k, v, self.all, self._positions(), layer, x, mask,

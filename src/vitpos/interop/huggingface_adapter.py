@@ -30,7 +30,7 @@ class HuggingFaceAdapter(Adapter):
     def geometry(self, model: Any) -> Geometry:
         """Returns width, heads, depth, grid and number of prefix tokens of the model."""
         config = model.config
-        grid = patch_grid(to_2tuple(config.image_size), to_2tuple(config.patch_size))
+        grid = patch_grid(to_2tuple(config.image_size), self.patch_size(model))
         tokens = ("cls_token", "distillation_token", "register_tokens")
         prefix = sum(getattr(model.embeddings, name).shape[1] for name in tokens if hasattr(model.embeddings, name))
         return Geometry(config.hidden_size, config.num_attention_heads, len(self.blocks(model)), grid, prefix)
@@ -41,8 +41,12 @@ class HuggingFaceAdapter(Adapter):
 
     def grid(self, model: Any, images: Tensor) -> tuple[int, int]:
         """Returns rows and columns of patches of images (B, C, height, width)."""
-        patch = to_2tuple(model.config.patch_size)
+        patch = self.patch_size(model)
         return images.shape[-2] // patch[0], images.shape[-1] // patch[1]
+
+    def patch_size(self, model: Any) -> tuple[int, int]:
+        """Returns height and width of a patch in pixels."""
+        return to_2tuple(model.config.patch_size)
 
     def blocks(self, model: Any) -> Sequence[nn.Module]:
         """Returns the layers of the encoder."""
@@ -97,7 +101,7 @@ class HuggingFaceAdapter(Adapter):
         table = embeddings.position_embeddings
         first = table.shape[1] - train_grid[0] * train_grid[1]  # rows of prefix tokens
         if grid != train_grid:
-            patch = to_2tuple(model.config.patch_size)
+            patch = self.patch_size(model)
             tokens = table.new_empty(1, first + grid[0] * grid[1], table.shape[2])
             table = embeddings.interpolate_pos_encoding(tokens, grid[0] * patch[0], grid[1] * patch[1])
         return table[0, first:]
@@ -108,7 +112,7 @@ class HuggingFaceAdapter(Adapter):
 
     def rotary_tables(self, model: Any, grid: tuple[int, int], layer: int) -> tuple[Tensor, Tensor]:
         """Returns cosines and sines (N, d) of the patches of a grid."""
-        patch = to_2tuple(model.config.patch_size)
+        patch = self.patch_size(model)
         pixel = next(model.parameters()).new_empty(1, 1, 1, 1)
         return model.rope_embeddings(pixel.expand(1, 1, grid[0] * patch[0], grid[1] * patch[1]))
 

@@ -48,6 +48,10 @@ class TimmAdapter(Adapter):
         height, width = images.shape[-2:]
         return tuple(model.patch_embed.dynamic_feat_size((height, width)))
 
+    def patch_size(self, model: Any) -> tuple[int, int]:
+        """Returns height and width of a patch in pixels."""
+        return tuple(model.patch_embed.patch_size)
+
     def blocks(self, model: Any) -> Sequence[nn.Module]:
         """Returns the blocks."""
         return list(model.blocks)

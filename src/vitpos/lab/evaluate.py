@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from torch import nn
+
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.files import exclusive
+from vitpos.interop.classifier import as_classifier
 from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import load_model, load_models
@@ -32,7 +35,7 @@ Evaluation = str | Callable[..., Result]  # a spec such as ``jigsaw(per='image')
 
 
 def evaluate(
-    model: Classifier | Path | str,
+    model: nn.Module | Path | str,
     data: Dataset | str | None = None,
     evaluations: Evaluation | Sequence[Evaluation] = "accuracy",
     *,
@@ -43,17 +46,18 @@ def evaluate(
     Keys are specs in canonical form, such as ``jigsaw(per='image')``, or the names of functions.
 
     Args:
-        model: A classifier, or the path of a trained one: the folder of a cell (one training), or its weights file.
+        model: A classifier: ours, one of timm or Hugging Face (with or without an attached encoding), or any module that
+            maps images to logits; or the path of a trained one: the folder of a cell (one training), or its weights file.
         data: A data set or its spec; its test split is used. By default the data that the model of a path was trained on.
         evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions that take an `EvalContext` (model,
             data and recipe) and return a `Result`.
         recipe: How the model was trained, which some attacks depend on; by default that of a path's model, or `Recipe()`.
     """
-    if not isinstance(model, Classifier | Path | str):
-        remedy = "make it a subclass of vitpos.Classifier, or give the folder of a cell or its weights file"
+    if not isinstance(model, nn.Module | Path | str):
+        remedy = "give a torch module, or the folder of a cell or its weights file"
         raise InputError(f"evaluate cannot take a model of type {type(model).__name__}; {remedy}")
     log: Sequence[Mapping[str, float]] = ()
-    if not isinstance(model, Classifier):
+    if not isinstance(model, nn.Module):
         log = CellFolder(Path(model)).log
         model, cell = _load_one(Path(model))
         data, recipe = cell.data if data is None else data, recipe or cell.train
@@ -66,10 +70,11 @@ def evaluate(
         name = one if isinstance(one, str) else getattr(one, "__name__", repr(one))
         if named.setdefault(name, one) != one:
             raise InputError(f"two evaluations are called {name!r}; give one of them another name")
-    ctx = EvalContext(model, load(data) if isinstance(data, str) else data, recipe or Recipe(), log=log)
-    training = model.training
+    loaded, training = load(data) if isinstance(data, str) else data, model.training
     try:
-        return {name: ctx.evaluate(one) for name, one in named.items()}
+        with as_classifier(model, loaded) as classifier:
+            ctx = EvalContext(classifier, loaded, recipe or Recipe(), log=log)
+            return {name: ctx.evaluate(one) for name, one in named.items()}
     finally:
         model.train(training)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
-from vitpos.models.attention import SelfAttention
+from vitpos.models.attention import SelfAttention, attention_logits
+from vitpos.models.attention_weights import mixed_weights
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.vit import AprilBlock, Block
 from vitpos.positions import Positions
@@ -23,17 +24,17 @@ class AttentionCall:
 
     Args:
         layer: number of the block, from 0.
-        module: the attention module.
         x: (B, T, D), tokens that enter it, prefix tokens (CLS and registers) first.
         encoding: position encoding of the model.
         pos: positions of the patch tokens.
+        queries_and_keys: returns the queries and keys (B, H, T, d), before any rotation by the position encoding.
     """
 
     layer: int
-    module: SelfAttention
-    x: Tensor  # (B, T, D), input tokens, prefix tokens first
+    x: Tensor
     encoding: PositionEncoding
     pos: Positions
+    queries_and_keys: Callable[[], tuple[Tensor, Tensor]]
 
     @property
     def num_prefix(self) -> int:
@@ -42,16 +43,26 @@ class AttentionCall:
 
     def logits(self) -> Tensor:
         """Returns the attention logits (B, H, T, T), with the biases and rotations of the position encoding applied."""
-        return self.module.logits(self.x, self.encoding, self.pos, self.layer)
+        return attention_logits(*self.queries_and_keys(), self.encoding, self.pos, self.layer, self.x)
 
     def weights(self) -> Tensor:
         """Returns the attention weights (B, H, T, T) that are multiplied with the values; rows sum to 1."""
-        return self.module.weights(self.x, self.encoding, self.pos, self.layer)
+        return mixed_weights(self.logits().softmax(-1), self.encoding, self.pos, self.layer)
 
-    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
-        """Returns the queries and keys (B, H, T, d), before any rotation by the position encoding."""
-        q, k, _ = self.module.qkv_heads(self.x)
-        return q, k
+
+OnTokens = Callable[[int, Tensor], None]
+OnAttention = Callable[[AttentionCall], None]
+
+
+@runtime_checkable
+class CapturesActivations(Protocol):
+    """A model that captures its activations itself, because it is not made of our blocks."""
+
+    def capture_activations(
+        self, images: Tensor, positions: Positions | None, on_tokens: OnTokens | None, on_attention: OnAttention | None
+    ) -> None:
+        """Runs one forward pass and calls the functions, as `capture_activations` describes."""
+        ...
 
 
 def capture_activations(
@@ -59,8 +70,8 @@ def capture_activations(
     images: Tensor,
     positions: Positions | None = None,
     *,
-    on_tokens: Callable[[int, Tensor], None] | None = None,
-    on_attention: Callable[[AttentionCall], None] | None = None,
+    on_tokens: OnTokens | None = None,
+    on_attention: OnAttention | None = None,
 ) -> None:
     """Runs one forward pass and passes its patch tokens and attention inputs to the given functions.
 
@@ -71,6 +82,8 @@ def capture_activations(
             block, layer l the output of block l.
         on_attention: Called with an :class:`AttentionCall` before every attention module runs.
     """
+    if isinstance(model, CapturesActivations):
+        return model.capture_activations(images, positions, on_tokens, on_attention)
     x, pos = model.embed_patches(images, positions)
     if on_tokens:
         on_tokens(0, x)
@@ -82,7 +95,7 @@ def capture_activations(
     def before_attention(module: SelfAttention, inputs: Any) -> None:
         if on_attention:
             x, encoding, pos, layer = inputs[:4]
-            on_attention(AttentionCall(layer, module, x, encoding, pos))
+            on_attention(AttentionCall(layer, x, encoding, pos, lambda: module.qkv_heads(x)[:2]))
 
     blocks = [module for module in model.modules() if isinstance(module, Block | AprilBlock)]
     attentions = [module for module in model.modules() if isinstance(module, SelfAttention)]
