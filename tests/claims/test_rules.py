@@ -5,8 +5,17 @@ import random
 import pytest
 
 from tests.references import peer
-from vitpos.claims.list_rules import fisher, ranked, rising, significant, steeper, steps_rise
-from vitpos.claims.rules import RULES, above, below, equal, every_seed, higher, near, not_lower
+from vitpos.claims.list_rules import (
+    fisher,
+    not_significant,
+    ranked,
+    rising,
+    significant,
+    sooner,
+    steeper,
+    steps_rise,
+)
+from vitpos.claims.rules import RULES, above, below, equal, every_seed, higher, near, not_lower, resists
 
 NOISE = (-0.3, 0.2, 0.1, -0.1, 0.1)
 
@@ -15,6 +24,7 @@ def series(mean, noise=NOISE, scale=1.0):
     return {100 + number: mean + scale * value for number, value in enumerate(noise)}
 
 
+TWO_ANSWERS = ("every_seed", "ranked", "not_significant")
 FLAT = series(50, [0.0] * 5)
 CASES = {
     "higher": [
@@ -28,6 +38,8 @@ CASES = {
         (higher(series(61, scale=80), FLAT, by=10), "inconclusive"),
         (higher(series(56), FLAT, by=0.1, relative=True), "holds"),
         (higher(series(54), FLAT, by=0.1, relative=True), "does not hold"),
+        (higher(series(250), series(180), by=3, most=60), "does not hold"),  # both are exact
+        (higher(series(250), series(12), by=3, most=60), "holds"),
     ],
     "equal": [
         (equal(series(50.1), FLAT, within=0.5), "holds"),
@@ -62,6 +74,15 @@ CASES = {
         (every_seed(series(50), least=49.71), "does not hold"),
         (every_seed(series(50), most=50.19), "does not hold"),
     ],
+    "resists": [
+        (resists(series(1), series(2), most=3, exposed=40), "holds"),
+        (resists(series(1), series(200), most=3, exposed=40), "holds"),
+        (resists(series(200), series(1), most=3, exposed=40), "does not hold"),
+        (resists(series(200), series(200), most=3, exposed=40), "does not hold"),
+        (resists(series(20), series(200), most=3, exposed=40), "inconclusive"),
+        (resists(series(200), series(20), most=3, exposed=40), "inconclusive"),
+        (resists(series(1), series(20), most=3, exposed=40), "inconclusive"),
+    ],
     "rising": [
         (rising([series(1), series(2), series(3)], at=[0, 1, 2]), "holds"),
         (rising([series(3), series(2), series(1)], at=[0, 1, 2]), "does not hold"),
@@ -80,6 +101,32 @@ CASES = {
             "inconclusive",
         ),
     ],
+    "sooner": [
+        (
+            sooner(
+                [series(60), series(85), series(90)], [series(30), series(60), series(90)], at=[1, 2, 3], fraction=0.9
+            ),
+            "holds",
+        ),
+        (
+            sooner(
+                [series(30), series(60), series(70)], [series(60), series(85), series(90)], at=[1, 2, 3], fraction=0.9
+            ),
+            "does not hold",
+        ),
+        (
+            sooner(
+                [series(60), series(85), series(90)], [series(60), series(85), series(90)], at=[1, 2, 3], fraction=0.9
+            ),
+            "does not hold",
+        ),
+        (
+            sooner(
+                [series(60), series(81), series(90)], [series(60), series(60), series(90)], at=[1, 2, 3], fraction=0.9
+            ),
+            "inconclusive",
+        ),
+    ],
     "ranked": [
         (ranked([series(1), series(2), series(3), series(4)], published=[10, 20, 30, 40], least=0.56), "holds"),
         (ranked([series(4), series(3), series(2), series(1)], published=[10, 20, 30, 40], least=0.56), "does not hold"),
@@ -89,13 +136,17 @@ CASES = {
         (significant({100: 0.99, 101: 0.98, 102: 0.96}), "does not hold"),
         (significant({100: 0.4, 101: 0.5, 102: 0.6}), "inconclusive"),
     ],
+    "not_significant": [
+        (not_significant({100: 0.4, 101: 0.5, 102: 0.6}), "holds"),
+        (not_significant({100: 0.01, 101: 0.02, 102: 0.04}), "does not hold"),
+    ],
 }
 
 
 def test_every_rule_is_tested_in_every_answer_it_can_give():
     assert CASES.keys() == RULES.keys()
     for name, cases in CASES.items():
-        possible = {"holds", "does not hold"} | ({"inconclusive"} if name not in ("every_seed", "ranked") else set())
+        possible = {"holds", "does not hold"} | ({"inconclusive"} if name not in TWO_ANSWERS else set())
         assert {answer for _, answer in cases} == possible, name
 
 

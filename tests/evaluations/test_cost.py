@@ -41,6 +41,15 @@ def test_macs_equal_their_formula_and_memory_grows_with_a_bias():
     assert all(numbers["step_time_ratio"] > 0 for numbers in found.values())
 
 
+def test_cost_can_be_compared_with_another_encoding():
+    vit, data = small_vit("relative").float(), digits(6)
+    memory = {
+        baseline: numbers_of(f"cost(batch_size=4, steps=1, baseline={baseline!r})", vit, data)["peak_memory_ratio"]
+        for baseline in ("none", "relative")
+    }
+    assert memory["relative"] == 1 < memory["none"]
+
+
 def test_peak_memory_counts_live_tensors_only():
     class Wasteful(Classifier):
         def __init__(self):

@@ -193,7 +193,7 @@ def _covering(experiment):
 
 
 APART = {"mjp-imagenet", "learned-transfer", "scorecard-gpu"}  # two have test files, one the tables of scorecard
-LARGE = {"privacy-closed-form", "privacy-table5"}
+LARGE = {"mjp-cost", "privacy-closed-form", "privacy-table5"}
 
 
 @pytest.mark.parametrize(

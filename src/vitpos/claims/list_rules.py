@@ -69,6 +69,37 @@ def steeper(
     return Outcome(answer, f"{slopes}, {excess_text}; required: {times:g} times as steep")
 
 
+def sooner(first: Sequence[Series], second: Sequence[Series], *, at: Sequence[float], fraction: float) -> Outcome:
+    """``first`` reaches a fraction of the last value of ``second`` sooner than ``second`` does.
+
+    The difference is the first number of ``at`` at which ``second`` reaches it minus that of ``first``; what never does
+    counts as one step after the last. Holds if its 95 % interval lies above 0. Does not hold if that interval lies below
+    0, or the 90 % interval within ± half a step.
+
+    Args:
+        first, second: One series (seed → value) for each number of ``at``.
+        at: Where they were measured, at equal steps, such as epochs.
+        fraction: The fraction of the last value of ``second``.
+    """
+    step = at[1] - at[0]
+
+    def reached(values: Sequence[Series], seed: int) -> float:
+        target = fraction * second[-1][seed]
+        return next((x for x, series in zip(at, values, strict=True) if series[seed] >= target), at[-1] + step)
+
+    numbers = [[reached(values, seed) for seed in second[-1]] for values in (first, second)]
+    lead = [other - one for one, other in zip(*numbers, strict=True)]
+    mean, half, narrow = statistics.fmean(lead), ci_half_width(lead), ci_half_width(lead, 0.9)
+    if mean > half:
+        answer: Answer = "holds"
+    else:
+        answer = "does not hold" if mean < -half or abs(mean) + narrow < step / 2 else "inconclusive"
+    means = " and ".join(f"{statistics.fmean(one):.4g}" for one in numbers)
+    return Outcome(
+        answer, f"reached at {means}, lead {interval_text(mean, half, '')}, {seeds_text(lead)}; required: above 0"
+    )
+
+
 def ranked(values: Sequence[Series], *, published: Sequence[float], least: float) -> Outcome:
     """The means have the order of published numbers: Spearman's rank correlation is at least ``least``.
 
@@ -99,6 +130,21 @@ def significant(value: Series, *, level: float = 0.01) -> Outcome:
     answer: Answer = "holds" if combined <= level else "does not hold" if opposite <= level else "inconclusive"
     p_values = ", ".join(f"{p:.2g}" for p in value.values())
     return Outcome(answer, f"p-values {p_values}, combined {combined:.2g}; required: at most {level:g}")
+
+
+def not_significant(value: Series, *, level: float = 0.01) -> Outcome:
+    """The p-values of several trained models, combined by Fisher's method, are above ``level``; does not hold otherwise.
+
+    It judges that nothing was found, not that there is nothing.
+
+    Args:
+        value: Seed → p-value.
+        level: Level of the combined test.
+    """
+    combined = fisher(list(value.values()))
+    p_values = ", ".join(f"{p:.2g}" for p in value.values())
+    text = f"p-values {p_values}, combined {combined:.2g}; required: above {level:g}"
+    return Outcome("holds" if combined > level else "does not hold", text)
 
 
 def fisher(p_values: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Callable
 
-from vitpos.claims.list_rules import ranked, rising, significant, steeper, steps_rise
+from vitpos.claims.list_rules import not_significant, ranked, rising, significant, sooner, steeper, steps_rise
 from vitpos.claims.outcomes import (
     Answer,
     Outcome,
@@ -32,6 +32,7 @@ def higher(
     by: float = 0.0,
     negligible: float | None = None,
     relative: bool = False,
+    most: float = math.inf,
     unit: str = "",
 ) -> Outcome:
     """``first`` is higher than ``second`` by more than ``by``.
@@ -44,8 +45,10 @@ def higher(
         by: The margin.
         negligible: A difference that counts as none; ``by`` by default.
         relative: Whether differences are divided by the value of ``second``.
+        most: Values above it count as it, such as 60 dB for images whose pixels are exact.
         unit: Unit of the values, for the text.
     """
+    first, second = ({seed: min(value, most) for seed, value in series.items()} for series in (first, second))
     negligible = by if negligible is None else negligible
     values = differences(first, second, relative)
     mean, half, narrow = statistics.fmean(values), ci_half_width(values), ci_half_width(values, 0.9)
@@ -173,9 +176,35 @@ def every_seed(value: Series, *, least: float = -math.inf, most: float = math.in
     return Outcome("holds" if inside else "does not hold", f"{found}, {seeds_text(value)}; required: {required}")
 
 
+def resists(value: Series, other: Series, *, most: float, exposed: float, unit: str = "") -> Outcome:
+    """A defense resists an attacker, judged together with another attacker on the same model.
+
+    An attacker fails if the 95 % interval of its mean lies below ``most``, and succeeds if it lies above ``exposed``.
+    Holds if the attacker fails, does not hold if it succeeds. Inconclusive if one of the two attackers does neither, or
+    if only the other one fails.
+
+    Args:
+        value: Seed → what the attacker reconstructs, such as decibels above the image's mean color.
+        other: The same for the other attacker.
+        most: The most that an attacker may reconstruct who fails.
+        exposed: The least that an attacker reconstructs who succeeds.
+        unit: Unit of the values, for the text.
+    """
+    fails, other_fails = (below(series, than=most).answer == "holds" for series in (value, other))
+    succeeds, other_succeeds = (above(series, than=exposed).answer == "holds" for series in (value, other))
+    if fails and (other_fails or other_succeeds):
+        answer: Answer = "holds"
+    else:
+        answer = "does not hold" if succeeds and (other_succeeds or other_fails) else "inconclusive"
+    values = list(value.values())
+    found = interval_text(statistics.fmean(values), ci_half_width(values), unit)
+    return Outcome(answer, f"{found}, {seeds_text(values)}; required: at most {most:g}, refuted above {exposed:g}")
+
+
 RULES: dict[str, Callable[..., Outcome]] = {
     rule.__name__: rule
     for rule in (
-        higher, equal, not_lower, above, below, near, every_seed, rising, steps_rise, steeper, ranked, significant,
+        higher, equal, not_lower, above, below, near, every_seed, resists, rising, steps_rise, steeper, sooner, ranked,
+        significant, not_significant,
     )
 }  # fmt: skip

@@ -31,6 +31,7 @@ EVALUATIONS = Registry(
         "random_shifts": "vitpos.evaluations.translation:random_shifts",
         "corruption": "vitpos.evaluations.corruption:corruption",
         "ood": "vitpos.evaluations.ood:ood",
+        "hard_images": "vitpos.evaluations.hard_images:hard_images",
         "segmentation": "vitpos.evaluations.segmentation:segmentation",
         "token_diversity": "vitpos.evaluations.token_diversity:token_diversity",
         "patch_overlap": "vitpos.evaluations.patch_overlap:patch_overlap",

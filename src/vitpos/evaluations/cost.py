@@ -25,7 +25,7 @@ from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.training.loss import loss
 
 
-def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
+def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9, baseline: str = "none") -> Result:
     """Size of the model, and compute, memory and time of a training step.
 
     parameters: number of parameters. position_parameters: number of parameters of the position encoding.
@@ -33,23 +33,26 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9) -> Result:
     peak_memory_mb: peak memory of all tensors, weights and gradients included, in a forward and backward pass, in megabytes
     (10⁶ bytes). On a CPU the temporary memory inside kernels is not included.
     step_ms: median time of a forward and backward pass in milliseconds; it depends on the machine and its load.
-    step_time_ratio: median ratio of this time to that of the same model with ``encoding="none"``, measured alternately.
-    On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between runs.
-    peak_memory_ratio: ratio of the peak memory to that of the same model with ``encoding="none"``. For both
+    step_time_ratio: median ratio of this time to that of the same model with the encoding ``baseline``, measured
+    alternately. On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between
+    runs. peak_memory_ratio: ratio of the peak memory to that of the same model with the encoding ``baseline``. For both
     ratios Swin is compared with a Swin that keeps its ``window_encoding``. Models without tokens have no ratios.
 
     Args:
         batch_size: Number of images in a pass.
         steps: Number of timed passes, after one pass to warm up.
+        baseline: Spec of the encoding that both ratios compare with; no encoding by default.
     """
     if batch_size < 1 or steps < 1:
         raise InputError(f"evaluation 'cost' got batch_size={batch_size}, steps={steps}; take 1 or more of each")
     data, device = ctx.data, ctx.model.device
     images = data.normalize(data.train.images[:batch_size].to(device))
-    return Result(measure_cost(ctx.model, images, data.train.labels[:batch_size].to(device), steps))
+    return Result(measure_cost(ctx.model, images, data.train.labels[:batch_size].to(device), steps, baseline))
 
 
-def measure_cost(model: Classifier, images: Tensor, labels: Tensor, steps: int) -> dict[str, float]:
+def measure_cost(
+    model: Classifier, images: Tensor, labels: Tensor, steps: int, baseline: str = "none"
+) -> dict[str, float]:
     """Returns metric → value: the numbers of the evaluation `cost`, such as ``step_ms`` and ``peak_memory_mb``.
 
     Args:
@@ -57,14 +60,15 @@ def measure_cost(model: Classifier, images: Tensor, labels: Tensor, steps: int) 
         images: (B, C, height, width), normalized, on the model's device.
         labels: (B,), their classes.
         steps: Number of timed passes, after one pass to warm up.
+        baseline: Spec of the encoding that the ratios compare with.
     """
     model = deepcopy(model).train()
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     position_parameters = {parameter for encoding in encodings for parameter in encoding.parameters()}
     models = [model]
     if isinstance(model, PatchClassifier):
-        models.append(baseline := deepcopy(model))
-        baseline.encoding = ENCODINGS.build("none", model.geometry)
+        models.append(other := deepcopy(model))
+        other.encoding = ENCODINGS.build(baseline, model.geometry).train()
     times = [[_step_times(each, images, labels) for each in models] for _ in range(steps + 1)][1:]
     peak = _peak_bytes(model, images, labels)
     with FlopCounterMode(display=False) as counter, torch.no_grad(), double_backward_attention():
