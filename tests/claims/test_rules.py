@@ -5,8 +5,18 @@ import random
 import pytest
 
 from tests.references import peer
-from vitpos.claims.list_rules import fisher, ranked, rising, significant, steeper, steps_rise
-from vitpos.claims.rules import RULES, above, below, equal, every_seed, higher, near, not_lower
+from vitpos.claims.joint_rules import only_in_task, regained
+from vitpos.claims.list_rules import (
+    among_best,
+    fisher,
+    ranked,
+    rising,
+    significant,
+    significant_effect,
+    steeper,
+    steps_rise,
+)
+from vitpos.claims.rules import RULES, above, below, equal, every_seed, higher, measured, near, not_lower
 
 NOISE = (-0.3, 0.2, 0.1, -0.1, 0.1)
 
@@ -89,13 +99,42 @@ CASES = {
         (significant({100: 0.99, 101: 0.98, 102: 0.96}), "does not hold"),
         (significant({100: 0.4, 101: 0.5, 102: 0.6}), "inconclusive"),
     ],
+    "significant_effect": [
+        (significant_effect({100: 1, 101: 2, 102: 1}, {100: 0.02, 101: 0.04, 102: 0.08}), "holds"),
+        (significant_effect({100: -1, 101: -2, 102: -1}, {100: 0.02, 101: 0.04, 102: 0.08}), "does not hold"),
+        (significant_effect({100: 1, 101: -2, 102: 1}, {100: 0.02, 101: 0.04, 102: 0.8}), "inconclusive"),
+    ],
+    "among_best": [
+        (among_best(series(60), [FLAT, series(40)]), "holds"),
+        (among_best(series(49.9), [series(40), FLAT]), "holds"),
+        (among_best(series(49), [FLAT, series(40)]), "does not hold"),
+    ],
+    "regained": [
+        (regained(FLAT, series(30), series(49), fraction=0.9, least_loss=2), "holds"),
+        (regained(FLAT, series(30), series(40), fraction=0.9, least_loss=2), "does not hold"),
+        (regained(FLAT, series(30), series(48, [-x for x in NOISE]), fraction=0.9, least_loss=2), "inconclusive"),
+        (regained(FLAT, series(49), series(49.98), fraction=0.9, least_loss=2), "inconclusive"),  # too small a loss
+    ],
+    "only_in_task": [
+        (only_in_task(series(20), series(0), by=10, within=2), "holds"),
+        (only_in_task(series(0), series(0), by=10, within=2), "does not hold"),
+        (only_in_task(series(-20), series(0), by=10, within=2), "does not hold"),
+        (only_in_task(series(20), series(20), by=10, within=2), "does not hold"),
+        (only_in_task(series(9.9), series(0), by=10, within=2), "inconclusive"),
+        (only_in_task(series(20), series(1.9), by=10, within=2), "inconclusive"),
+    ],
+    "measured": [(measured(series(50), unit="ms"), "measured")],
 }
 
 
 def test_every_rule_is_tested_in_every_answer_it_can_give():
     assert CASES.keys() == RULES.keys()
     for name, cases in CASES.items():
-        possible = {"holds", "does not hold"} | ({"inconclusive"} if name not in ("every_seed", "ranked") else set())
+        possible = {"holds", "does not hold", "inconclusive"}
+        if name in ("every_seed", "ranked", "among_best"):
+            possible = {"holds", "does not hold"}
+        elif name == "measured":
+            possible = {"measured"}
         assert {answer for _, answer in cases} == possible, name
 
 

@@ -10,7 +10,8 @@ import math
 import statistics
 from collections.abc import Callable
 
-from vitpos.claims.list_rules import ranked, rising, significant, steeper, steps_rise
+from vitpos.claims.joint_rules import only_in_task, regained
+from vitpos.claims.list_rules import among_best, ranked, rising, significant, significant_effect, steeper, steps_rise
 from vitpos.claims.outcomes import (
     Answer,
     Outcome,
@@ -173,9 +174,22 @@ def every_seed(value: Series, *, least: float = -math.inf, most: float = math.in
     return Outcome("holds" if inside else "does not hold", f"{found}, {seeds_text(value)}; required: {required}")
 
 
+def measured(value: Series, *, unit: str = "") -> Outcome:
+    """No rule: gives the mean of ``value`` and its 95 % interval, for numbers on which there is nothing to judge.
+
+    Args:
+        value: Seed → value.
+        unit: Unit of the values, for the text.
+    """
+    values = list(value.values())
+    mean = interval_text(statistics.fmean(values), ci_half_width(values), level_unit(unit))
+    return Outcome("measured", f"{mean}, {seeds_text(values)}")
+
+
 RULES: dict[str, Callable[..., Outcome]] = {
     rule.__name__: rule
     for rule in (
         higher, equal, not_lower, above, below, near, every_seed, rising, steps_rise, steeper, ranked, significant,
+        significant_effect, among_best, regained, only_in_task, measured,
     )
 }  # fmt: skip
