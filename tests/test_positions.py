@@ -30,6 +30,13 @@ def test_a_fitted_grid_spans_what_the_training_grid_spans(grid, fit):
         assert torch.isclose(coords[:, axis].max() + size / 2, torch.tensor(fit[axis] - 0.5), atol=1e-5)
 
 
+def test_a_fitted_grid_is_in_order_until_its_tokens_are_permuted():
+    pos = Positions.from_grid((4, 6), train_grid=(3, 5))
+    assert pos.is_row_major and not pos.is_full_grid
+    assert pos.shift((0.5, 0)).is_row_major and not pos.permute(torch.arange(24)).is_row_major
+    assert Positions.from_grid((3, 5)).is_row_major
+
+
 @given(grids, st.randoms(use_true_random=False))
 def test_permuting_back_restores_the_positions(grid, random):
     pos = Positions.from_grid(grid)

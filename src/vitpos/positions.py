@@ -69,6 +69,8 @@ class Positions:
             slower.
         augmented: Encoding → coordinates (B|1, N, 2) that this encoding, such as `cape`, sampled at random for one
             forward pass; it uses them in place of ``coords``, other encodings ignore them.
+        is_row_major: True if the tokens are all cells of the grid in row-major order, at any coordinates, as on a grid of
+            another size than in training. Encodings that use ``index`` and not ``coords`` then use faster code.
     """
 
     grid: tuple[int, int]
@@ -78,8 +80,13 @@ class Positions:
     is_full_grid: bool = False
     has_hidden: bool = True
     augmented: Mapping[Hashable, Tensor] = field(default_factory=dict)
+    is_row_major: bool = False
     _tables: TableCache | None = field(default=None, init=False)  # made when first used: torch.compile cannot trace it
     _grid_key: Hashable = field(default=None, init=False)  # key of a full grid in GRID_TABLES
+
+    def __post_init__(self) -> None:
+        """A full grid is in row-major order."""
+        object.__setattr__(self, "is_row_major", self.is_row_major or self.is_full_grid)
 
     def __repr__(self) -> str:
         hidden = int((~self.known).sum()) if self.has_hidden else 0
@@ -145,7 +152,8 @@ class Positions:
         cells, known = (tensor.take_along_dim(index, 1) for tensor in (self.index, self.known))  # (B|1, K)
         coords = self.coords.take_along_dim(index[..., None], 1)  # (B|1, K, 2)
         augmented = {owner: one.take_along_dim(index[..., None], 1) for owner, one in self.augmented.items()}
-        return replace(self, coords=coords, index=cells, known=known, augmented=augmented, is_full_grid=False)
+        moved = replace(self, coords=coords, index=cells, known=known, augmented=augmented)
+        return replace(moved, is_full_grid=False, is_row_major=False)
 
     def to(self, device: torch.device | str) -> Positions:
         """Returns the positions with all tensors on a device; the same object if they are there already."""
@@ -231,7 +239,8 @@ def _full_grid(grid: tuple[int, int], train_grid: tuple[int, int], device: torch
         coords = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)[None]  # (1, N, 2)
         cells = torch.arange(grid[0] * grid[1], device=device)[None]
         known = torch.ones_like(cells, dtype=torch.bool)
-        return Positions(grid, coords, cells, known, is_full_grid=grid == train_grid, has_hidden=False)
+        full = grid == train_grid
+        return Positions(grid, coords, cells, known, is_full_grid=full, has_hidden=False, is_row_major=True)
 
 
 @lru_cache(maxsize=64)

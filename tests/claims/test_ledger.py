@@ -39,7 +39,9 @@ def test_stored_runs_were_started_under_the_present_rules_after_these_were_fixed
         assert run.rules and min(run.seeds) >= FIRST_SEED and run.commit
         for name, rule in run.rules.items():
             assert rule == CLAIMS[name].sha256, f"{run.experiment}: the rule of {name} was changed after the run"
-            assert datetime.fromisoformat(run.started) >= datetime.fromisoformat(fixed_rules()[name]["fixed"]), name
+            assert datetime.fromisoformat(run.added.get(name, run.started)) >= datetime.fromisoformat(
+                fixed_rules()[name]["fixed"]
+            ), name
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,20 @@ import random
 import pytest
 
 from tests.references import peer
+from vitpos.claims.joint_rules import only_in_task, regained
 from vitpos.claims.list_rules import (
+    among_best,
     fisher,
     not_significant,
     ranked,
     rising,
     significant,
+    significant_effect,
     sooner,
     steeper,
     steps_rise,
 )
-from vitpos.claims.rules import RULES, above, below, equal, every_seed, higher, near, not_lower, resists
+from vitpos.claims.rules import RULES, above, below, equal, every_seed, higher, measured, near, not_lower, resists
 
 NOISE = (-0.3, 0.2, 0.1, -0.1, 0.1)
 
@@ -24,7 +27,7 @@ def series(mean, noise=NOISE, scale=1.0):
     return {100 + number: mean + scale * value for number, value in enumerate(noise)}
 
 
-TWO_ANSWERS = ("every_seed", "ranked", "not_significant")
+TWO_ANSWERS = ("every_seed", "ranked", "not_significant", "among_best")
 FLAT = series(50, [0.0] * 5)
 CASES = {
     "higher": [
@@ -140,6 +143,31 @@ CASES = {
         (not_significant({100: 0.4, 101: 0.5, 102: 0.6}), "holds"),
         (not_significant({100: 0.01, 101: 0.02, 102: 0.04}), "does not hold"),
     ],
+    "significant_effect": [
+        (significant_effect({100: 1, 101: 2, 102: 1}, {100: 0.02, 101: 0.04, 102: 0.08}), "holds"),
+        (significant_effect({100: -1, 101: -2, 102: -1}, {100: 0.02, 101: 0.04, 102: 0.08}), "does not hold"),
+        (significant_effect({100: 1, 101: -2, 102: 1}, {100: 0.02, 101: 0.04, 102: 0.8}), "inconclusive"),
+    ],
+    "among_best": [
+        (among_best(series(60), [FLAT, series(40)]), "holds"),
+        (among_best(series(49.9), [series(40), FLAT]), "holds"),
+        (among_best(series(49), [FLAT, series(40)]), "does not hold"),
+    ],
+    "regained": [
+        (regained(FLAT, series(30), series(49), fraction=0.9, least_loss=2), "holds"),
+        (regained(FLAT, series(30), series(40), fraction=0.9, least_loss=2), "does not hold"),
+        (regained(FLAT, series(30), series(48, [-x for x in NOISE]), fraction=0.9, least_loss=2), "inconclusive"),
+        (regained(FLAT, series(49), series(49.98), fraction=0.9, least_loss=2), "inconclusive"),  # too small a loss
+    ],
+    "only_in_task": [
+        (only_in_task(series(20), series(0), by=10, within=2), "holds"),
+        (only_in_task(series(0), series(0), by=10, within=2), "does not hold"),
+        (only_in_task(series(-20), series(0), by=10, within=2), "does not hold"),
+        (only_in_task(series(20), series(20), by=10, within=2), "does not hold"),
+        (only_in_task(series(9.9), series(0), by=10, within=2), "inconclusive"),
+        (only_in_task(series(20), series(1.9), by=10, within=2), "inconclusive"),
+    ],
+    "measured": [(measured(series(50), unit="ms"), "measured")],
 }
 
 
@@ -147,6 +175,8 @@ def test_every_rule_is_tested_in_every_answer_it_can_give():
     assert CASES.keys() == RULES.keys()
     for name, cases in CASES.items():
         possible = {"holds", "does not hold"} | ({"inconclusive"} if name not in TWO_ANSWERS else set())
+        if name == "measured":
+            possible = {"measured"}
         assert {answer for _, answer in cases} == possible, name
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes import vitpos
 from vitpos.claims.ledger import Claim
-from vitpos.claims.run import run_claims
+from vitpos.claims.run import record_rules, run_claims
 from vitpos.claims.stored_runs import load_runs
 from vitpos.claims.verdicts import judge
 from vitpos.errors import InputError
@@ -40,6 +40,11 @@ def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
     with pytest.raises(InputError, match="the rule of X1 has changed since"):
         run_claims([changed], tmp_path / "out", workers=1, observer=Observer())
     assert json.loads((folder / "claims.json").read_text()) == record, "a refused run leaves the record as it was"
+
+    record_rules(folder, claim.experiment, [claim, replace(changed, id="X2")])
+    later = load_runs([tmp_path / "out"])[claim.experiment]
+    assert later.rules == {"X1": claim.sha256, "X2": changed.sha256} and list(later.added) == ["X2"]
+    assert later.added["X2"] >= later.started == record["started"]
 
 
 def test_the_command_prints_verdicts_and_json(tmp_path):

@@ -65,6 +65,17 @@ def test_the_verdict_follows_from_the_numbers(digits, clothes, status, condition
     assert " points" in verdict.outcomes["digits"].numbers and " % and 50 %" in verdict.outcomes["digits"].numbers
 
 
+def test_numbers_that_are_only_measured_are_shown_and_judge_nothing():
+    first = {"label": "digits", "rule": "measured", "value": {"data": "mnist", "encoding": "learned"}}
+    alone = replace(CLAIM, tests=(first, {**first, "label": "without", "value": {"data": "mnist", "encoding": "none"}}))
+    found = judge(alone, run_with(values(0.2, 0.2), alone))
+    assert found.status == "measured" and not found.condition
+    assert found.outcomes["digits"].numbers.startswith("70 % (95 % interval ")
+    beside = replace(CLAIM, tests=(first, CLAIM.tests[1]))
+    assert judge(beside, run_with(values(0.2, 0.2), beside)).status == "holds"
+    assert judge(beside, run_with(values(0.2, -0.1), beside)).status == "does not hold"
+
+
 def test_numbers_of_lower_seeds_or_of_another_rule_judge_nothing():
     early = judge(CLAIM, run_with(values(0.2, 0.2), seeds=(0, 1, 2)))
     assert early.status == "not measured yet" and "0 of 3 seeds" in early.reason

@@ -16,6 +16,18 @@ def test_a_learned_table_starts_small_and_is_as_large_as_the_grid():
     assert math.isclose(learned.table.std().item(), 0.02, rel_tol=0.05)
 
 
+def test_uniform_initial_values_have_the_same_spread_and_no_tails():
+    torch.manual_seed(0)
+    normal, uniform = (
+        ENCODINGS.build(spec, Geometry(grid=(20, 30), dim=64, heads=4, depth=2, num_prefix=1))
+        for spec in ("learned(std=0.5, prefix_embed=True)", "learned(std=0.5, prefix_embed=True, init='uniform')")
+    )
+    for encoding in (normal, uniform):
+        assert abs(encoding.table.std() - 0.5) < 0.01 and abs(encoding.table.mean()) < 0.01
+    assert uniform.table.abs().max() <= 0.5 * 3**0.5 + 1e-6 < normal.table.abs().max()
+    assert 0 < uniform.prefix_table.abs().max() <= 0.5 * 3**0.5 + 1e-6
+
+
 def test_a_timm_table_with_a_cls_row_goes_in_and_comes_out_exactly():
     vision = peer("timm.models.vision_transformer")
     theirs = vision.VisionTransformer(

@@ -61,6 +61,15 @@ def test_fused_logits_and_their_gradients_equal_products_plus_bias(spec):
         assert all(a is b is None or same(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+def test_a_grid_of_another_size_has_fused_logits_equal_to_those_of_its_tokens_in_another_order():
+    model, pos, order = model_of("sape2"), Positions.from_grid((4, 6), train_grid=GRID), torch.randperm(24)
+    q, k = torch.randn(2, 3, 2, 24, 16, dtype=torch.float64).unbind()
+    fused = model.encoding.fused_logits(q, k, pos, 0)
+    plain = q @ k.mT * 0.25
+    plain[:, :, order[:, None], order] += model.encoding.bias(q[:, :, order], k[:, :, order], pos.permute(order), 0)
+    assert same(fused, plain)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_vectors_have_a_distance_of_zero_and_finite_gradients(dtype):
     z, scores = (

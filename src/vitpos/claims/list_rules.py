@@ -1,4 +1,4 @@
-"""Rules on lists: trends along a list of series, the order of several series, and combined p-values."""
+"""Rules on lists: trends along a list of series, the order and the best of several series, and combined p-values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
-from vitpos.claims.outcomes import Answer, Outcome, Series, differences, interval_text, seeds_text
+from vitpos.claims.outcomes import (
+    Answer,
+    Outcome,
+    Series,
+    difference_text,
+    differences,
+    interval_text,
+    seeds_text,
+)
 from vitpos.metrics.statistics import ci_half_width
 
 
@@ -145,6 +153,40 @@ def not_significant(value: Series, *, level: float = 0.01) -> Outcome:
     p_values = ", ".join(f"{p:.2g}" for p in value.values())
     text = f"p-values {p_values}, combined {combined:.2g}; required: above {level:g}"
     return Outcome("holds" if combined > level else "does not hold", text)
+
+
+def significant_effect(effect: Series, p_value: Series, *, level: float = 0.01) -> Outcome:
+    """An effect is positive in several trained models: as `significant`, from its sign and its two-sided p-values.
+
+    Args:
+        effect: Seed → effect, whose sign is the side of the test.
+        p_value: Seed → two-sided p-value.
+        level: Level of the combined test.
+    """
+    one_sided = {seed: p / 2 if effect[seed] > 0 else 1 - p / 2 for seed, p in p_value.items()}
+    found = significant(one_sided, level=level)
+    effects = ", ".join(f"{one:+.3g}" for one in effect.values())
+    return Outcome(found.answer, f"effects {effects}, one-sided {found.numbers}")
+
+
+def among_best(value: Series, others: Sequence[Series], *, unit: str = "") -> Outcome:
+    """``value`` is in the group that cannot be distinguished from the best.
+
+    Holds if it has the highest mean, or if the 95 % interval of the mean difference to the one of ``others`` that has
+    includes 0; otherwise does not hold.
+
+    Args:
+        value: Seed → value.
+        others: The series that it is compared with.
+        unit: Unit of the values, for the text.
+    """
+    best = max(others, key=lambda series: statistics.fmean(series.values()))
+    values = differences(value, best)
+    mean, half = statistics.fmean(values), ci_half_width(values)
+    required = "not below the best of the others"
+    return Outcome(
+        "holds" if mean + half >= 0 else "does not hold", difference_text(value, best, values, unit, required)
+    )
 
 
 def fisher(p_values: Sequence[float]) -> float:

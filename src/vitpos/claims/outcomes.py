@@ -11,7 +11,7 @@ from typing import Literal
 from vitpos.metrics.statistics import ci_half_width
 
 Series = Mapping[int, float]  # seed → value
-Answer = Literal["holds", "does not hold", "inconclusive"]
+Answer = Literal["holds", "does not hold", "inconclusive", "measured"]
 
 
 @dataclass(frozen=True)

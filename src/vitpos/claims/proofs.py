@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from vitpos.block_masks import BLOCK_OPTIONS, block_mask
+from vitpos.claims.data_proofs import shared_patches as shared_patches
 from vitpos.claims.outcomes import Answer, Outcome
 from vitpos.metrics.statistics import wilson_interval
 from vitpos.models.vit import ViT

@@ -10,7 +10,18 @@ import math
 import statistics
 from collections.abc import Callable
 
-from vitpos.claims.list_rules import not_significant, ranked, rising, significant, sooner, steeper, steps_rise
+from vitpos.claims.joint_rules import only_in_task, regained
+from vitpos.claims.list_rules import (
+    among_best,
+    not_significant,
+    ranked,
+    rising,
+    significant,
+    significant_effect,
+    sooner,
+    steeper,
+    steps_rise,
+)
 from vitpos.claims.outcomes import (
     Answer,
     Outcome,
@@ -201,10 +212,22 @@ def resists(value: Series, other: Series, *, most: float, exposed: float, unit: 
     return Outcome(answer, f"{found}, {seeds_text(values)}; required: at most {most:g}, refuted above {exposed:g}")
 
 
+def measured(value: Series, *, unit: str = "") -> Outcome:
+    """No rule: gives the mean of ``value`` and its 95 % interval, for numbers on which there is nothing to judge.
+
+    Args:
+        value: Seed → value.
+        unit: Unit of the values, for the text.
+    """
+    values = list(value.values())
+    mean = interval_text(statistics.fmean(values), ci_half_width(values), level_unit(unit))
+    return Outcome("measured", f"{mean}, {seeds_text(values)}")
+
+
 RULES: dict[str, Callable[..., Outcome]] = {
     rule.__name__: rule
     for rule in (
         higher, equal, not_lower, above, below, near, every_seed, resists, rising, steps_rise, steeper, sooner, ranked,
-        significant, not_significant,
+        significant, not_significant, significant_effect, among_best, regained, only_in_task, measured,
     )
 }  # fmt: skip

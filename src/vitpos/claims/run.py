@@ -43,7 +43,8 @@ def run_claims(claims: Sequence[Claim], out: Path, *, workers: int | None = None
 def record_rules(folder: Path, experiment: str, claims: Sequence[Claim]) -> None:
     """Writes ``claims.json`` before a run starts: the hash of each claim's rule, the time, the commit and the machine.
 
-    In a folder that has one, rules are only added. Raises an InputError if the rule of a claim has changed since.
+    In a folder that has one, rules are only added, each with its time. Raises an InputError if the rule of a claim has
+    changed since.
 
     Args:
         folder: Folder of the run, which is created.
@@ -52,11 +53,13 @@ def record_rules(folder: Path, experiment: str, claims: Sequence[Claim]) -> None
     """
     path = folder / CLAIMS_FILE
     record: dict[str, Any] = {"experiment": experiment, "rules": {}}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     if path.exists():
         record = read_json(path)
+        later = {claim.id: now for claim in claims if claim.id not in record["rules"]}
+        record |= {"added": record.get("added", {}) | later}
     else:
-        record |= {"started": datetime.now(UTC).isoformat(timespec="seconds"), "commit": package_commit()}
-        record["machine"] = machine()
+        record |= {"started": now, "commit": package_commit(), "machine": machine()}
     for claim in claims:
         if record["rules"].setdefault(claim.id, claim.sha256) != claim.sha256:
             raise InputError(f"the rule of {claim.id} has changed since {folder} was started; use another folder")

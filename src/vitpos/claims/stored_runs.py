@@ -36,6 +36,7 @@ class StoredRun:
         commit: Commit of the package; empty if unknown.
         machine: Processor, cores, system and versions.
         core_hours: Processor time of the run in hours, over all its processes; parts that were killed are not counted.
+        added: Claim id → time at which its rule was added to a run that had been started before.
     """
 
     experiment: str
@@ -45,6 +46,7 @@ class StoredRun:
     commit: str = ""
     machine: Mapping[str, str] = field(default_factory=dict)
     core_hours: float = 0.0
+    added: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[int]:

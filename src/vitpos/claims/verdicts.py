@@ -13,7 +13,7 @@ from vitpos.claims.rules import RULES
 from vitpos.claims.stored_runs import NotMeasured, StoredRun
 
 Status = Literal[
-    "holds", "does not hold", "holds only if", "inconclusive", "not decidable here", "not measured yet"
+    "holds", "does not hold", "holds only if", "inconclusive", "measured", "not decidable here", "not measured yet"
 ]  # fmt: skip
 
 
@@ -102,8 +102,13 @@ def _series(terms: Any, claim: Claim, run: StoredRun, unit: str) -> dict[int, fl
 
 
 def _combine(claim: Claim, outcomes: Mapping[str, Outcome]) -> Verdict:
-    """Returns the verdict of several tests: it holds if all hold, and only under the labels that hold if some do not."""
-    answers = {label: outcome.answer for label, outcome in outcomes.items()}
+    """Returns the verdict of several tests: it holds if all hold, and only under the labels that hold if some do not.
+
+    Numbers that are only measured do not count.
+    """
+    answers = {label: outcome.answer for label, outcome in outcomes.items() if outcome.answer != "measured"}
+    if not answers:
+        return Verdict(claim, "measured", outcomes=outcomes)
     held = [label for label, answer in answers.items() if answer == "holds"]
     if len(held) == len(answers):
         return Verdict(claim, "holds", outcomes=outcomes)

@@ -12,7 +12,13 @@ from vitpos.claims.ledger import documents
 from vitpos.claims.verdicts import Verdict
 from vitpos.cli.tables import output
 
-COLORS = {"holds": "green", "does not hold": "red", "holds only if": "yellow", "inconclusive": "yellow"}
+COLORS = {
+    "holds": "green",
+    "does not hold": "red",
+    "holds only if": "yellow",
+    "inconclusive": "yellow",
+    "measured": "cyan",
+}
 
 
 def show_verdicts(verdicts: Sequence[Verdict]) -> None:

@@ -61,7 +61,7 @@ def _sum_from(gates: Tensor, pos: Positions) -> Tensor:
 
     ``gates`` and the result are (B, H, N, N).
     """
-    if pos.is_full_grid:
+    if pos.is_row_major:
         return gates.flip(-1).cumsum(-1).flip(-1)
     order = pos.index.argsort(1, descending=True)[:, None, None].expand_as(gates)
     return torch.zeros_like(gates).scatter(3, order, gates.gather(3, order).cumsum(-1))

@@ -53,11 +53,11 @@ class CPE(PositionEncoding):
             return x
         cells = pos.index[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)
         flat = _zero_hidden(x, pos)
-        if not pos.is_full_grid:
+        if not pos.is_row_major:
             flat = x.new_zeros(len(x), pos.grid[0] * pos.grid[1], x.shape[2]).scatter(1, cells, flat)
         image = F.pad(flat.mT.unflatten(2, pos.grid), (1, 1, 1, 1), self.padding)  # (B, D, R + 2, C + 2)
         change = self.convolutions[str(layer)](image).flatten(2).mT  # (B, R·C, D)
-        return x + _zero_hidden(change if pos.is_full_grid else change.gather(1, cells), pos)
+        return x + _zero_hidden(change if pos.is_row_major else change.gather(1, cells), pos)
 
 
 def _zero_hidden(x: Tensor, pos: Positions) -> Tensor:

@@ -18,7 +18,7 @@ class Learned(PositionEncoding):
     """Adds a learned vector per grid cell to the patch tokens.
 
     The table covers patches only, as in DeiT-III. At fractional coordinates, as on a finer grid, vectors are
-    interpolated; outside the training grid the border vectors are repeated. Initial values are normal.
+    interpolated; outside the training grid the border vectors are repeated.
 
     Args:
         std: Standard deviation of the initial values.
@@ -26,6 +26,7 @@ class Learned(PositionEncoding):
         prefix_embed: Also learns a vector for each prefix token (CLS and registers), as ViT does for CLS.
         per_layer: Uses a separate table before each block instead of one at the input.
         weight_decay: Applies weight decay to the table. The papers do not; the published code of MJP does.
+        init: Distribution of the initial values, with mean 0: ``normal``, or ``uniform`` with the same ``std``.
     """
 
     paper = "Dosovitskiy et al., ICLR 2021"
@@ -40,6 +41,7 @@ class Learned(PositionEncoding):
         prefix_embed: bool = False,
         per_layer: bool = False,
         weight_decay: bool = False,
+        init: Literal["normal", "uniform"] = "normal",
     ):
         super().__init__()
         if std < 0:
@@ -49,8 +51,9 @@ class Learned(PositionEncoding):
         self.interpolation, self.per_layer, self.weight_decay = interpolation, per_layer, weight_decay
         self.train_grid = geometry.grid
         layers = geometry.depth if per_layer else 1
-        self.table = nn.Parameter(torch.randn(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
-        self.prefix_table = nn.Parameter(torch.randn(geometry.num_prefix, geometry.dim) * std) if prefix_embed else None
+        sample = torch.randn if init == "normal" else _standard_uniform
+        self.table = nn.Parameter(sample(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
+        self.prefix_table = nn.Parameter(sample(geometry.num_prefix, geometry.dim) * std) if prefix_embed else None
 
     def prefix_vectors(self) -> Tensor | None:
         """Returns the learned vectors (P, D) of the P prefix tokens; None without ``prefix_embed``."""
@@ -81,3 +84,8 @@ class Learned(PositionEncoding):
         new = deepcopy(self)
         new.table = nn.Parameter(torch.stack([resize_table(table, grid, mode=mode) for table in self.table.detach()]))
         return new
+
+
+def _standard_uniform(*shape: int) -> Tensor:
+    """Returns a tensor of uniform random numbers with mean 0 and standard deviation 1, from −√3 to √3."""
+    return (torch.rand(*shape) * 2 - 1) * 3**0.5

@@ -114,7 +114,7 @@ class MJP(PositionEncoding):
         mask = self.sampler.sample_mask(pos.grid, len(x), self.progress, x.device) if self.training else None
         if mask is None:
             return x, pos
-        if not pos.is_full_grid:
+        if not pos.is_row_major:
             batch = max(len(mask), len(pos.index))
             mask = mask.expand(batch, -1).gather(1, pos.index.expand(batch, -1))
         if self.shuffle:

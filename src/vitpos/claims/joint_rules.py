@@ -1,0 +1,68 @@
+"""Rules with two conditions that count only together: a gain relative to a loss, a task and its control."""
+
+from __future__ import annotations
+
+import statistics
+
+from vitpos.claims.outcomes import Answer, Outcome, Series, differences, interval_text, seeds_text
+from vitpos.metrics.statistics import ci_half_width
+
+
+def regained(
+    before: Series, lost: Series, after: Series, *, fraction: float, least_loss: float, unit: str = ""
+) -> Outcome:
+    """At least ``fraction`` of the loss ``before`` − ``lost`` is gained back in ``after``.
+
+    Holds if the 95 % interval of (after − lost) − fraction · (before − lost) lies above 0, does not hold if below. Nothing
+    can be decided, and the answer is inconclusive, unless the 95 % interval of the loss lies above ``least_loss``.
+
+    Args:
+        before, lost, after: Seed → value, in the order of time.
+        fraction: The fraction, such as 0.9.
+        least_loss: A loss that is too small to judge by.
+        unit: Unit of the values, for the text.
+    """
+    loss, gain = differences(before, lost), differences(after, lost)
+    excess = [one - fraction * other for one, other in zip(gain, loss, strict=True)]
+    mean, half = statistics.fmean(excess), ci_half_width(excess)
+    answer: Answer = "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
+    loss_mean, loss_half = statistics.fmean(loss), ci_half_width(loss)
+    if loss_mean - loss_half <= least_loss:
+        answer = "inconclusive"
+    found = (
+        f"loss {interval_text(loss_mean, loss_half, unit)}, gained back {statistics.fmean(gain):.4g} {unit}".rstrip()
+    )
+    beyond = f"{interval_text(mean, half, unit, sign=True)} beyond {fraction:g} of the loss, {seeds_text(loss)}"
+    return Outcome(answer, f"{found}, {beyond}; required: above 0, with a loss above {least_loss:g}")
+
+
+def only_in_task(task: Series, control: Series, *, by: float, within: float, unit: str = "") -> Outcome:
+    """A model is behind another by more than ``by`` in a task, and equal to it within a margin in the control of the task.
+
+    Holds if the 95 % interval of the difference in the task excludes 0, its mean exceeds ``by``, and the 90 % interval of
+    the difference in the control lies within ±``within``. Does not hold if the difference in the task is smaller (its
+    90 % interval within ±``by``, or its 95 % interval below 0), or that in the control is larger (95 % interval
+    excluding 0, mean beyond ``within``).
+
+    Args:
+        task: Seed → value of the other model minus that of the model, in the task.
+        control: The same in the control.
+        by: Margin of the task.
+        within: Margin of the control.
+        unit: Unit of the values, for the text.
+    """
+    (lag, lag_half, lag_narrow), (gap, gap_half, gap_narrow) = (
+        (statistics.fmean(one), ci_half_width(one), ci_half_width(one, 0.9))
+        for one in (list(task.values()), list(control.values()))
+    )
+    if lag > max(lag_half, by) and abs(gap) + gap_narrow < within:
+        answer: Answer = "holds"
+    elif abs(lag) + lag_narrow < by or lag + lag_half < 0 or abs(gap) > max(gap_half, within):
+        answer = "does not hold"
+    else:
+        answer = "inconclusive"
+    found = f"behind by {interval_text(lag, lag_half, unit)} in the task"
+    beside = f"by {interval_text(gap, gap_half, unit)} in the control"
+    return Outcome(
+        answer, f"{found} and {beside}, {seeds_text(task)}; required: more than {by:g}, and at most ±{within:g}"
+    )
