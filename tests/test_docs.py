@@ -13,6 +13,7 @@ import pytest
 import torch
 import typer
 
+from tests.references import peer
 from vitpos.cli.main import app
 from vitpos.data.dataset import load
 from vitpos.encodings import ENCODINGS
@@ -550,6 +551,8 @@ def test_the_tree_in_the_readme_names_every_package_and_only_files_that_exist():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_examples_run(page, forgetting):
+    if "import timm" in PAGES[page]:
+        peer("timm")
     space: dict[str, object] = {}  # shared by the blocks of a page
     for code in _code(page, "python"):
         exec(compile(code, page, "exec"), space)
