@@ -11,6 +11,7 @@ from typer import Argument, Option
 from vitpos.cli.dry_run import DryRunOption, OutOption, require_out
 from vitpos.cli.dry_run import dry_run as show_dry_run
 from vitpos.cli.plugins import Plugins
+from vitpos.cli.trust import Trust
 from vitpos.errors import InputError, RunError
 
 
@@ -28,6 +29,7 @@ def run(
     seeds: Annotated[str | None, Option(help="seeds that replace those of the experiment, such as 0,1,2")] = None,
     workers: Annotated[int | None, Option(min=1, help="parallel processes; default: one per core (GPU: one)")] = None,
     dry_run: DryRunOption = False,
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
@@ -73,13 +75,14 @@ def evaluate(
     run: Annotated[Path, Argument(metavar="RUN", help="folder of an experiment, or of one of its cells")],
     specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, such as jigsaw(per='image')")],
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Run more evaluations on a trained run and add the numbers to its results."""
     from vitpos.evaluations import EVALUATIONS
-    from vitpos.registry.plugin_records import load_recorded_plugins
+    from vitpos.lab.experiment_folder import load_run_plugins
 
-    load_recorded_plugins(run.resolve().parent.parent if (run / "cell.json").exists() else run)
+    load_run_plugins(run.resolve().parent.parent if (run / "cell.json").exists() else run)
     wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab.console import Console
@@ -97,6 +100,7 @@ def evaluate(
 def report(
     folders: Annotated[list[Path], Argument(metavar="DIR…", help="folders of finished runs")],
     out: Annotated[Path, Option(metavar="FILE.html", help="path of the page")],
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Write a self-contained HTML page on stored runs."""

@@ -127,7 +127,7 @@ class Registry(Mapping[str, Any]):
         if (point := plugins.entry_points(self.group, self._builtin).get(name)) is not None:
             return plugins.load_entry_point(self.kind, point)
         if found := reference(name):
-            return plugins.load_object(*found)
+            return plugins.load_reference(*found)
         if (self.kind, name) in plugins.UNAVAILABLE_NAMES:
             raise InputError(plugins.UNAVAILABLE_NAMES[self.kind, name][0])
         raise InputError(f"no {self.kind} {name!r}; {suggest(name, self)}")
