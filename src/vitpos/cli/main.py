@@ -82,6 +82,8 @@ def main() -> None:
     warnings.showwarning = _show_warning
     signal.signal(signal.SIGTERM, _terminate)  # so that worker processes end too
     try:
+        if "" in sys.argv[1:]:
+            raise InputError("an argument is empty; is a variable of the shell not set?")
         code = app(standalone_mode=False)
     except (InputError, RunError) as error:
         print(f"error: {printable(error)}", file=sys.stderr)
@@ -97,6 +99,10 @@ def main() -> None:
         code = 128 + signal.SIGTERM
     except BrokenPipeError:  # the reader of the output has ended, as 'head' does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except OSError as error:
+        what = printable(error.filename or "a file")
+        print(f"error: {what}: {error.strerror or error}; fix it and try again", file=sys.stderr)
         code = 1
     except Exception as error:
         print(f"error: {log_unexpected(error)}", file=sys.stderr)

@@ -104,6 +104,10 @@ def show_table(results: Results, table: Table) -> None:
         about.append("In percent." if len(which) == len(table.columns) else f"In percent: {', '.join(which)}.")
     about.append(seeds_text(rows))
     about.append(significance_legend(table, rows).strip())
+    if len(used := {folder.machine.get("instructions", "unknown") for _, folder in results.trained}) > 1:
+        about.append(
+            f"Trained with different vector instructions ({', '.join(sorted(used))}), which changes last digits."
+        )
     if any(estimate.published is not None for row in rows for estimate in row.estimates):
         about.append(f"In brackets: {results.experiment.published_source or 'published numbers'}.")
     output.print(" ".join(filter(None, about)), style="dim")

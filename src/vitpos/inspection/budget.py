@@ -29,6 +29,7 @@ class Budget:
         layers: layers of bias tables, or of row and column vectors.
         panels: layers of rotary frequencies, each of which is drawn in a panel of its own.
         positions: positions of a table.
+        subsampled: positions that are left of a table that exceeds one of the limits.
         offsets: row or column offsets whose vectors are compared with each other.
     """
 
@@ -37,6 +38,7 @@ class Budget:
     layers: int = 64
     panels: int = 32
     positions: int = 1 << 14
+    subsampled: int = 400
     offsets: int = 1024
 
     def table(self, table: Tensor | None, notes: list[str]) -> Tensor | None:
@@ -49,6 +51,9 @@ class Budget:
             limit = int(0.9 * limit)
         if limit >= count:
             return table
+        limit = min(limit, self.subsampled)  # so that all tests of a subsampled table together take seconds
+        while limit * dim * min(limit, dim) > self.work / 4:
+            limit = int(0.9 * limit)
         if limit < 1:
             notes.append(f"table: left out, vectors of {dim:,} numbers are too long")
             return None

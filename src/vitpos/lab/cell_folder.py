@@ -118,8 +118,9 @@ class CellFolder:
 
     @property
     def machine(self) -> dict[str, str]:
-        """Processor, memory, library versions and so on of the machine that trained the model, from ``machine.json``."""
-        return {str(key): str(value) for key, value in read_json(self.path / "machine.json").items()}
+        """Processor, memory, library versions and so on of the machine that trained; empty without ``machine.json``."""
+        path = self.path / "machine.json"
+        return {str(key): str(value) for key, value in read_json(path).items()} if path.exists() else {}
 
     def save_result(self, evaluation: str, result: Result) -> None:
         """Stores the result of one evaluation, such as ``jigsaw(per='image')``; replaces an older one of that evaluation.
