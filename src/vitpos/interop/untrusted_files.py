@@ -80,7 +80,7 @@ def _check_header(path: Path) -> None:
     """Raises an InputError if the header of a safetensors file is too long to be read, or describes too many tensors."""
     with open_regular(path) as stream:
         size = int.from_bytes(stream.read(8), "little")
-        if size > MAX_HEADER:
+        if MAX_HEADER < size < path.stat().st_size:  # a size beyond the end is damage, which the next line finds
             raise InputError(f"{path} has a header of {size:,} bytes, unlike any checkpoint; download it again")
         _check_count(path, len(json.loads(stream.read(size))))
 
