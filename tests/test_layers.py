@@ -9,7 +9,7 @@ import vitpos
 
 SOURCE = Path(vitpos.__file__).parent
 LAYERS = [  # each may import from itself and from those before it
-    {"errors"},
+    {"errors", "printable", "regular_files", "checksums"},
     {
         "registry",
         "positions",

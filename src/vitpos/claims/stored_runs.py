@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,7 +11,7 @@ from typing import Any
 from vitpos.claims.outcomes import Series
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.files import read_json, write_csv, write_json
+from vitpos.files import explain_damage, read_csv, read_json, write_csv, write_json
 from vitpos.lab.settings import SPECS
 from vitpos.registry import Registry
 
@@ -60,8 +59,8 @@ class StoredRun:
         record = source / CLAIMS_FILE if source.is_dir() else source.with_suffix(".json")
         if not record.exists() or not table.exists():
             raise InputError(f"{source} is no run of claims; make one with 'vitpos claims --run --out DIR'")
-        with table.open(newline="") as file:
-            return cls(rows=list(csv.DictReader(file)), **read_json(record))
+        with explain_damage(record, "restore it, or save the run again"):
+            return cls(rows=read_csv(table), **read_json(record))
 
     def save(self, folder: Path) -> Path:
         """Writes ``EXPERIMENT.csv`` and ``EXPERIMENT.json`` into a folder, and returns the path of the CSV file."""

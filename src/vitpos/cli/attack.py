@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from vitpos.cli.plugins import Plugins
+from vitpos.cli.trust import Data, Trust
 from vitpos.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def attack(
         ),
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
+    data: Data = None,
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Reconstruct images from the gradients of trained models; writes results.csv and a PNG per model and attack."""
@@ -52,6 +56,7 @@ def attack(
     from vitpos.lab.downloads import download, missing_data
     from vitpos.lab.evaluate import evaluate_with_events
     from vitpos.lab.events import CellDone
+    from vitpos.lab.trust import is_trusted
     from vitpos.report.attack_figures import write_attacks
 
     require_folder(out)
@@ -59,14 +64,15 @@ def attack(
         raise InputError(f"--out {out} already holds results; give a new folder")
     for term in terms if image_files else ():
         term.options["images"] = len(image_files or ())
-    models = load_models(source)
+    models = load_models(source, data)
     results: list[tuple[Cell, str, Result]] = []
     with Console() as console:
-        download(missing_data([cell for cell, _ in models]), console)
+        if data is not None or is_trusted(source):
+            download(missing_data([replace(cell, evaluations=()) for cell, _ in models]), console)
         for cell, load_model in models:
-            model, data = load_model(), load(cell.data)
-            data = data.with_test_images(read_images(image_files, data.shape), model) if image_files else data
-            for spec, result in evaluate_with_events(cell, model, data, list(map(str, terms)), console):
+            model, images = load_model(), load(cell.data)
+            images = images.with_test_images(read_images(image_files, images.shape), model) if image_files else images
+            for spec, result in evaluate_with_events(cell, model, images, list(map(str, terms)), console):
                 results.append((cell, spec, result))
                 written = write_attacks(out, results, image_files or ())
             console.on_event(CellDone(cell))

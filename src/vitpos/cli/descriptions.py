@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import takewhile
 from typing import Any
 
@@ -26,6 +27,7 @@ REGISTRIES: dict[str, Registry] = {
     "defenses": DEFENSES,
     "segmentation_sets": SEGMENTATION_SETS,
 }
+MAX_GEOMETRY = 1 << 36  # width × layers × the larger of width and positions; a ViT-22B has less
 KINDS = (*REGISTRIES, "experiments")
 ATTACHES = {  # hook that an encoding defines → what it does
     "augment": "changes tokens or positions in training",
@@ -119,11 +121,16 @@ def _parameters(name: str, geometry: str) -> int | str:
     for part in geometry.split(","):
         key, _, value = part.strip().partition("=")
         sides = value.split("x")
-        numbers = all(side.isdecimal() and (int(side) or key == "num_prefix") for side in sides)
+        numbers = all(
+            side.isascii() and side.isdecimal() and len(side) < 6 and (int(side) or key == "num_prefix")
+            for side in sides
+        )
         if key not in GEOMETRY or not numbers or len(sides) != 1 + (key == "grid"):
             raise InputError(f"--geometry {geometry!r} is not valid; write dim=384,heads=6,depth=12,grid=14x14")
         values[key] = tuple(map(int, sides)) if key == "grid" else int(value)
     whole = Geometry(**values)
+    if whole.dim * whole.depth * max(whole.dim, math.prod(whole.grid)) > MAX_GEOMETRY:
+        raise InputError(f"--geometry {geometry!r} is larger than any model; choose smaller numbers")
     if whole.dim % whole.heads:
         reason = f"{whole.heads} heads do not divide a width of {whole.dim}"
         raise InputError(f"--geometry {geometry!r}: {reason}; choose a multiple")

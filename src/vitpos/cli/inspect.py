@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from vitpos.cli.plugins import Plugins
+from vitpos.cli.trust import Data, Trust
 from vitpos.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ def inspect(
     images: Images = 256,
     image_files: ImageFiles = None,
     extra: Extra = False,
+    data: Data = None,
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Identify and analyze the position encoding of a model or checkpoint; writes numbers, figures and a page."""
     sources = [(source, _read_grid(grid) if grid is not None else None)]
-    _inspect_all(sources, out, "inspect", images, image_files or (), extra)
+    _inspect_all(sources, out, "inspect", images, image_files or (), extra, data)
 
 
 def compare(
@@ -55,6 +58,8 @@ def compare(
     images: Images = 256,
     image_files: ImageFiles = None,
     extra: Extra = False,
+    data: Data = None,
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Inspect two models or checkpoints and show the results side by side."""
@@ -62,7 +67,7 @@ def compare(
     if len(given) > 2:
         raise InputError(f"compare takes at most two --grid, not {len(given)}; give one for both, or one for each")
     one, other = (given[0], given[-1]) if given else (None, None)
-    _inspect_all([(first, one), (second, other)], out, "compare", images, image_files or (), extra)
+    _inspect_all([(first, one), (second, other)], out, "compare", images, image_files or (), extra, data)
 
 
 def _read_grid(text: str) -> Grid:
@@ -80,10 +85,12 @@ def _inspect_all(
     images: int,
     files: Sequence[Path],
     extra: bool,
+    data: str | None,
 ) -> None:
     """Inspects every model in the sources, writes numbers, figures and a page to ``out``, and prints the summary table.
 
-    A model that cannot be inspected is listed with the reason; it is an error only if no model can be.
+    A model of a run that cannot be inspected is listed with the reason; it is an error only if no model can be. Of two
+    models that are compared, each has to be inspected.
 
     Args:
         sources: paths of runs or checkpoints, each with its grid of patches (rows, columns) if the user gave one.
@@ -91,6 +98,7 @@ def _inspect_all(
         images: number of test images on which models are inspected.
         files: image files for attention maps.
         extra: whether to run UMAP, SVM and MLP too.
+        data: spec of the data set on which models of vitpos are inspected; None for that of their training.
     """
     from vitpos.cli.progress import progress_bar
     from vitpos.cli.tables import show_columns
@@ -106,7 +114,7 @@ def _inspect_all(
         raise InputError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
     targets: list[tuple[str, LoadTarget]] = []
     for path, grid in sources:
-        found = find_targets(path, grid)
+        found = find_targets(path, grid, data)
         if command == "compare" and len(found) > 1:
             raise InputError(f"{path} holds {len(found)} models; give one of them, such as {path / 'cells'}/…")
         targets += found
@@ -115,7 +123,8 @@ def _inspect_all(
         for number, (name, load_target) in enumerate(targets):
             bar.update(task, description=name)
             last_chance = number == len(targets) - 1 and all(one.reason for one, _ in drawn)
-            inspection = _inspect_one(name, load_target, images, files, extra, may_fail=not last_chance)
+            may_fail = command == "inspect" and not last_chance
+            inspection = _inspect_one(name, load_target, images, files, extra, may_fail=may_fail)
             folder = out / folder_name(number, inspection) if len(targets) > 1 else out
             drawn.append((inspection, write_inspection(folder, inspection)))
             bar.advance(task)

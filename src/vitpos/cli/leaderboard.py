@@ -11,6 +11,7 @@ from typer import Argument, Option
 from vitpos.cli.dry_run import DryRunOption, OutOption, require_out
 from vitpos.cli.dry_run import dry_run as show_dry_run
 from vitpos.cli.plugins import Plugins
+from vitpos.cli.reproducible import Reproducible
 from vitpos.cli.run import parse_seeds
 
 PROTOCOL = Annotated[str, Option(help="name of the protocol: vitpos-1, vitpos-1-tasks or vitpos-1-gpu")]
@@ -34,6 +35,7 @@ def score(
         str | None, Option(metavar="SPEC", help="folder of the images, for vitpos-1-gpu: image_folder(path='…')")
     ] = None,
     dry_run: DryRunOption = False,
+    reproducible: Reproducible = False,
     plugins: Plugins = None,
 ) -> None:
     """Train and measure one encoding by a leaderboard's fixed protocol; prints its row and rank, and writes its entry."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -46,6 +48,16 @@ def show_board(board: Board) -> None:
         output.print(f"{columns[found.column].label}: {text}.", style="dim")
     for encoding, seeds in board.missing.items():
         output.print(f"{encoding} lacks seeds {', '.join(map(str, seeds))}.", style="dim")
+    _show_instructions(board)
+
+
+def _show_instructions(board: Board) -> None:
+    """Prints with which vector instructions the entries were computed, if they differ: last digits differ too."""
+    found = Counter(entry.machine.get("instructions", "unknown") for entry in board.entries)
+    if len(found) > 1:
+        counts = ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+        text = f"Entries were computed with different vector instructions, which changes numbers slightly: {counts}."
+        output.print(text, style="dim")
 
 
 def show_entry(board: Board, entry: Entry) -> None:
@@ -71,6 +83,7 @@ def show_entry(board: Board, entry: Entry) -> None:
         output.print("A quick run, not ranked." if entry.quick else f"Not ranked: {needed}.")
     for name, (gap, half) in board.differences(entry).items():
         output.print(f"Difference from {name}: {100 * gap:+.2f} ± {100 * half:.2f} percentage points.")
+    _show_instructions(board)
 
 
 def _short(key: str) -> str:

@@ -11,7 +11,10 @@ from typer import Argument, Option
 from vitpos.cli.dry_run import DryRunOption, OutOption, require_out
 from vitpos.cli.dry_run import dry_run as show_dry_run
 from vitpos.cli.plugins import Plugins
+from vitpos.cli.reproducible import Reproducible
+from vitpos.cli.trust import Trust
 from vitpos.errors import InputError, RunError
+from vitpos.printable import sanitize
 
 
 def run(
@@ -28,6 +31,8 @@ def run(
     seeds: Annotated[str | None, Option(help="seeds that replace those of the experiment, such as 0,1,2")] = None,
     workers: Annotated[int | None, Option(min=1, help="parallel processes; default: one per core (GPU: one)")] = None,
     dry_run: DryRunOption = False,
+    reproducible: Reproducible = False,
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Run an experiment, or continue it; prints tables and writes results.csv, report.html and a folder per training."""
@@ -63,7 +68,8 @@ def run(
     progress.show(range(len(wanted.tables)), results)
     for spec in () if wanted.tables else dict.fromkeys(spec for cell in wanted.cells for spec in cell.evaluations):
         show_evaluation(results, spec)
-    _note(f"results: {out / 'results.csv'}")
+    if (out / "results.csv").exists():
+        _note(f"results: {out / 'results.csv'}")
     _note(f"report:  {write_report([results], out / 'report.html')}")
     if failure:
         raise failure
@@ -73,13 +79,15 @@ def evaluate(
     run: Annotated[Path, Argument(metavar="RUN", help="folder of an experiment, or of one of its cells")],
     specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, such as jigsaw(per='image')")],
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
+    reproducible: Reproducible = False,
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Run more evaluations on a trained run and add the numbers to its results."""
     from vitpos.evaluations import EVALUATIONS
-    from vitpos.registry.plugin_records import load_recorded_plugins
+    from vitpos.lab.experiment_folder import load_run_plugins
 
-    load_recorded_plugins(run.resolve().parent.parent if (run / "cell.json").exists() else run)
+    load_run_plugins(run.resolve().parent.parent if (run / "cell.json").exists() else run)
     wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
     from vitpos.cli.tables import show_evaluation
     from vitpos.lab.console import Console
@@ -97,6 +105,7 @@ def evaluate(
 def report(
     folders: Annotated[list[Path], Argument(metavar="DIR…", help="folders of finished runs")],
     out: Annotated[Path, Option(metavar="FILE.html", help="path of the page")],
+    trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Write a self-contained HTML page on stored runs."""
@@ -114,6 +123,6 @@ def parse_seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and int(part) < 2**31 for part in parts):
-        raise InputError(f"--seeds {text!r} is not a list of integers from 0 to 2³¹ − 1; write --seeds 0,1,2")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 20 and int(part) < 2**31 for part in parts):
+        raise InputError(f"--seeds {sanitize(text)!r} is not a list of integers from 0 to 2³¹ − 1; write --seeds 0,1,2")
     return [int(part) for part in parts]

@@ -5,21 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from vitpos.evaluations.result import Result
 from vitpos.lab.cells import Cell
+from vitpos.lab.console import PlainConsole
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Estimate, Row, evaluation_table, labels, summarize
 from vitpos.lab.table_text import format_estimate, format_number, seeds_text, shared, significance_legend
 from vitpos.lab.tables import Table
 from vitpos.metrics.image_similarity import unavailable_metrics
+from vitpos.printable import printable
 
 NARROWEST = 26  # characters of a column of text
 WIDEST = 13  # characters of a column of numbers
-output = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
+output = PlainConsole(highlight=False, markup=False, width=None if sys.stdout.isatty() else 160)
 
 
 def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) -> None:
@@ -103,6 +104,10 @@ def show_table(results: Results, table: Table) -> None:
         about.append("In percent." if len(which) == len(table.columns) else f"In percent: {', '.join(which)}.")
     about.append(seeds_text(rows))
     about.append(significance_legend(table, rows).strip())
+    if len(used := {folder.machine.get("instructions", "unknown") for _, folder in results.trained}) > 1:
+        about.append(
+            f"Trained with different vector instructions ({', '.join(sorted(used))}), which changes last digits."
+        )
     if any(estimate.published is not None for row in rows for estimate in row.estimates):
         about.append(f"In brackets: {results.experiment.published_source or 'published numbers'}.")
     output.print(" ".join(filter(None, about)), style="dim")
@@ -146,13 +151,13 @@ def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterab
         numbers: headings of the number columns, which are right-aligned.
         rows: rows of the table, each with one value per column.
     """
-    grid = Grid(title=Text(title, "bold") if title else None, title_justify="left", pad_edge=False)
+    grid = Grid(title=Text(printable(title), "bold") if title else None, title_justify="left", pad_edge=False)
     for heading in texts:
-        grid.add_column(Text(heading), overflow="fold")
+        grid.add_column(Text(printable(heading)), overflow="fold")
     for heading in numbers:
-        grid.add_column(Text(heading), justify="right", overflow="fold")
+        grid.add_column(Text(printable(heading)), justify="right", overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(value) if isinstance(value, str) else value for value in row))
+        grid.add_row(*(Text(printable(value)) if isinstance(value, str) else value for value in row))
     return grid
 
 

@@ -11,7 +11,9 @@ from typing import Protocol
 
 from vitpos.errors import RunError
 from vitpos.files import atomic_write, locked
+from vitpos.regular_files import read_regular
 
+MAX_BYTES = 1 << 30  # of a download, and of a file in it; the data sets have at most 200 MB
 OnProgress = Callable[[str, int, int], None]  # what is downloaded, bytes so far, bytes in all or 0 if unknown
 
 
@@ -84,7 +86,7 @@ class CachedFiles:
         found = {}
         for file, md5 in self.md5.items():
             try:
-                content = (self.folder / file).read_bytes()
+                content = read_regular(self.folder / file, max_bytes=MAX_BYTES)
             except OSError:
                 continue
             if _md5(content) == md5:

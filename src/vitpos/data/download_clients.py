@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitpos.data.download import OnProgress, SourceUnavailable
+from vitpos.data.download import MAX_BYTES, OnProgress, SourceUnavailable
 
 Unpack = Callable[[str, bytes], Iterator[tuple[str, bytes]]]  # name and bytes of an archive → names and contents
 CHUNK = 1 << 18  # bytes
@@ -56,6 +56,9 @@ class HttpSource:
         done = archive.stat().st_size if archive.exists() else 0
         total = 0
         for start, total, chunk in _chunks(address, done):
+            if max(total, start + len(chunk)) > MAX_BYTES:
+                archive.unlink(missing_ok=True)
+                raise SourceUnavailable(f"sends more than {MAX_BYTES:,} bytes")
             with archive.open("ab" if start else "wb") as file:
                 file.write(chunk)
             done = start + len(chunk)
@@ -180,7 +183,11 @@ def gz(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
         file: File name of the archive; the name of the file is the same without ``.gz``.
         archive: Content of the archive.
     """
-    yield file.removesuffix(".gz"), gzip.decompress(archive)
+    with gzip.open(io.BytesIO(archive)) as opened:
+        content = opened.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it unpacks to more than {MAX_BYTES:,} bytes")
+    yield file.removesuffix(".gz"), content
 
 
 def tar(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
@@ -192,6 +199,8 @@ def tar(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
     """
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
+            if member.size > MAX_BYTES:
+                raise ValueError(f"it unpacks to more than {MAX_BYTES:,} bytes")
             content = files.extractfile(member)
             if content:
                 yield Path(member.name).name, content.read()

@@ -12,7 +12,7 @@ from vitpos.data.dataset import Dataset, Split, take_subset
 from vitpos.data.download import CachedFiles
 from vitpos.data.download_clients import HttpSource, debian, gz, tar
 
-ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+ADDRESS = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
 MD5 = {
     "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
     "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",

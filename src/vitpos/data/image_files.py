@@ -17,6 +17,8 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitpos.errors import InputError, RunError
+from vitpos.printable import sanitize
+from vitpos.regular_files import open_regular
 
 Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
 PREFETCH = 2  # batches that are decoded while another is trained on
@@ -91,7 +93,7 @@ def read_image(file: Path, mode: str | None = "RGB") -> Image.Image:
     A conversion scales 16-bit images to 8 bits, which Pillow alone would clip at 255.
     """
     try:
-        with Image.open(file) as opened:
+        with open_regular(file) as stream, Image.open(stream) as opened:
             if mode is None:
                 opened.load()
                 return opened.copy()
@@ -99,8 +101,9 @@ def read_image(file: Path, mode: str | None = "RGB") -> Image.Image:
                 pixels = (np.asarray(opened).astype(np.int64) // 257).clip(0, 255).astype(np.uint8)
                 return Image.fromarray(pixels).convert(mode)
             return opened.convert(mode)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise RunError(f"the image {file} cannot be read ({error}); replace or delete it") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        cause = sanitize(error.strerror if isinstance(error, OSError) and error.strerror else error, limit=120)
+        raise RunError(f"the image {file} cannot be read ({cause}); replace or delete it") from None
 
 
 def read_images(files: Sequence[Path], shape: tuple[int, int, int], *, crop: bool = False) -> Tensor:

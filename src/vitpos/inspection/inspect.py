@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.encodings.rope_dino import frequencies_on_grid
-from vitpos.errors import InputError
+from vitpos.errors import InputError, Notice
+from vitpos.inspection.budget import Budget
 from vitpos.inspection.model import inspect_model
 from vitpos.inspection.offsets import inspect_offsets, offset_biases, rotary_frequencies
 from vitpos.inspection.section import Figure, Section
@@ -91,12 +93,21 @@ def inspect(
         shown: data set whose test images attention is drawn on; a few test images of the target's data by default.
         extra: also predict row and column from the added vectors by SVM and MLP, and project these vectors by UMAP. It
             takes minutes and needs scikit-learn and umap-learn (the extra ``analysis`` of vitpos).
+
+    Tensors that exceed the `Budget` of an inspection are subsampled or left out; a warning says so.
     """
-    sections = []
-    if target.table is not None:
-        sections.append(inspect_table(target.table, extra=extra, seed=seed))
-    if target.biases or target.decomposed or target.frequencies is not None:
-        sections.append(inspect_offsets(target.biases, target.frequencies, target.decomposed))
+    sections, budget = [], Budget()
+    notes: list[str] = []
+    table = budget.table(target.table, notes)
+    if table is not None:
+        sections.append(inspect_table(table, extra=extra, seed=seed))
+    biases, decomposed = budget.biases(target.biases, notes), budget.decomposed(target.decomposed, notes)
+    frequencies = budget.frequencies(target.frequencies, notes)
+    if biases or decomposed or frequencies is not None:
+        sections.append(inspect_offsets(biases, frequencies, decomposed))
+    if notes:
+        target.metadata["reduced"] = notes
+        warnings.warn(f"{target.name} is too large to inspect as a whole: {'; '.join(notes)}", Notice, 2)
     if target.model is not None and target.data is not None:
         sections.append(inspect_model(target.model, target.data, images=images, shown=shown, seed=seed))
     return sections

@@ -19,6 +19,8 @@ from vitpos.interop.untrusted_files import MAX_MAGNITUDE, to_float32
 NETWORK = r"(cpb_mlp\.2|continuous_position_bias_mlp\.2|(shared_)?rel_pos\.mlp\.fc2)\.weight"
 IN_ATTENTION = r"att(n|ention)\b|shared_rel_pos"  # networks elsewhere give vectors, not biases
 STAGE = r"(?:layers|stages)\.(\d+)\.blocks\."
+MAX_OFFSETS = 1 << 16  # of a window, those of 128×128 positions
+MAX_RESULTS = 1 << 22  # biases of all networks together
 MAX_WORK = 1 << 26  # hidden units × offsets, far above the 512 · 47² of the largest window in use
 
 
@@ -49,6 +51,7 @@ def evaluate_bias_networks(
         path: file name for error messages.
     """
     tables = {}
+    left = MAX_RESULTS
     for name, out in find_bias_networks(trunk).items():
         stem = name.removesuffix("2.weight")
         first = stem + ("1" if stem.endswith("fc") else "0")
@@ -60,6 +63,9 @@ def evaluate_bias_networks(
             continue
         if not _is_network(weight, bias, out, out_bias, inputs):
             continue
+        left -= len(out) * inputs.shape[:2].numel()
+        if left < 0:
+            break
         weight, bias, out = (to_float32(part, f"{path}: {sanitize(name)}") for part in (weight, bias, out))
         values = F.relu(inputs @ weight.mT + bias) @ out.mT
         key = stem.removesuffix("fc").removesuffix(".")
@@ -104,7 +110,7 @@ def _network_inputs(
     window = grid_from_relative_index(index) if index is not None else None
     window = grid_from_offsets(stored.shape[:2]) if stored is not None else window
     window = window or _network_window(config, stem, requested, image)
-    if window is None or (2 * window[0] - 1) * (2 * window[1] - 1) > MAX_WORK // 64:
+    if window is None or (2 * window[0] - 1) * (2 * window[1] - 1) > MAX_OFFSETS:
         return None
     rows, columns = (torch.arange(1 - side, side, dtype=torch.float32) for side in window)
     offsets = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1)

@@ -12,10 +12,11 @@ from torch import Tensor
 from vitpos.errors import InputError
 from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import errors_in_one_line, read_file
+from vitpos.regular_files import read_regular
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".ckpt")
 DEFAULT_NAMES = ("model.safetensors", "pytorch_model.bin")  # Hugging Face's names for the file of a folder
-CONFIG, MAX_CONFIG_BYTES = "config.json", 1 << 26
+CONFIG, MAX_CONFIG_BYTES = "config.json", 1 << 24
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_CONFIG_BYTES:
         raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a configuration; download it again")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path, max_bytes=MAX_CONFIG_BYTES))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON ({sanitize(error)}); download it again, or remove it") from None
     if not isinstance(value, dict):

@@ -6,46 +6,59 @@ The format is recognized by the first bytes, not by the file name. Every problem
 from __future__ import annotations
 
 import argparse
-import math
-import pickletools
+import json
 import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.lib import format as npy
 from safetensors import safe_open
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.interop.npz_arrays import read_array
+from vitpos.interop.pickle_scan import scan_pickle
+from vitpos.printable import sanitize
+from vitpos.regular_files import open_regular
 
 MAX_COMPRESSION = 64  # unpacked size over file size; weights hardly compress
 ALWAYS_ALLOWED = 1 << 26  # unpacked bytes that are accepted at any ratio
+MAX_UNPACKED = 1 << 30  # bytes of an npz that is compressed
+MAX_HEADER = 1 << 24  # bytes of the header of a safetensors file; checkpoints of a thousand layers have less than 1 MB
+MAX_TENSORS = 20_000
 FIRST_OBJECT, NUM_PICKLES = 3, 5  # pickles of a legacy file: magic number, version, system info, object, storages
 MAX_MAGNITUDE = 1e6  # far above any trained position parameter
+MAX_DEPTH = 8  # levels of dictionaries in a file of torch
+NO_WEIGHTS = ("optim", "lr_sched", "scaler", "loss_scaler")  # keys of a checkpoint that are not read
 ZIP, HDF5, LFS, HTML = b"PK\x03\x04", b"\x89HDF", b"version https://git-lfs", (b"<!doc", b"<html")
 
 
 def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Reads a safetensors, torch or npz file; returns tensor name → tensor, and its metadata or training arguments."""
     with errors_in_one_line(path):
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             start = stream.read(64)
         if not start:
             raise InputError(f"{path} is empty; download it again")
         if start.startswith(ZIP):
-            return _read_zip(path)
-        if _is_safetensors(start):
-            return _read_safetensors(path)
-        if start[:1] == b"\x80":
-            return _read_torch_legacy(path)
-        raise InputError(f"{path} {_describe_other(start)}")
+            found = _read_zip(path)
+        elif _is_safetensors(start):
+            found = _read_safetensors(path)
+        elif start[:1] == b"\x80":
+            found = _read_torch_legacy(path)
+        else:
+            raise InputError(f"{path} {_describe_other(start)}")
+        _check_count(path, len(found[0]))
+        return found
+
+
+def _check_count(path: Path, tensors: int) -> None:
+    if tensors > MAX_TENSORS:
+        raise InputError(f"{path} has more than {MAX_TENSORS:,} tensors, unlike any ViT; give a ViT checkpoint")
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
@@ -54,12 +67,22 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     with suppress(InputError), errors_in_one_line(path):
         if not path.is_file():
             return {}
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             start = stream.read(64)
         if _is_safetensors(start):
+            _check_header(path)
             with safe_open(path, framework="pt") as file:
                 return dict(file.metadata() or {})
     return {}
+
+
+def _check_header(path: Path) -> None:
+    """Raises an InputError if the header of a safetensors file is too long to be read, or describes too many tensors."""
+    with open_regular(path) as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        if MAX_HEADER < size < path.stat().st_size:  # a size beyond the end is damage, which the next line finds
+            raise InputError(f"{path} has a header of {size:,} bytes, unlike any checkpoint; download it again")
+        _check_count(path, len(json.loads(stream.read(size))))
 
 
 def _is_safetensors(start: bytes) -> bool:
@@ -111,6 +134,7 @@ def _reason(error: Exception) -> str:
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    _check_header(path)
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
@@ -122,57 +146,34 @@ def _read_zip(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
+        _check_count(path, len(members) // 2)  # a file of torch has a few besides its tensors
         if any(member.filename.endswith("/constants.pkl") for member in members):
             raise InputError(
                 f"{path} is a TorchScript program, which is not run; save its state_dict() as .safetensors"
             )
-        if any(member.filename.endswith("/data.pkl") for member in members):
+        if pickles := [member for member in members if member.filename.endswith("/data.pkl")]:
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 raise InputError(f"{path} is compressed, which torch.save never does; save it again with torch.save")
+            for member in pickles:
+                with archive.open(member) as stream:
+                    scan_pickle(stream, path.stat().st_size, str(path))
             return _read_torch(path, mmap=True)
         arrays = [member for member in members if member.filename.endswith(".npy")]
         if not arrays:
             raise InputError(f"{path} is a zip without tensors; give a .pth of torch.save or a .npz of numpy.savez")
         size = path.stat().st_size
         claimed = sum(member.file_size for member in arrays)
-        if claimed > max(MAX_COMPRESSION * size, ALWAYS_ALLOWED):
+        if claimed > max(size, min(MAX_UNPACKED, MAX_COMPRESSION * size), ALWAYS_ALLOWED):
             raise InputError(
                 f"{path} would unpack from {size:,} to {claimed:,} bytes, unlike any checkpoint; give another file"
             )
         found = {}
         for member in arrays:
             with archive.open(member) as stream:
-                array = _array(stream, member.file_size, f"{path}: {sanitize(member.filename)}")
+                array = read_array(stream, member.file_size, f"{path}: {sanitize(member.filename)}")
             if array is not None:
                 found[member.filename.removesuffix(".npy")] = array
         return found, {}
-
-
-def _array(stream: IO[bytes], size: int, name: str) -> Tensor | None:
-    """Reads one numeric array of an npz as a tensor; returns None for text.
-
-    Raises if the size in the array's header differs from the number of bytes that are present.
-
-    Args:
-        stream: the opened ``.npy`` member of the npz.
-        size: number of bytes of the member, with its header.
-        name: name of the array in error messages.
-    """
-    version = npy.read_magic(stream)
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-    shape, fortran, dtype = read(stream)
-    if dtype.hasobject:
-        raise InputError(f"{name} contains Python objects, which are not loaded; save plain arrays with numpy.savez")
-    claimed, available = math.prod(shape) * dtype.itemsize, size - stream.tell()
-    if claimed != available:
-        raise InputError(f"{name} claims {claimed:,} bytes and has {available:,}; download it again")
-    if dtype == np.dtype("V2"):  # numpy's form of bfloat16
-        bits = np.frombuffer(bytearray(stream.read(claimed)), np.int16)
-        return torch.from_numpy(bits.reshape(shape, order="F" if fortran else "C")).view(torch.bfloat16)
-    if dtype.kind not in "fiubc":
-        return None
-    array = np.frombuffer(bytearray(stream.read(claimed)), dtype).astype(dtype.newbyteorder("="), copy=False)
-    return torch.from_numpy(array.reshape(shape, order="F" if fortran else "C"))
 
 
 def _read_torch_legacy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -192,13 +193,10 @@ def _read_torch_legacy(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _largest_integer(path: Path) -> int:
     """Returns the largest integer in the object and storage pickles of a legacy torch file, without running them."""
-    largest = 0
-    with path.open("rb") as stream, suppress(ValueError):  # torch reports what is not a pickle
-        for number in range(NUM_PICKLES):
-            for _, argument, _ in pickletools.genops(stream):
-                if number >= FIRST_OBJECT and isinstance(argument, int):
-                    largest = max(largest, argument)
-    return largest
+    size = path.stat().st_size
+    with open_regular(path) as stream:
+        found = [scan_pickle(stream, size, str(path)) for _ in range(NUM_PICKLES)]
+    return max(found[FIRST_OBJECT:])
 
 
 def _read_torch(path: Path, *, mmap: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -213,7 +211,7 @@ def _load(path: Path, *, mmap: bool = False) -> Any:
     with torch.serialization.safe_globals([argparse.Namespace]):
         if mmap and path.suffix != ".safetensors":  # torch.load decides by that suffix
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return torch.load(stream, map_location="cpu", weights_only=True)
 
 
@@ -228,21 +226,26 @@ def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def _flatten(value: Any, name: str = "", depth: int = 8) -> dict[str, Tensor]:
+def _flatten(value: Any) -> dict[str, Tensor]:
     """Returns dotted name → tensor for the tensors in nested dictionaries, without optimizer state.
 
+    A dictionary that occurs several times is read once. Keys that are neither text nor integers are ignored.
+
     Args:
-        value: a tensor, or nested dictionaries as ``torch.load`` returns them; anything else is ignored.
-        name: start of all names.
-        depth: maximum number of levels of dictionaries.
+        value: nested dictionaries as ``torch.load`` returns them; anything else in them than tensors is ignored.
     """
-    if isinstance(value, Tensor):
-        return {name: value.detach()} if name and value.layout == torch.strided and not value.is_quantized else {}
     found: dict[str, Tensor] = {}
-    if isinstance(value, Mapping) and depth:
-        for key, inner in value.items():
-            if not str(key).startswith(("optim", "lr_sched", "scaler", "loss_scaler")):
-                found |= _flatten(inner, f"{name}.{key}" if name else str(key), depth - 1)
+    seen: set[int] = set()
+    waiting = [("", value, 0)]
+    while waiting:
+        name, one, depth = waiting.pop()
+        if isinstance(one, Tensor):
+            if name and one.layout == torch.strided and not one.is_quantized:
+                found[name] = one.detach()
+        elif isinstance(one, Mapping) and depth < MAX_DEPTH and id(one) not in seen:
+            seen.add(id(one))
+            keys = [key for key in one if isinstance(key, str | int) and not str(key).startswith(NO_WEIGHTS)]
+            waiting += [(f"{name}.{key}" if name else str(key), one[key], depth + 1) for key in reversed(keys)]
     return found
 
 
@@ -255,8 +258,28 @@ def _training_arguments(loaded: Any) -> dict[str, Any]:
     for key in ("args", "config", "cfg", "hyper_parameters") if isinstance(loaded, Mapping) else ():
         value = loaded.get(key)
         value = vars(value) if isinstance(value, argparse.Namespace) else value
-        if isinstance(value, Mapping):
-            kept |= {str(name): inner for name, inner in value.items()}
+        kept |= _plain_values(value, depth=2)
+    return kept
+
+
+def _plain_values(value: Any, depth: int) -> dict[str, Any]:
+    """Returns the entries of a dictionary that are texts, numbers, short lists of numbers, or dictionaries of these.
+
+    Anything else is left out: shared lists in a pickle may be far larger than the file when they are printed.
+
+    Args:
+        depth: levels of dictionaries.
+    """
+    kept: dict[str, Any] = {}
+    for key, inner in value.items() if isinstance(value, Mapping) and depth else ():
+        if not isinstance(key, str):
+            continue
+        if isinstance(inner, str | int | float | bool) or (
+            isinstance(inner, list | tuple) and len(inner) <= 16 and all(isinstance(one, int) for one in inner)
+        ):
+            kept[key] = inner
+        elif isinstance(inner, Mapping):
+            kept[key] = _plain_values(inner, depth - 1)
     return kept
 
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
@@ -15,14 +14,29 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
+from vitpos.data import DATASETS
+from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError, RunError
 from vitpos.evaluations.result import Result
-from vitpos.files import read_json, read_metadata, read_tensors, write_csv, write_json, write_tensors, write_text
+from vitpos.files import (
+    explain_damage,
+    read_csv,
+    read_json,
+    read_metadata,
+    read_tensors,
+    write_csv,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from vitpos.lab.cells import Cell
 from vitpos.lab.format_version import FORMAT_VERSION, check_version
 from vitpos.lab.machine import machine
+from vitpos.lab.trust import is_trusted, limited_names
+from vitpos.models import MODELS
+from vitpos.registry import matches_type
 from vitpos.registry.plugin_records import load_recorded_plugins, read_records
 from vitpos.training.recipe import Recipe
 
@@ -53,7 +67,12 @@ class CellFolder:
     @cached_property
     def cell(self) -> Cell:
         """The settings of the training in this folder (data, model, encoding, seed …), read from ``cell.json``."""
-        return _read_cell(read_json(self.path / "cell.json"), self.path)
+        return _read_cell(read_json(self.path / "cell.json"), self.path, trusted=self.trusted)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a run of this user wrote the folder, so that it may name files and plug-ins to read."""
+        return is_trusted(self.path)
 
     @property
     def trained(self) -> bool:
@@ -68,7 +87,9 @@ class CellFolder:
     @property
     def initial_weights(self) -> dict[str, str]:
         """``path`` and ``sha256`` of the file whose weights the training started from; empty if they were random."""
-        return dict(read_json(self.path / "cell.json").get("initial_weights", {}))
+        with explain_damage(self.path / "cell.json"):
+            stored = read_json(self.path / "cell.json").get("initial_weights", {})
+            return {key: str(stored[key]) for key in ("path", "sha256")} if stored else {}
 
     def save_initial_weights(self, path: Path, sha256: str) -> None:
         """Stores in ``cell.json`` which file the weights at the start of the training are from, and its SHA-256."""
@@ -78,7 +99,8 @@ class CellFolder:
     @property
     def results(self) -> dict[str, Result]:
         """Dictionary of the stored results, such as ``jigsaw(per='image')`` → Result; arrays and images are not loaded."""
-        return {evaluation: _read_result(stored) for evaluation, stored in self._scores.items()}
+        with explain_damage(self.path / "scores.json"):
+            return {evaluation: _read_result(stored) for evaluation, stored in self._scores.items()}
 
     @property
     def _scores(self) -> dict[str, dict[str, Any]]:
@@ -91,13 +113,14 @@ class CellFolder:
         path = self.path / "log.csv"
         if not path.exists():
             return []
-        with path.open(newline="") as file:
-            return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        with explain_damage(path):
+            return [{key: float(value) for key, value in row.items()} for row in read_csv(path)]
 
     @property
     def machine(self) -> dict[str, str]:
-        """Processor, memory, library versions and so on of the machine that trained the model, from ``machine.json``."""
-        return read_json(self.path / "machine.json")
+        """Processor, memory, library versions and so on of the machine that trained; empty without ``machine.json``."""
+        path = self.path / "machine.json"
+        return {str(key): str(value) for key, value in read_json(path).items()} if path.exists() else {}
 
     def save_result(self, evaluation: str, result: Result) -> None:
         """Stores the result of one evaluation, such as ``jigsaw(per='image')``; replaces an older one of that evaluation.
@@ -125,7 +148,8 @@ class CellFolder:
 
         Returns an empty Result if none is stored.
         """
-        result = _read_result(self._scores.get(evaluation, {}))
+        with explain_damage(self.path / "scores.json"):
+            result = _read_result(self._scores.get(evaluation, {}))
         if not self._tensor_file(evaluation).exists():
             return result
         tensors, _ = read_tensors(self._tensor_file(evaluation))
@@ -154,7 +178,8 @@ class CellFolder:
         if not (self.path / CHECKPOINT).exists():
             return None
         tensors, about = read_tensors(self.path / CHECKPOINT)
-        return int(about["epoch"]), tensors, json.loads(about["log"])
+        with explain_damage(self.path / CHECKPOINT):
+            return int(about["epoch"]), tensors, [dict(record) for record in json.loads(about["log"])]
 
     def save_samples(self, images: Tensor) -> None:
         """Stores n test images, uint8 (n, channels, height, width), for the report."""
@@ -162,7 +187,9 @@ class CellFolder:
 
     def load_samples(self) -> Tensor:
         """Returns the n stored test images, uint8 (n, channels, height, width)."""
-        return read_tensors(self.path / "test_samples.safetensors")[0]["images"]
+        path = self.path / "test_samples.safetensors"
+        with explain_damage(path):
+            return read_tensors(path)[0]["images"]
 
     def save_position_table(self, table: Tensor) -> None:
         """Stores the position vectors (rows, columns, dim) that the trained encoding adds to the grid of patch tokens."""
@@ -171,7 +198,8 @@ class CellFolder:
     def load_position_table(self) -> Tensor | None:
         """Returns the stored position vectors (rows, columns, dim) of the patch grid; None if the encoding adds none."""
         path = self.path / "position_table.safetensors"
-        return read_tensors(path)[0]["table"] if path.exists() else None
+        with explain_damage(path):
+            return read_tensors(path)[0]["table"] if path.exists() else None
 
     def finish(self, model: Classifier, log: list[dict[str, float]], data: Dataset) -> None:
         """Stores the weights of a trained model, its log and a description of the machine; marks the training as finished.
@@ -203,7 +231,8 @@ class CellFolder:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes that the model was trained on, read from the weights file."""
-        return tuple(json.loads(read_metadata(self.path / WEIGHTS)["cell"])["classes"])
+        with explain_damage(self.path / WEIGHTS):
+            return tuple(map(str, json.loads(read_metadata(self.path / WEIGHTS)["cell"])["classes"]))
 
     @staticmethod
     def from_weights(weights: Path) -> tuple[Cell, dict[str, Tensor], tuple[str, ...]]:
@@ -217,9 +246,12 @@ class CellFolder:
             raise InputError(
                 f"{weights} holds no model of a 'vitpos run'; give the folder of a cell, or its weights.safetensors"
             )
-        stored = json.loads(about["cell"])
-        load_recorded_plugins(weights.parent, stored.get("plugins", {}))
-        return _read_cell(stored, weights), tensors, tuple(stored["classes"])
+        trusted = is_trusted(weights)
+        with explain_damage(weights, "give the weights.safetensors of a cell, as 'vitpos run' wrote it"):
+            stored = json.loads(about["cell"])
+            if trusted:
+                load_recorded_plugins(weights.parent, stored.get("plugins", {}))
+            return _read_cell(stored, weights, trusted=trusted), tensors, tuple(map(str, stored["classes"]))
 
     def save_traceback(self, text: str) -> Path:
         """Stores the traceback of an unexpected error in ``error.log`` and returns its path."""
@@ -230,18 +262,35 @@ class CellFolder:
         (self.path / "error.log").unlink(missing_ok=True)
 
 
-def _read_cell(stored: Mapping[str, Any], path: Path) -> Cell:
-    check_version(stored, path)
-    values = {f.name: stored[f.name] for f in fields(Cell)}
-    varied = tuple((key, value) for key, value in values["varied"])
-    fixed = {"train": Recipe(**values["train"]), "evaluations": tuple(values["evaluations"]), "varied": varied}
-    return Cell(**{**values, **fixed})
+def _read_cell(stored: Mapping[str, Any], path: Path, *, trusted: bool) -> Cell:
+    """Converts the content of ``cell.json`` to a Cell; raises a RunError if a value is missing or has another type.
+
+    Args:
+        path: folder or file of the content, for messages.
+        trusted: whether the content may name plug-ins, which are then imported.
+    """
+    with explain_damage(path), limited_names(path, trusted=trusted):
+        check_version(stored, path)
+        values = {f.name: stored[f.name] for f in fields(Cell)}
+        varied = tuple((key, value) for key, value in values["varied"])
+        hints = get_type_hints(Recipe)
+        if wrong := [key for key, value in values["train"].items() if not matches_type(hints.get(key, str), value)]:
+            raise TypeError(f"train.{wrong[0]} has another type")
+        evaluations = tuple(values["evaluations"])
+        fixed = {"train": Recipe(**values["train"]), "evaluations": evaluations, "varied": varied}
+        texts = [values["data"], values["model"], values["encoding"], *evaluations]
+        if not all(isinstance(text, str) for text in texts) or type(values["seed"]) is not int:
+            raise TypeError("data, model, encoding and evaluations must be texts, and the seed a number")
+        for registry, text in zip((DATASETS, MODELS, ENCODINGS), texts, strict=False):
+            registry.parse(text)
+        return Cell(**{**values, **fixed})
 
 
 def _read_result(stored: Mapping[str, Any]) -> Result:
     """Converts the entry of one evaluation in ``scores.json`` to a Result; missing keys give empty fields."""
-    curves = {name: {float(x): y for x, y in curve.items()} for name, curve in stored.get("curves", {}).items()}
-    return Result(stored.get("numbers", {}), curves, reason=stored.get("reason", ""))
+    curves = {name: {float(x): float(y) for x, y in curve.items()} for name, curve in stored.get("curves", {}).items()}
+    numbers = {name: float(value) for name, value in stored.get("numbers", {}).items()}
+    return Result(numbers, curves, reason=str(stored.get("reason", "")))
 
 
 def _finite(values: Mapping[Key, float]) -> dict[Key, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Self
+from typing import Any, Self
 
 import rich.console
 from rich import progress
@@ -13,9 +13,20 @@ from rich.text import Text
 from vitpos.lab import events
 from vitpos.lab.cells import Cell
 from vitpos.lab.events import Event, Observer
+from vitpos.printable import printable
 
 LONG = 20  # number of configurations above which the dry run prints a line
-stderr = rich.console.Console(stderr=True, highlight=False, markup=False)
+
+
+class PlainConsole(rich.console.Console):
+    """A console that writes out control characters in texts, so that names from files cannot send terminal escapes."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Returns a text without control characters, as `rich.console.Console` does for every string that it prints."""
+        return super().render_str(printable(text), **options)
+
+
+stderr = PlainConsole(stderr=True, highlight=False, markup=False)
 
 
 class Console(Observer):

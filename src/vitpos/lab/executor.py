@@ -177,7 +177,8 @@ def _run_in_pool(
     started = min(workers, len(cells))
     for task in (*cells, *[None] * started):
         tasks.put(task)
-    arguments = (job, tasks, events, folder, max(1, num_cores() // workers))
+    threads = int(os.environ.get("VITPOS_THREADS") or max(1, num_cores() // workers))
+    arguments = (job, tasks, events, folder, threads)
     processes = [context.Process(target=_work, args=arguments, daemon=True) for _ in range(started)]
     for process in processes:
         process.start()

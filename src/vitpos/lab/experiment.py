@@ -7,6 +7,7 @@ Top-level keys apply to every cell, and each ``[[cells]]`` block overrides some 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
+from vitpos.files import os_reason
 from vitpos.lab.cells import Cell
 from vitpos.lab.settings import (
     SPECS,
@@ -36,11 +38,15 @@ from vitpos.lab.settings import (
 )
 from vitpos.lab.tables import Column, PublishedNumber, Table
 from vitpos.models import MODELS
+from vitpos.printable import sanitize
 from vitpos.registry import Registry, suggest
 from vitpos.registry.plugins import load_plugin
+from vitpos.regular_files import read_regular
 from vitpos.training import AUGMENTATIONS, DEFENSES
 from vitpos.training.recipe import Recipe
 
+MAX_BYTES = 1 << 20  # of an experiment file
+MAX_CELLS = 100_000
 SHIPPED = Path(__file__).parents[1] / "experiments"
 
 
@@ -118,8 +124,8 @@ class Experiment:
         where = f"experiment {definition['name']!r}"
         try:
             document = tomllib.loads(definition["text"]) if "text" in definition else deepcopy(definition["document"])
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{where} is not valid TOML: {error}") from None
+        except (ValueError, RecursionError) as error:  # TOMLDecodeError; too many digits or levels
+            raise InputError(f"{where} is not valid TOML: {sanitize(error, limit=160)}") from None
         settings: dict[str, Any] = {}
         for text in definition["settings"]:
             key, value = parse_setting(text)
@@ -174,9 +180,10 @@ def _read(path: Path, name: str) -> str:
     if not path.is_file():
         raise InputError(f"no experiment {name!r}; {suggest(name, shipped())} (or give the path of a TOML file)")
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, max_bytes=MAX_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read experiment {name!r}: {error}") from None
+        cause = os_reason(error) if isinstance(error, OSError) else error
+        raise InputError(f"cannot read experiment {name!r}: {cause}; give a TOML file") from None
 
 
 def _kept(blocks: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
@@ -213,6 +220,8 @@ def _expand(written: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator
     if not isinstance(values.get("seeds", []), list):
         raise InputError(f"seeds takes a list such as [0, 1, 2], not {values['seeds']!r}")
     seeds = [require_seed("seeds", seed) for seed in values.get("seeds", [0]) or [None]]
+    if math.prod(map(len, (*options.values(), seeds))) > MAX_CELLS:
+        raise InputError(f"the lists of an experiment give more than {MAX_CELLS:,} cells; shorten them")
     for combination in itertools.product(*options.values()):
         chosen = dict(zip(options, combination, strict=True))
         if "encoding" in settings and "model" not in settings and not _takes_positions(chosen["model"]):

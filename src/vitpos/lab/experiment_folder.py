@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Self
 
 from vitpos.errors import InputError
-from vitpos.files import exclusive, os_reason, read_json, require_folder, write_json
+from vitpos.files import exclusive, explain_damage, os_reason, read_json, require_folder, write_json
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.format_version import FORMAT_VERSION, check_version
+from vitpos.lab.trust import is_trusted, limited_names, sign
 from vitpos.registry.plugin_records import load_recorded_plugins, plugins_in, save_plugins
 
 
@@ -32,10 +33,15 @@ class ExperimentFolder:
         """Opens the folder of an experiment that was run before; raises an InputError if ``path`` is not such a folder."""
         if not (path / "experiment.json").exists():
             raise InputError(f"{path} is not the folder of an experiment; give the --out of a 'vitpos run'")
-        stored = read_json(path / "experiment.json")
+        file = path / "experiment.json"
+        stored = read_json(file)
         check_version(stored, path)
         load_run_plugins(path)
-        return cls(path, Experiment.from_definition(stored))
+        with (
+            explain_damage(file, "restore it, or run the experiment again"),
+            limited_names(path, trusted=is_trusted(path)),
+        ):
+            return cls(path, Experiment.from_definition(stored))
 
     @classmethod
     def reserve(cls, path: Path, experiment: Experiment) -> Self:
@@ -58,6 +64,7 @@ class ExperimentFolder:
         with exclusive(path):
             _save_plugins(path, experiment)
             write_json(path / "experiment.json", {"format_version": FORMAT_VERSION, **experiment.definition})
+            sign(path)
             yield folder
 
     def cell_folder(self, cell: Cell) -> CellFolder:
@@ -73,9 +80,10 @@ class ExperimentFolder:
 def load_run_plugins(path: Path) -> None:
     """Imports the plug-ins (Python files or modules) that a run folder records.
 
-    Warns about plug-ins that are missing or have changed, if the folder has a weights file or a checkpoint.
+    Warns about plug-ins that are missing or have changed, if the folder has a weights file or a checkpoint. Those of a
+    folder that no run of this user wrote are not imported.
     """
-    load_recorded_plugins(path, quiet=not _began(path))
+    load_recorded_plugins(path, quiet=not _began(path), trusted=is_trusted(path))
 
 
 def _began(path: Path) -> bool:

@@ -19,11 +19,11 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError, Notice, RunError
 from vitpos.files import read_json, read_tensors
-from vitpos.interop.sanitize import sanitize
 from vitpos.lab.cell_folder import WEIGHTS, CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.models import MODELS
 from vitpos.models.base import Classifier, PatchClassifier, Shape
+from vitpos.printable import sanitize
 
 MAX_SCALE = 16  # maximum ratio of the image sides in the two trainings, in either direction
 SHOWN = 3  # tensors that an error names

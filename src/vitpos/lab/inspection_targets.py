@@ -18,7 +18,7 @@ from vitpos.models.base import Classifier
 LoadTarget = Callable[[], Target]
 
 
-def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTarget]]:
+def find_targets(path: Path, grid: Grid | None = None, data: str | None = None) -> list[tuple[str, LoadTarget]]:
     """Returns pairs (name, load function) of the models or checkpoints in a path.
 
     A load function returns a `Target`: a model or checkpoint with the metadata and tensors that an inspection needs.
@@ -26,9 +26,10 @@ def find_targets(path: Path, grid: Grid | None = None) -> list[tuple[str, LoadTa
     Args:
         path: folder of a run or of one training, a weights file of vitpos, or a checkpoint of another library.
         grid: rows and columns of patches, for checkpoints that do not store them.
+        data: spec of the data set on which models of vitpos are inspected; by default that of their training.
     """
     if is_vitpos_output(path):
-        models = load_models(path)
+        models = load_models(path, data)
         names = _names([cell for cell, _ in models])
         return [(name, partial(_load_cell, name, *model)) for name, model in zip(names, models, strict=True)]
     return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.result import Result
 from vitpos.files import write_csv
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.experiment_folder import ExperimentFolder
+from vitpos.lab.trust import is_trusted, limited_names
 
 RESULT_COLUMNS = ("experiment", "data", "model", "encoding", "seed", "evaluation", "metric", "x", "value")
 
@@ -24,6 +26,7 @@ class Results:
 
     def __init__(self, folder: ExperimentFolder):
         self.folder = folder
+        self._trusted = is_trusted(folder.path)
         self.errors: dict[Cell, str] = {}  # error messages of the cells that failed in this run
         self._results: dict[str, dict[str, Result]] = {}  # folder name of a trained cell → spec → result
         for cell in folder.experiment.cells:
@@ -38,7 +41,12 @@ class Results:
         """Reads the results of one cell (training) again from its folder."""
         folder = self.folder.cell_folder(cell)
         if folder.trained:
-            self._results[cell.folder_name] = folder.results
+            found = folder.results
+            if not self._trusted:
+                with limited_names(self.path, trusted=False):
+                    for spec in found:
+                        EVALUATIONS.parse(spec)
+            self._results[cell.folder_name] = found
 
     @property
     def path(self) -> Path:

@@ -39,7 +39,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise InputError(f"--set {key!r}: there is no such key; {suggest(key, KEYS)}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # TOMLDecodeError, or an integer of thousands of digits
         if value.startswith("["):
             example = f'{key}=["none", "learned"]' if key == "encoding" else f'{key}=["…", "…"]'
             raise InputError(f"--set {text!r} is not a list; put its items in quotes, as --set '{example}'") from None

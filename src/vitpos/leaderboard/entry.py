@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from vitpos.errors import InputError
-from vitpos.files import write_text
+from vitpos.files import os_reason, write_text
 from vitpos.leaderboard.protocol import Measure, Protocol, protocols
+from vitpos.printable import sanitize
 from vitpos.registry import suggest
+from vitpos.regular_files import read_regular
 
 FORMAT = 1
 ENTRY_FOLDER = "entry"  # where `vitpos score` writes an entry, in the folder of its run
@@ -145,11 +147,10 @@ def join_seeds(one: Entry, other: Entry) -> Entry:
 
 def _read(path: Path, refuse: Any) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise refuse(f"it has more than {MAX_BYTES:,} bytes")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise refuse(f"it cannot be read as JSON ({error})") from None
+        content = json.loads(read_regular(path, max_bytes=MAX_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        cause = os_reason(error) if isinstance(error, OSError) else sanitize(error)
+        raise refuse(f"it cannot be read as JSON ({cause})") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise refuse(f"its 'format' is not {FORMAT}; make it again with 'vitpos score'")
     kinds: dict[str, type] = {f.name: str for f in fields(Entry)}

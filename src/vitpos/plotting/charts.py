@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")  # Paul Tol's, color-blind safe
 INK, SOFT, GRAY = "#1c2430", "#5b6675", "#c3c8cf"
@@ -18,8 +19,17 @@ INK, SOFT, GRAY = "#1c2430", "#5b6675", "#c3c8cf"
 Points = Sequence[tuple[float, float, float]]  # x, mean and standard deviation
 
 
+def without_formulas(figure: Figure) -> Figure:
+    """Makes a figure print names with dollar signs as they are, which matplotlib takes for formulas; returns the figure."""
+    for text in figure.findobj(Text):
+        if "$" in text.get_text() and "mathdefault" not in text.get_text():
+            text.set_parse_math(False)
+    return figure
+
+
 def svg(figure: Figure) -> bytes:
     """Returns a matplotlib figure as the bytes of an SVG file; equal figures give identical bytes."""
+    without_formulas(figure)
     with matplotlib.rc_context({"svg.hashsalt": "vitpos", "svg.fonttype": "path"}):
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
@@ -29,6 +39,7 @@ def svg(figure: Figure) -> bytes:
 def png(figure: Figure) -> bytes:
     """Returns a matplotlib figure as the bytes of a PNG file, at 150 dpi."""
     buffer = io.BytesIO()
+    without_formulas(figure)
     figure.savefig(buffer, format="png", bbox_inches="tight", dpi=150)
     return buffer.getvalue()
 
@@ -254,7 +265,7 @@ def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str])
         axes.set_xticks(range(len(classes)), classes)
         axes.set_yticks(range(len(classes)), classes)
         axes.set(title=name, xlabel="predicted class", ylabel="true class")
-    figure.tight_layout()
+    without_formulas(figure).tight_layout()
     return figure
 
 

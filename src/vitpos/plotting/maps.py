@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 
-from vitpos.plotting.charts import COLORS, GRAY, SOFT
+from vitpos.plotting.charts import COLORS, GRAY, SOFT, without_formulas
 
 
 def map_rows(rows: Mapping[str, np.ndarray], *, label: str, numbered: bool = True, signed: bool = False) -> Figure:
@@ -216,5 +216,5 @@ def image_strips(rows: Mapping[str, np.ndarray]) -> Figure:
         axes.set_title(name, loc="left", fontsize=9)
         axes.set(xlim=(-0.5, count * (images.shape[2] + 2) - 2.5))
         axes.axis("off")
-    figure.tight_layout()
+    without_formulas(figure).tight_layout()
     return figure

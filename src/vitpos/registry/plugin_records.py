@@ -21,15 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from vitpos.errors import InputError
-from vitpos.files import atomic_write
+from vitpos.files import atomic_write, explain_damage
+from vitpos.printable import sanitize
 from vitpos.registry import plugins
 from vitpos.registry.class_source import definitions, standalone_source
 from vitpos.registry.descriptions import Description, Option
 from vitpos.registry.option_types import UnknownType, read_type
 from vitpos.registry.plugins import LOADED, REGISTERED, UNAVAILABLE, UNAVAILABLE_NAMES, Plugin, PluginWarning, load_file
 from vitpos.registry.specs import SpecSyntaxError, reference, split_terms
+from vitpos.regular_files import read_regular
 
 RECORDS = "plugins.json"
+RESTORE = "restore it, or run again in another folder"
 TRUSTED = "VITPOS_TRUSTED_PLUGINS"  # hashes of in-folder sources that this process or its parent wrote
 Descriptions = Mapping[tuple[str, str], Description]  # by kind and name
 
@@ -169,26 +172,38 @@ def _digest(plugin: Plugin, names: Sequence[str]) -> str:
 
 def read_records(folder: Path) -> dict[str, Any]:
     """Returns the content of ``plugins.json`` in a run folder: plug-in name → record; empty if the run used no plug-in."""
-    try:
-        return json.loads((folder / RECORDS).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    if not (folder / RECORDS).exists():
         return {}
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{folder / RECORDS} is damaged ({error}); restore it, or run again in another folder"
-        ) from None
+    with explain_damage(folder / RECORDS, RESTORE):
+        records = json.loads(read_regular(folder / RECORDS))
+        if not all(isinstance(record[key], str) for record in records.values() for key in ("path", "sha256")):
+            raise TypeError("a record has no path or no sha256")
+        return dict(records)
 
 
-def load_recorded_plugins(folder: Path, records: Mapping[str, Any] | None = None, *, quiet: bool = False) -> None:
+def load_recorded_plugins(
+    folder: Path, records: Mapping[str, Any] | None = None, *, quiet: bool = False, trusted: bool = True
+) -> None:
     """Imports the plug-ins that ``plugins.json`` of a run folder lists; warns about those that are missing or have changed.
 
     Args:
         records: content to use in place of that of ``plugins.json``, plug-in name → record.
         quiet: whether to omit the warnings.
+        trusted: whether plug-ins may be imported; otherwise all that ``--plugin`` has not given count as missing.
     """
-    for name, record in (read_records(folder) if records is None else records).items():
+    with explain_damage(folder / RECORDS, RESTORE):
+        _load_recorded(folder, read_records(folder) if records is None else records, quiet, trusted)
+
+
+def _load_recorded(folder: Path, records: Mapping[str, Any], quiet: bool, trusted: bool) -> None:
+    for name, record in records.items():
         if name not in LOADED and name not in UNAVAILABLE:
             try:
+                if not trusted:
+                    raise InputError(
+                        f"plug-in {sanitize(name)} is not imported, because {folder} is not from a run of yours; "
+                        "give it by --plugin or, if you trust the folder, add --trust"
+                    )
                 LOADED[name] = _import_recorded(name, record, folder)
             except InputError as error:
                 UNAVAILABLE[name] = reason = str(error)

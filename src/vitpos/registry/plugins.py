@@ -17,6 +17,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from vitpos.errors import InputError, Notice, RunError
+from vitpos.printable import sanitize
 from vitpos.registry.descriptions import Description
 
 _PACKAGE = __name__.partition(".")[0]
@@ -55,6 +57,7 @@ class Plugin:
 LOADED: dict[str, Plugin] = {}  # by the name that was typed
 REGISTERED: dict[tuple[str, str], Any] = {}  # (kind, name) → class or function; finds the plug-in that a run used
 UNAVAILABLE: dict[str, str] = {}  # name of a plug-in that a run recorded and that cannot be imported → why
+_refusal: ContextVar[tuple[str, str] | None] = ContextVar("refusal", default=None)  # why imports are refused, remedy
 UNAVAILABLE_NAMES: dict[tuple[str, str], tuple[str, Description]] = {}  # (kind, name) of its classes → why, description
 
 
@@ -65,6 +68,29 @@ def load_plugin(name: str) -> Plugin:
     if name not in LOADED:
         LOADED[name] = load_file(name, Path(name)) if name.endswith(".py") else _load_module(name)
     return LOADED[name]
+
+
+@contextmanager
+def refusing_imports(reason: str, remedy: str) -> Iterator[None]:
+    """Context manager in which references such as ``file.py:Class`` import nothing; those to loaded plug-ins still work.
+
+    Args:
+        reason: why, as the end of a sentence in the error message.
+        remedy: what to do, the end of that message.
+    """
+    token = _refusal.set((reason, remedy))
+    try:
+        yield
+    finally:
+        _refusal.reset(token)
+
+
+def load_reference(home: str, attribute: str) -> Any:
+    """Returns the class or function that a spec such as ``file.py:Class`` refers to; imports its plug-in if allowed."""
+    refusal = _refusal.get()
+    if refusal and home not in LOADED and not find_loaded(Path(home).expanduser().absolute()):
+        raise InputError(f"plug-in {sanitize(home)} is not imported, because {refusal[0]}; {refusal[1]}")
+    return load_object(home, attribute)
 
 
 def load_object(home: str, attribute: str) -> Any:

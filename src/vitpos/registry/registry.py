@@ -16,6 +16,7 @@ from functools import partial, reduce
 from typing import Any, TypeVar
 
 from vitpos.errors import InputError
+from vitpos.printable import sanitize
 from vitpos.registry import plugins
 from vitpos.registry.descriptions import REQUIRED, Description, Option, describe_object
 from vitpos.registry.option_types import UnknownType, matches_type, normalize_value, type_prose
@@ -25,6 +26,7 @@ from vitpos.registry.specs import SpecSyntaxError, Term, reference, split_terms
 from vitpos.registry.suggestions import suggest
 
 T = TypeVar("T")
+MAX_SPEC = 4000  # characters; the sum of all encodings has fewer
 
 
 class Registry(Mapping[str, Any]):
@@ -127,7 +129,7 @@ class Registry(Mapping[str, Any]):
         if (point := plugins.entry_points(self.group, self._builtin).get(name)) is not None:
             return plugins.load_entry_point(self.kind, point)
         if found := reference(name):
-            return plugins.load_object(*found)
+            return plugins.load_reference(*found)
         if (self.kind, name) in plugins.UNAVAILABLE_NAMES:
             raise InputError(plugins.UNAVAILABLE_NAMES[self.kind, name][0])
         raise InputError(f"no {self.kind} {name!r}; {suggest(name, self)}")
@@ -138,10 +140,11 @@ class Registry(Mapping[str, Any]):
         Raises an InputError for unknown names and options, and for values of the wrong type.
         """
         try:
-            found = split_terms(spec if isinstance(spec, str) else "")
+            found = split_terms(spec if isinstance(spec, str) and len(spec) <= MAX_SPEC else "")
         except SpecSyntaxError:
+            shown = repr(spec) if isinstance(spec, str) and len(spec) < 200 else sanitize(spec)
             raise InputError(
-                f"cannot read {self.kind} spec {spec!r}; write a name, with options as name(option=value), joined by +"
+                f"cannot read {self.kind} spec {shown}; write a name, with options as name(option=value), joined by +"
             ) from None
         terms = [self._term(name, keywords) for name, keywords in found]
         if len(terms) > 1 and not self.sums:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 
 from vitpos.errors import InputError
 from vitpos.training import AUGMENTATIONS, DEFENSES
@@ -45,6 +46,9 @@ class Recipe:
     log_test_accuracy: bool = False  # whether the log has the accuracy on the test images after each epoch
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            if isinstance(value := getattr(self, f.name), float) and not math.isfinite(value):
+                raise InputError(f"train.{f.name} is {value}; choose a finite number")
         accum = f"split a batch of {self.batch_size} into 1 or more parts of 1 image or more"
         for name, valid, remedy in (
             ("epochs", self.epochs >= 0, "train for 1 or more, or 0 to keep the initial weights"),

@@ -1,0 +1,106 @@
+"""Hostile files and inputs are answered in one line, within 20 s and 2 GB, without network access or reads elsewhere."""
+
+import json
+import os
+import struct
+from dataclasses import asdict
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.hostile.limits import refused
+from vitpos.lab.cells import Cell
+from vitpos.lab.format_version import FORMAT_VERSION
+from vitpos.training.recipe import Recipe
+
+
+def weights(path, **changes):
+    """A weights file with the settings of a training in its metadata."""
+    cell = asdict(Cell("mnist", "vit", "learned", 0, Recipe(), ("accuracy",))) | {"format_version": FORMAT_VERSION}
+    cell |= {"classes": list(map(str, range(10))), "plugins": {}, "image_shape": [1, 28, 28]}
+    save_file({"a": torch.zeros(3)}, path, {"cell": changes.pop("text", "") or json.dumps(cell | changes)})
+    return path
+
+
+CELLS = {
+    "a folder of images": ({"data": "image_folder(path='/etc/private')", "classes": ["a", "b"]}, "--trust"),
+    "a download": ({"data": "cifar100"}, "not downloaded"),
+    "large data": ({"data": "noise(count=1000000000)"}, "too large"),
+    "a wide model": ({"model": "vit(dim=16384, depth=4, heads=4)"}, "larger than the stored"),
+    "a deep model": ({"model": "vit(depth=1000000)"}, "larger than the stored"),
+    "code": ({"encoding": "evil.py:Evil"}, "not imported"),
+    "no JSON": ({"text": "{"}, "damaged"),
+    "a list": ({"text": "[1]"}, "damaged"),
+    "wrong types": ({"train": {"lr": "x"}}, "damaged"),
+    "no classes": ({"classes": None}, "damaged"),
+    "plug-ins that are no records": ({"plugins": [1], "classes": ["a"]}, "classes"),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_metadata_of_a_weights_file_orders_nothing(tmp_path, name):
+    changes, match = CELLS[name]
+    (tmp_path / "evil.py").write_text("raise SystemExit(77)")
+    refused(tmp_path, "inspect", weights(tmp_path / "w.safetensors", **changes), "--out", tmp_path / "out", match=match)
+
+
+def shared(path):
+    value = {"t": torch.zeros(2)}
+    for _ in range(7):
+        value = {f"a{number}": value for number in range(10)}
+    torch.save(value, path)
+
+
+def self_reference(path):
+    value = {"t": torch.zeros(2)}
+    value |= dict.fromkeys("bcdef", value)
+    torch.save(value, path)
+
+
+def tuple_keys(path):
+    key = ()
+    for _ in range(40):
+        key = (key, key)
+    torch.save({"model": {"a": torch.zeros(1)}, "x": key}, path)
+
+
+def long_header(path):
+    header = json.dumps({"__metadata__": {"x": "y" * (90 << 20)}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+
+
+@pytest.mark.parametrize("make", [shared, self_reference, tuple_keys, long_header])
+def test_a_checkpoint_cannot_cost_more_than_its_size(tmp_path, make):
+    make(tmp_path / "x.pth")
+    refused(tmp_path, "inspect", tmp_path / "x.pth", "--out", tmp_path / "out")
+
+
+def test_fifos_and_devices_are_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("fifo", "device"):
+        refused(tmp_path, "inspect", tmp_path / name, "--out", tmp_path / "out")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "experiment.json").symlink_to("/dev/zero")
+    refused(tmp_path, "report", run, "--out", tmp_path / "page.html", match="not a regular file")
+
+
+WRONG = {
+    "an empty argument": ["run", "quick", "--out", ""],
+    "a seed of 5,000 digits": ["run", "quick", "--out", "out", "--seeds", "1" * 5000],
+    "a long name": ["run", "quick", "--out", "x" * 300],
+    "a learning rate of infinity": ["run", "quick", "--out", "out", "--set", "train.lr=inf"],
+    "a spec of 20,000 terms": ["run", "quick", "--out", "out", "--set", "encoding=" + " + ".join(["none"] * 20_000)],
+    "an absurd geometry": ["list", "encodings", "--geometry", "dim=99999,heads=1,depth=99999,grid=99999x99999"],
+    "a missing file": ["compare", "a.safetensors", "missing.pth", "--out", "out"],
+    "a nested list": ["run", "nested.toml", "--out", "out"],
+    "an escape": ["run", "escape\x1b[31m.toml", "--out", "out"],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_line(tmp_path, name):
+    (tmp_path / "nested.toml").write_text("a = " + "[" * 5000 + "]" * 5000)
+    refused(tmp_path, *WRONG[name])
