@@ -52,7 +52,7 @@ class Budget:
         if limit >= count:
             return table
         limit = min(limit, self.subsampled)  # so that all tests of a subsampled table together take seconds
-        while limit * dim * min(limit, dim) > self.work / 4:
+        while limit * dim * min(limit, dim) > self.work / 16:
             limit = int(0.9 * limit)
         if limit < 1:
             notes.append(f"table: left out, vectors of {dim:,} numbers are too long")
