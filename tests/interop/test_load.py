@@ -52,7 +52,7 @@ def in_double(monkeypatch):
     torch.set_default_dtype(torch.float32)
 
 
-def pictures(shape, seed=1):
+def random_images(shape, seed=1):
     return torch.randn(2, *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -60,7 +60,7 @@ def assert_same(theirs, *, back, tolerance=1e-10, key=None):
     """Our model has the outputs of theirs, in float64 and float32, and gives its weights back."""
     theirs = randomize(theirs)
     ours = vitpos.load(theirs)
-    x = pictures((ours.channels, *(s * p for s, p in zip(ours.geometry.grid, ours.patch, strict=True))))
+    x = random_images((ours.channels, *(s * p for s, p in zip(ours.geometry.grid, ours.patch, strict=True))))
     with torch.no_grad():
         expected = theirs(x) if key is None else theirs(x)[key]
         assert expected.abs().max() > 0.1
@@ -163,13 +163,32 @@ def test_a_hugging_face_vit_has_the_same_outputs_and_gives_its_weights_back(
     assert_same(huggingface_model(file, config, name, options), back=to_huggingface, key=key)
 
 
+@pytest.mark.parametrize(("file", "kind"), [("clip", "CLIP"), ("siglip", "Siglip")])
+def test_of_clip_and_siglip_with_text_the_image_tower_is_loaded(file, kind):
+    peer("timm")  # which makes torchvision importable
+    home = f"transformers.models.{file}"
+    configs, models = (importlib.import_module(f"{home}.{part}_{file}") for part in ("configuration", "modeling"))
+    vision = {"patch_size": 16, "image_size": 64, **SMALL_HF}
+    text = {**SMALL_HF, "vocab_size": 50}
+    config = getattr(configs, f"{kind}Config")(vision_config=vision, text_config=text)
+    theirs = randomize(getattr(models, f"{kind}Model")(config))
+    ours, x = vitpos.load(theirs), random_images((3, 64, 64))
+    with torch.no_grad():
+        found = theirs.get_image_features(x)
+        expected = found if isinstance(found, torch.Tensor) else found.pooler_output
+        assert (ours(x) - expected).abs().max() < 1e-10
+    again = to_huggingface(ours)
+    before = (theirs if file == "clip" else theirs.vision_model).state_dict()
+    assert again and all(torch.equal(tensor, before[name]) for name, tensor in again.items())
+
+
 def test_swin_and_resnet_have_the_same_outputs_and_give_their_weights_back(timm):
     sizes = {"img_size": (56, 112), "embed_dim": 24, "depths": (2, 1), "num_heads": (2, 4)}
     swin = timm.create_model("swin_tiny_patch4_window7_224", **sizes)
     resnet = timm.create_model("resnet50", layers=(1, 1, 1, 1), num_classes=5)
     for theirs, kind in ((swin, vitpos.Swin), (resnet, vitpos.ResNet)):
         theirs = randomize(theirs)
-        ours, x = vitpos.load(theirs), pictures((3, 56, 112))
+        ours, x = vitpos.load(theirs), random_images((3, 56, 112))
         with torch.no_grad():
             assert isinstance(ours, kind) and (ours(x) - theirs(x)).abs().max() < 1e-10
         again, before = to_timm(ours), theirs.state_dict()
@@ -184,7 +203,7 @@ def test_another_encoding_replaces_the_positions_and_keeps_the_other_weights(tim
         assert name.startswith("encoding.") or torch.equal(ours.state_dict()[name], tensor)
     pattern = [type(part) for part in ours.encoding.parts]
     assert len(pattern) == len(encoding.split("+")) and not ours.encoding.state_dict().keys() & {"prefix_table"}
-    assert ours(pictures((3, 32, 64))).shape == (2, 5)
+    assert ours(random_images((3, 32, 64))).shape == (2, 5)
 
 
 def test_loading_changes_neither_the_model_nor_the_random_state(timm):
@@ -213,7 +232,7 @@ def test_a_vit_of_ours_becomes_a_timm_and_a_hugging_face_model_with_the_same_out
         .eval()
     )
     vit.load_state_dict(to_huggingface(ours), strict=True)
-    x = pictures((3, 32, 64))
+    x = random_images((3, 32, 64))
     with torch.no_grad():
         assert (theirs(x) - ours(x)).abs().max() < 1e-10 and (vit(x).logits - ours(x)).abs().max() < 1e-10
 
@@ -222,7 +241,7 @@ def test_a_file_needs_its_architecture_and_has_to_fit_it(timm, tmp_path):
     theirs = randomize(timm.create_model("test_vit", num_classes=5), dtype=torch.float32)
     save_file(theirs.state_dict(), tmp_path / "a.safetensors")
     torch.save({"model": theirs.state_dict()}, tmp_path / "b.pth")
-    x = pictures((3, 160, 160)).float()
+    x = random_images((3, 160, 160)).float()
     for file in ("a.safetensors", "b.pth"):
         ours = vitpos.load(tmp_path / file, architecture="test_vit")
         with torch.no_grad():
@@ -237,7 +256,7 @@ def test_a_folder_of_hugging_face_is_loaded_by_its_path(tmp_path):
     theirs = randomize(huggingface_model("vit", "ViTConfig", "ViTForImageClassification", {"image_size": 64}))
     theirs.save_pretrained(tmp_path)
     for what in (f"hf:{tmp_path}", tmp_path):
-        ours, x = vitpos.load(what), pictures((3, 64, 64))
+        ours, x = vitpos.load(what), random_images((3, 64, 64))
         with torch.no_grad():
             assert (ours.double()(x) - theirs(x).logits).abs().max() < 1e-10
 
@@ -275,7 +294,7 @@ def test_every_vit_of_timm_is_loaded_or_refused_in_one_line(timm):
     modules = ("vision_transformer", "deit", "eva")
     for name in (name for module in modules for name in timm.list_models(module=module)):
         with torch.device("meta"):
-            theirs = timm.create_model(name, depth=2)
+            theirs = timm.create_model(name, **{} if "sapiens2" in name else {"depth": 2})  # which has sizes by block
             try:
                 ours = vitpos.load(theirs)
             except InputError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
 from vitpos.interop.blueprint import Blueprint, learned_spec, mlp_ratio, refuse, spec
-from vitpos.interop.names import Names, Slot, tensor_slots
+from vitpos.interop.names import Names, tensor_slots
 from vitpos.models.base import Classifier
 from vitpos.models.vit import ViT
 from vitpos.patches import to_2tuple
@@ -171,14 +170,10 @@ def _blueprint(module: Any, tower: Any, root: str) -> Blueprint:
         encoding=encoding,
         options=options,
         names=lambda model: names,
-        slots=partial(_slots, names=names),
+        slots=lambda model: tensor_slots(model, names),
         state=state,
         unused=unused,
     )
-
-
-def _slots(model: Classifier, names: Names) -> dict[str, Slot]:
-    return tensor_slots(model, names)
 
 
 def _names(
@@ -200,12 +195,9 @@ def _names(
     rename |= (
         {rf"^(?!{'|'.join(name for name in HEADS if name != 'pooler')}|distillation_classifier)": root} if root else {}
     )
-    split = SPLIT | {rf"^{re.escape(root)}prefix_tokens$": _tokens(root, tokens)}
+    own_tokens = tuple((f"{root}embeddings.{name}", count) for name, count in tokens if count)
+    split = SPLIT | {rf"^{re.escape(root)}prefix_tokens$": own_tokens}
     return Names("Hugging Face", rename, split, AXES, unused)
-
-
-def _tokens(root: str, tokens: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    return tuple((f"{root}embeddings.{name}", count) for name, count in tokens if count)
 
 
 def _head(module: Any, tower: Any) -> tuple[str, int]:

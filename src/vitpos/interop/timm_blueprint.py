@@ -33,6 +33,8 @@ def _vit(module: Any) -> Blueprint:
     embed, block, dim = module.patch_embed, module.blocks[0], module.embed_dim
     if type(embed).__name__ != "PatchEmbed" or not isinstance(embed.norm, nn.Identity):
         refuse(module, f"a patch embedding of class {type(embed).__name__} with norm {type(embed.norm).__name__}")
+    if any(side % patch for side, patch in zip(embed.img_size, embed.proj.kernel_size, strict=True)):
+        refuse(module, f"images of {embed.img_size} pixels, which patches of {embed.patch_size} do not divide")
     if type(block).__name__ not in ("Block", "EvaBlock"):
         refuse(module, f"blocks of class {type(block).__name__}")
     distilled, eva = hasattr(module, "dist_token"), type(module).__name__ == "Eva"
@@ -124,7 +126,7 @@ def _mlp(module: Any, mlp: Any, eps: float) -> str:
         return ACTIVATIONS[activation]
     if activation == "SiLU" and (kind == "SwiGLU" or (kind == "GluMlp" and not mlp.gate_last)):
         return spec("swiglu", norm=True, eps=eps) if normed else "swiglu"
-    refuse(module, f"an MLP of class {kind} with {activation}")
+    refuse(module, f"an MLP of class {kind} with {activation}{' and a norm' * normed}")
 
 
 def _head_options(module: Any, num_prefix: int, *, distilled: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The heads of a `ViT`, which map features to logits; some also define how tokens are pooled to features.
 
-A head with a method ``pool_tokens`` pools by it; the others get the CLS token or the mean over patches, as the option
-``pool`` of the model says.
+A head with a method ``pool_tokens`` defines the pooling; the others get the CLS token or the mean over patches, according
+to the option ``pool`` of the model.
 """
 
 from __future__ import annotations
