@@ -12,8 +12,7 @@ import vitpos
 from tests.interop.test_attach import randomize
 from tests.references import peer
 from vitpos import InputError
-from vitpos.interop.huggingface import to_huggingface
-from vitpos.interop.timm import to_timm
+from vitpos.interop import to_huggingface, to_timm
 
 SMALL = {"embed_dim": 32, "num_heads": 2, "depth": 2, "num_classes": 5}  # sizes only; everything else as published
 SMALL_HF = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 48}
@@ -150,9 +149,7 @@ HF = [  # modeling file, configuration, class, options, output
 def huggingface_model(file, config, name, options):
     peer("timm")  # which makes torchvision importable
     home = f"transformers.models.{file}"
-    made = getattr(importlib.import_module(f"{home}.configuration_{file}"), config)(
-        patch_size=16, **SMALL_HF, **options
-    )
+    made = getattr(importlib.import_module(f"{home}.configuration_{file}"), config)(patch_size=16, **SMALL_HF | options)
     return getattr(importlib.import_module(f"{home}.modeling_{file}"), name)(made)
 
 
@@ -237,6 +234,26 @@ def test_a_vit_of_ours_becomes_a_timm_and_a_hugging_face_model_with_the_same_out
         assert (theirs(x) - ours(x)).abs().max() < 1e-10 and (vit(x).logits - ours(x)).abs().max() < 1e-10
 
 
+CROSS = [  # timm's name and options, Hugging Face's class and options
+    ("vit_base_patch16_siglip_224", {"num_classes": 0}, HF[10], {"intermediate_size": 128, "hidden_act": "gelu"}),
+    ("vit_base_patch16_clip_224", {"num_classes": 0}, HF[8], {"intermediate_size": 128, "hidden_act": "gelu"}),
+    ("vit_small_patch16_dinov3_qkvb", {"num_classes": 0, "global_pool": "token"}, HF[11], {
+        "intermediate_size": 128, "image_size": 64, "num_register_tokens": 4, "hidden_act": "gelu",
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "other", "sizes"), CROSS)
+def test_a_model_of_timm_becomes_one_of_hugging_face(timm, in_double, name, options, other, sizes):
+    theirs = randomize(timm.create_model(name, img_size=64, **SMALL | options))
+    file, config, kind, own, key = other
+    third = huggingface_model(file, config, kind, own | sizes).double().eval()
+    third.load_state_dict(to_huggingface(vitpos.load(theirs)), strict=True)
+    x = random_images((3, 64, 64))
+    with torch.no_grad():
+        assert (third(x)[key] - theirs(x)).abs().max() < 1e-10
+
+
 def test_a_file_needs_its_architecture_and_has_to_fit_it(timm, tmp_path):
     theirs = randomize(timm.create_model("test_vit", num_classes=5), dtype=torch.float32)
     save_file(theirs.state_dict(), tmp_path / "a.safetensors")
@@ -281,7 +298,7 @@ def test_timm_names_are_built_by_timm(timm):
     ],
 )
 def test_what_cannot_be_loaded_is_refused_in_one_line(timm, monkeypatch, make, message):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(peer("huggingface_hub").constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=message) as caught:
         vitpos.load(make(timm))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 420

@@ -22,7 +22,7 @@ def load(
     """Returns our ViT, Swin or ResNet with the same outputs as a given model, in evaluation mode.
 
     The result is a model of this library: any evaluation, attack and inspection applies to it, and
-    `vitpos.interop.timm.to_timm` and `vitpos.interop.huggingface.to_huggingface` give its weights back under the names
+    `vitpos.interop.to_timm` and `vitpos.interop.to_huggingface` give its weights back under the names
     they came from, bit for bit. Outputs are equal at the image size of the given model; at other sizes, a learned
     table is interpolated as ours are. Dropout and stochastic depth of the given model are not kept.
 
