@@ -1,5 +1,7 @@
 """RoPE agrees with timm and rotary-embedding-torch; prefix modes and NTK scaling."""
 
+import math
+
 import pytest
 import torch
 
@@ -72,3 +74,42 @@ def test_ntk_scaling_keeps_the_fastest_pair_and_slows_the_slowest_by_its_factor(
     ]
     assert angles[0][0] == angles[1][0]
     assert torch.allclose(angles[0][-1] / angles[1][-1], torch.tensor(4.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("pairing", ["neighbors", "halves"])
+@pytest.mark.parametrize("axes", ["column_first", "row_first"])
+@pytest.mark.parametrize(
+    ("options", "at"),
+    [
+        ("", lambda index, side, ref: index),
+        ("offset=1.0, ref_grid=(5, 9), ", lambda index, side, ref: (index + 1) * ref / side),
+        (
+            "prefix_mode='center', normalized=True, ",
+            lambda index, side, ref: 2 * math.pi * (2 * (index + 0.5) / side - 1),
+        ),
+    ],
+)
+def test_a_dialect_is_the_literal_rotation_of_each_pair(pairing, axes, options, at):
+    """Channel by channel, on a grid that is not square; the logit of two patches is that of the frequencies too."""
+    encoding, (q, _) = build(f"rope({options}pairing='{pairing}', axes='{axes}')"), queries_and_keys()
+    found, expected = encoding.rotate(q, q, Positions.from_grid(GRID), 0)[0], torch.empty_like(q)
+    width = q.shape[-1]
+    for token, (row, column) in enumerate(CELLS):
+        coords = [at(row, GRID[0], 5), at(column, GRID[1], 9)]
+        for pair in range(width // 2):
+            second, step = divmod(pair, width // 4)
+            axis = second if axes == "row_first" else 1 - second
+            angle = coords[axis] * 100.0 ** (-step / (width // 4))
+            one, two = (2 * pair, 2 * pair + 1) if pairing == "neighbors" else (pair, pair + width // 2)
+            a, b, c, s = q[:, :, token, one], q[:, :, token, two], math.cos(angle), math.sin(angle)
+            expected[:, :, token, one], expected[:, :, token, two] = a * c - b * s, a * s + b * c
+    assert (found - expected).abs().max() < 1e-12
+    angles = encoding.angles(Positions.from_grid(GRID), q.dtype)[0, 0]  # (N, d/2)
+    steps = torch.tensor(CELLS, dtype=q.dtype)
+    by_frequency = (steps[-1] - steps[0]) @ encoding.frequencies()[0, 0].to(q.dtype).mT
+    assert torch.allclose(angles[-1] - angles[0], by_frequency, atol=1e-5)
+
+
+def test_a_reference_grid_of_no_rows_is_refused():
+    with pytest.raises(ValueError, match=r"ref_grid=\(0, 3\)"):
+        build("rope(ref_grid=(0, 3))")

@@ -13,7 +13,7 @@ from tests.references import peer
 from vitpos import Positions, ViT
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
-from vitpos.interop.timm import timm_names
+from vitpos.interop.timm import to_timm
 
 DIM, HEADS, DEPTH, CLASSES = 32, 2, 2, 5
 PATCH, IMAGE, GRID = (2, 3), (12, 24), (6, 8)
@@ -79,7 +79,7 @@ def same_weights(own: ViT) -> dict[str, torch.Tensor]:
     """Returns the weights of our model without its encoding, under timm's names."""
     plain = ViT((3, *IMAGE), CLASSES, patch=PATCH, dim=DIM, depth=DEPTH, heads=HEADS).double()
     plain.load_state_dict({name: value for name, value in own.state_dict().items() if not name.startswith("encoding.")})
-    return {name: tensor[0] for name, tensor in timm_names(plain).items()}
+    return to_timm(plain)
 
 
 def timm_vit(timm, **options) -> nn.Module:

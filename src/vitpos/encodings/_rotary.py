@@ -150,6 +150,21 @@ def rotate_pairs_plain(factors: PairFactors, x: Tensor) -> Tensor:
     return x * cos + swapped * (after + before)
 
 
+def half_factors(angles: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Returns (cos, sin), each (…, N, d) in ``dtype``: factors that rotate channels (t, t + d/2) by angle t.
+
+    ``angles`` (…, N, d/2) are in radians.
+    """
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+
+
+def rotate_halves(factors: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+    """Returns x (…, N, d) with each pair of channels (t, t + d/2) rotated, by factors as `half_factors` returns them."""
+    cos, sin = factors
+    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+
+
 def skew_matrices(values: Tensor, size: int) -> Tensor:
     """Returns skew-symmetric matrices (…, b, b), b = ``size``, from ``values`` (…, b(b − 1)/2) above the diagonal."""
     row, column = torch.triu_indices(size, size, 1, device=values.device)

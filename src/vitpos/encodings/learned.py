@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings._table_interpolation import gather, interpolation_weights, rescale_coords, resize_table
@@ -23,7 +24,8 @@ class Learned(PositionEncoding):
     Args:
         std: Standard deviation of the initial values.
         interpolation: How the table is read between grid cells.
-        prefix_embed: Also learns a vector for each prefix token (CLS and registers), as ViT does for CLS.
+        prefix_embed: Also learns a vector for each prefix token (CLS and registers), as ViT does for CLS; a number for
+            that many of the first prefix tokens: 1 for CLS alone (DINOv2 with registers).
         per_layer: Uses a separate table before each block instead of one at the input.
         weight_decay: Applies weight decay to the table. The papers do not; the published code of MJP does.
         init: Distribution of the initial values, with mean 0: ``normal``, or ``uniform`` with the same ``std``.
@@ -38,7 +40,7 @@ class Learned(PositionEncoding):
         *,
         std: float = 0.02,
         interpolation: Literal["bicubic", "bilinear"] = "bicubic",
-        prefix_embed: bool = False,
+        prefix_embed: bool | int = False,
         per_layer: bool = False,
         weight_decay: bool = False,
         init: Literal["normal", "uniform"] = "normal",
@@ -53,11 +55,20 @@ class Learned(PositionEncoding):
         layers = geometry.depth if per_layer else 1
         sample = torch.randn if init == "normal" else _standard_uniform
         self.table = nn.Parameter(sample(layers, *geometry.grid, geometry.dim) * std)  # (layers, R, C, D)
-        self.prefix_table = nn.Parameter(sample(geometry.num_prefix, geometry.dim) * std) if prefix_embed else None
+        rows = geometry.num_prefix if prefix_embed is True else int(prefix_embed)
+        if not 0 <= rows <= geometry.num_prefix:
+            raise InputError(
+                f"encoding 'learned' got prefix_embed={prefix_embed} in a model with {geometry.num_prefix} prefix tokens; "
+                "choose at most that number"
+            )
+        self.num_prefix = geometry.num_prefix
+        self.prefix_table = nn.Parameter(sample(rows, geometry.dim) * std) if prefix_embed else None
 
     def prefix_vectors(self) -> Tensor | None:
-        """Returns the learned vectors (P, D) of the P prefix tokens; None without ``prefix_embed``."""
-        return self.prefix_table
+        """Returns the vectors (P, D) of the P prefix tokens, zero without a learned one; None without ``prefix_embed``."""
+        if self.prefix_table is None or len(self.prefix_table) == self.num_prefix:
+            return self.prefix_table
+        return F.pad(self.prefix_table, (0, 0, 0, self.num_prefix - len(self.prefix_table)))
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
         """Returns the learned vectors (B|1, N, D) to add to the patch tokens before block number ``layer``.

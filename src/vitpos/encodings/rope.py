@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from vitpos.encodings._rotary import PrefixMode, Rotary, check_head_dim, pair_factors, rotate_pairs
+from vitpos.encodings._rotary import (
+    PrefixMode,
+    Rotary,
+    Rotation,
+    check_head_dim,
+    half_factors,
+    pair_factors,
+    rotate_halves,
+    rotate_pairs,
+)
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.errors import InputError
 from vitpos.positions import Positions
@@ -31,6 +43,13 @@ class RoPE(Rotary):
             per cell of this grid, are rotated by their row and column in it. ViT-5 is ``learned + rope(base=10000.0,
             register_grid=(2, 2))``.
         register_base: Base of the frequencies of registers.
+        pairing: Channels that form pair t: the ``neighbors`` (2t, 2t + 1), or (t, t + d/2) of the two ``halves``, as in
+            DINOv3.
+        axes: Whether the first half of the pairs rotates by the column, as in RoPE-ViT, or by the row, as in EVA-02.
+        offset: Added to row and column of patches; 1 in the Perception Encoder, whose CLS token is at (0, 0).
+        ref_grid: Rows and columns to which the training grid is scaled, as in EVA-02, where the first patch stays at 0.
+        normalized: Scales rows and columns of the training grid to a span of 4π, as in DINOv3: with
+            ``prefix_mode="center"`` the grid covers −2π to 2π, edge to edge.
     """
 
     _name = "rope"
@@ -46,6 +65,11 @@ class RoPE(Rotary):
         prefix_mode: PrefixMode = "origin",
         register_grid: tuple[int, int] | None = None,
         register_base: float = 100.0,
+        pairing: Literal["neighbors", "halves"] = "neighbors",
+        axes: Literal["column_first", "row_first"] = "column_first",
+        offset: float = 0.0,
+        ref_grid: tuple[int, int] | None = None,
+        normalized: bool = False,
     ):
         super().__init__(geometry, prefix_mode)
         self.head_dim = check_head_dim(self._name, geometry)
@@ -59,6 +83,14 @@ class RoPE(Rotary):
                 "leave it out"
             )
         self.base = base * _ntk_scale(self.head_dim, ntk_factor)
+        if ref_grid is not None and (min(ref_grid) < 1 or normalized):
+            raise InputError(
+                f"encoding {self._name!r} got ref_grid={ref_grid}, normalized={normalized}; "
+                "choose rows and columns of 1 or more, without normalized=True"
+            )
+        self.pairing, self.axes, self.offset = pairing, axes, offset
+        span = (4 * math.pi, 4 * math.pi) if normalized else ref_grid or geometry.grid
+        self.scale = (span[0] / geometry.grid[0], span[1] / geometry.grid[1])  # of row and column
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -80,32 +112,49 @@ class RoPE(Rotary):
     def frequencies(self) -> Tensor:
         """Returns the frequencies (depth, H, d/2, 2) of channel pairs, in radians per row and per column.
 
-        The first half of the pairs rotates by the column, the second half by the row.
+        The first half of the pairs rotates by the column, the second half by the row, unless ``axes`` is ``row_first``.
         """
         count = self.head_dim // 4
         values = self.base ** (-torch.arange(count) / count)
         zeros = torch.zeros_like(values)
-        both = torch.stack([torch.cat([zeros, values]), torch.cat([values, zeros])], -1)
+        row, column = (values * scale for scale in self.scale)
+        halves = [torch.stack([zeros, column], -1), torch.stack([row, zeros], -1)]
+        both = torch.cat(halves if self.axes == "column_first" else halves[::-1])
         return both.expand(self.geometry.depth, self.geometry.heads, -1, -1)
 
     def angles(self, pos: Positions, dtype: torch.dtype) -> Tensor:
         """Returns the angles (B|1, 1, N, d/2) of channel pairs in radians, the same in all layers and heads."""
-        return self._angles(self.centered_coords(pos, dtype), self.base)
+        coords = self.centered_coords(pos, dtype)
+        if self.offset or self.scale != (1.0, 1.0):
+            coords = (coords + self.offset) * coords.new_tensor(self.scale)
+        return self._angles(coords, self.base)
+
+    def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
+        """Returns a function that rotates q or k (B, H, N, d) at these positions, the same in all layers."""
+        if self.pairing == "neighbors":
+            return super().rotation(pos, layer, dtype)
+        factors = self.cached_table(pos, "halves", lambda: half_factors(self.angles(pos, dtype), dtype), dtype)
+        return partial(rotate_halves, factors)
 
     def rotate_prefix(self, q: Tensor, k: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         """Returns q and k (B, H, P, d) of prefix tokens, with the registers rotated by their cell in ``register_grid``."""
         assert self.register_grid is not None
         coords = Positions.from_grid(self.register_grid, device=q.device).coords
         angles = self._angles(coords.to(torch.promote_types(q.dtype, torch.float32)), self.register_base)
-        factors = pair_factors(angles, q.dtype)
+        rotate: Rotation = (
+            partial(rotate_pairs, pair_factors(angles, q.dtype))
+            if self.pairing == "neighbors"
+            else partial(rotate_halves, half_factors(angles, q.dtype))
+        )
         first = q.shape[2] - coords.shape[1]
-        rotated = [torch.cat([x[:, :, :first], rotate_pairs(factors, x[:, :, first:])], 2) for x in (q, k)]
+        rotated = [torch.cat([x[:, :, :first], rotate(x[:, :, first:])], 2) for x in (q, k)]
         return rotated[0], rotated[1]
 
     def _angles(self, coords: Tensor, base: float) -> Tensor:
         count = self.head_dim // 4
         steps = torch.arange(count, device=coords.device, dtype=coords.dtype)
-        angles = coords.flip(-1)[..., None] * base ** (-steps / count)  # (B|1, N, 2, d/4), column before row
+        ordered = coords.flip(-1) if self.axes == "column_first" else coords
+        angles = ordered[..., None] * base ** (-steps / count)  # (B|1, N, 2, d/4)
         return angles.flatten(2)[:, None]
 
 

@@ -1,4 +1,4 @@
-"""Loads timm's weights into our models: ``load_timm(model, timm.create_model(…).state_dict())``.
+"""timm's names of weights: ``load_timm(model, timm_model.state_dict())`` and ``to_timm(model)``.
 
 Each family is a table from our names to timm's. Shapes differ in patch projections, which are convolutions in timm, and
 in position tables, which are flat in timm.
@@ -8,38 +8,114 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
-from vitpos.encodings.learned import Learned
 from vitpos.encodings.relative import RelativeBias
 from vitpos.errors import InputError
-from vitpos.models.base import PatchClassifier
+from vitpos.interop.names import Names, Slot, load_state, tensor_slots
+from vitpos.models.base import Classifier
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
 
-Parts = tuple[Tensor, ...]  # our tensors that timm stores concatenated along axis 1
-
 TRANSFORMER = {
-    "project.": "patch_embed.proj.",
-    ".attention.": ".attn.",
-    ".mlp.0.": ".mlp.fc1.",
-    ".mlp.2.": ".mlp.fc2.",
+    r"^project\.": "patch_embed.proj.",
+    r"\.attention\.": ".attn.",
+    r"\.mlp\.0\.": ".mlp.fc1.",
+    r"\.mlp\.2\.": ".mlp.fc2.",
 }
 SWIN = TRANSFORMER | {
-    "patch_norm.": "patch_embed.norm.",
-    "stages.": "layers.",
-    ".merge.": ".downsample.",
-    "head.": "head.fc.",
+    r"^patch_norm\.": "patch_embed.norm.",
+    r"^stages\.": "layers.",
+    r"\.merge\.": ".downsample.",
+    r"^head\.": "head.fc.",
 }
 RESNET = {
-    "norm": "bn",  # the stem's norm and convolution are numbered in timm only
-    "bn.": "bn1.",
-    "conv.": "conv1.",
-    "shortcut.": "downsample.",
-    "head.": "fc.",
+    r"^stages\.0\.": "layer1.",
+    r"^stages\.1\.": "layer2.",
+    r"^stages\.2\.": "layer3.",
+    r"^stages\.3\.": "layer4.",
+    r"norm": "bn",
+    r"^bn\.": "bn1.",  # the stem's norm and convolution are numbered in timm only
+    r"^conv\.": "conv1.",
+    r"shortcut\.": "downsample.",
+    r"^head\.": "fc.",
 }
+VIT = TRANSFORMER | {
+    r"^stem\.": "norm_pre.",
+    r"\.scale(\d)\.": r".ls\1.",
+    r"^table$": "pos_embed",
+    r"^frequencies$": "rope.freqs",
+    r"^head\.(?=latent|in_proj|proj|norm|mlp)": "attn_pool.",  # of the head `attention`
+    r"^head\.(linear|cls)\.": "head.",
+    r"^head\.distilled\.": "head_dist.",
+}
+EVA = VIT | {r"\.ls(\d)\.gamma": r".gamma_\1"}
+AXES = {r"_token$|^pos_embed$|^attn_pool\.latent$": 3}
+POOL = {r"attn_pool\.in_proj\.": (("attn_pool.q.", 1), ("attn_pool.kv.", 2))}
+QKV = {
+    r"\.qkv\.": ((".q_proj.", 1), (".k_proj.", 1), (".v_proj.", 1)),
+    r"\.qv_bias$": ((".q_proj.bias", 1), (".v_proj.bias", 1)),
+}
+PACKED_QKV = {r"\.qv_bias$": ((".q_bias", 1), (".v_bias", 1))}
+GATED_MLP = {r"\.mlp\.fc1\.": ((".mlp.fc1_g.", 1), (".mlp.fc1_x.", 1))}
+
+
+def vit_names(
+    model: ViT,
+    *,
+    eva: bool = False,
+    tokens: tuple[tuple[str, int], ...] | None = None,
+    split_qkv: bool = False,
+    split_mlp: bool = False,
+) -> Names:
+    """Returns timm's names of the weights of our ViT.
+
+    Args:
+        eva: Whether timm's model is an ``Eva``, which names LayerScale in another way.
+        tokens: Names and numbers of the prefix tokens; by default ``cls_token``, if it is pooled, then ``reg_token``.
+        split_qkv: Whether q, k and v have separate projections.
+        split_mlp: Whether the two halves of a gated MLP are separate.
+    """
+    rename = dict(EVA if eva else VIT)
+    if model.norm.after_pooling:
+        rename |= {r"^norm\.": "fc_norm."}
+    if tokens is None:
+        cls = int(model.pool == "cls")
+        tokens = (("cls_token", cls), ("reg_token", model.geometry.num_prefix - cls))
+    split = POOL | (QKV if split_qkv else PACKED_QKV) | (GATED_MLP if split_mlp else {})
+    split |= {r"^prefix_tokens$": tuple((name, count) for name, count in tokens if count)}
+    return Names("timm", rename, split, AXES)
+
+
+def timm_names(model: nn.Module) -> dict[str, Slot]:
+    """Returns timm's name → `Slot`, a view into our tensors in timm's shape: writing to it changes our model.
+
+    A model that `vitpos.load` made of a timm model has the names of that model. Another ViT has those of timm's
+    ``VisionTransformer``, or of ``Eva`` if it has rotary positions.
+    """
+    match model:
+        case Swin():
+            slots = tensor_slots(model, Names("timm", SWIN))
+            for index, stage in enumerate(model.stages):
+                # The class decides here, as that of the model does: timm has a counterpart of this encoding only.
+                if isinstance(stage.encoding, RelativeBias):
+                    del slots[f"layers.{index}.encoding.table"]
+                    for layer, table in enumerate(stage.encoding.table.detach()):  # (2R−1, 2C−1, H)
+                        name = f"layers.{index}.blocks.{layer}.attn.relative_position_bias_table"
+                        slots[name] = Slot((table.flatten(0, 1),))
+            return slots
+        case ViT():
+            return tensor_slots(model, _names_of(model))
+        case ResNet():
+            return tensor_slots(model, Names("timm", RESNET))
+    raise InputError(f"timm has no counterpart of our {type(model).__name__}; use a swin, resnet or vit")
+
+
+def _names_of(model: ViT) -> Names:
+    if isinstance(model.names, Names) and model.names.library == "timm":
+        return model.names
+    return vit_names(model, eva="rotate" in model.encoding.hooks)
 
 
 def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -52,75 +128,19 @@ def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
             a row for CLS as in timm.
         state: timm's ``state_dict()``.
     """
-    ours = timm_names(model)
-    for name in [*ours, *state]:
-        if name not in state:
-            raise InputError(
-                f"timm's weights have no {name!r}, which the model needs; "
-                "build it with the same family and size, and without an encoding"
-            )
-        if name not in ours:
-            raise InputError(f"timm's weights have {name!r}, which the model does not have; build one that does")
-    for name, parts in ours.items():
-        shape = _shape(parts)
-        if state[name].shape != shape:
-            raise InputError(
-                f"timm's {name!r} is {tuple(state[name].shape)} and the model's {tuple(shape)}; "
-                "build both with the same sizes"
-            )
-    with torch.no_grad():
-        for name, parts in ours.items():
-            tensors = state[name].split([p.shape[1] for p in parts], 1) if len(parts) > 1 else (state[name],)
-            for part, tensor in zip(parts, tensors, strict=True):
-                part.copy_(tensor)
+    load_state(timm_names(model), "timm", state)
 
 
-def timm_names(model: nn.Module) -> dict[str, Parts]:
-    """Returns timm's name → our tensors, as views in timm's shapes: writing to them changes our model.
+def to_timm(model: Classifier) -> dict[str, Tensor]:
+    """Returns the weights of our ViT, Swin or ResNet under timm's names: a state dict that timm's model loads.
 
-    A name has several tensors where timm stores them as one, concatenated along axis 1 (rows for CLS and patches).
+    If `vitpos.load` made the model of a timm model, it is the state dict of that model, bit for bit. Otherwise the
+    names are those of timm's ``VisionTransformer``, or of ``Eva`` for a ViT with rotary positions.
     """
-    # The class of the encoding decides here, as that of the model does: timm has counterparts of the tables of these two
-    # classes only, and their names and shapes belong to timm's format, not to a protocol of encodings.
-    match model:
-        case Swin():
-            names = _renamed(model, SWIN)
-            for index, stage in enumerate(model.stages):
-                if isinstance(stage.encoding, RelativeBias):
-                    del names[f"layers.{index}.encoding.table"]
-                    for layer, table in enumerate(stage.encoding.table.detach()):  # (2R−1, 2C−1, H)
-                        name = f"layers.{index}.blocks.{layer}.attn.relative_position_bias_table"
-                        names[name] = (table.flatten(0, 1),)
-            return names
-        case ViT():
-            names = _renamed(model, TRANSFORMER)
-            if model.prefix_tokens is not None:
-                names["cls_token"] = (names.pop("prefix_tokens")[0][None],)  # (1, 1, D)
-            if isinstance(model.encoding, Learned):
-                rows, table = names.pop("encoding.prefix_table", ()), names.pop("encoding.table")[0]
-                names["pos_embed"] = (*(part[None] for part in rows), table.flatten(1, 2))  # (1, 1 + N, D)
-            return names
-        case ResNet():
-            stages = {f"stages.{index}.": f"layer{index + 1}." for index in range(len(model.stages))}
-            return _renamed(model, stages | RESNET)
-    raise InputError(f"timm has no counterpart of our {type(model).__name__}; use a swin, resnet or vit")
-
-
-def _renamed(model: nn.Module, names: Mapping[str, str]) -> dict[str, Parts]:
-    """Returns timm's name → our tensor, as a tuple of one.
-
-    Names are converted by string replacements, ``names`` (part of our name → part of timm's), in order.
-    """
-    renamed: dict[str, Parts] = {}
-    for name, tensor in model.state_dict().items():
-        if isinstance(model, PatchClassifier) and name == "project.weight":
-            tensor = tensor.unflatten(1, (model.channels, *model.patch))  # (D, channels, p, q), as of a convolution
-        for ours, theirs in names.items():
-            name = name.replace(ours, theirs)
-        renamed[name] = (tensor,)
-    return renamed
-
-
-def _shape(parts: Parts) -> torch.Size:
-    """Returns the shape of the tensors ``parts`` concatenated along axis 1; that of the tensor if there is only one."""
-    return torch.cat(parts, 1).shape if len(parts) > 1 else parts[0].shape
+    unused = _names_of(model).unused if isinstance(model, ViT) else {}
+    state = {name: slot.read() for name, slot in timm_names(model).items()}
+    if own := [name for name in state if name.startswith("encoding.")]:
+        raise InputError(
+            f"timm has no counterpart of our {own[0]!r}; choose an encoding that timm has, such as learned"
+        )
+    return state | {name: tensor.clone() for name, tensor in unused.items()}

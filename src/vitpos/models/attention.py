@@ -25,6 +25,7 @@ from vitpos.models.attention_weights import acts_after_softmax, add_values, mixe
 from vitpos.positions import Positions
 
 QKNorm = Literal["cosine", "layernorm"] | None
+AttentionBias = Literal["qkv", "qv", "none"]
 
 double_backward_attention = partial(sdpa_kernel, SDPBackend.MATH)
 """A context manager for second derivatives: selects plain attention, because fused kernels have no double backward."""
@@ -197,12 +198,25 @@ class SelfAttention(nn.Module):
     Args:
         qk_norm: ``"cosine"`` normalizes q and k to length 1 and multiplies the logits by a learned scale per head, at
             most 100 (Swin-v2); ``"layernorm"`` applies a LayerNorm to q and k of each head (ViT-22B).
+        bias: Which of queries, keys and values have a bias: all (``"qkv"``), all but keys (``"qv"``), or ``"none"``.
+        norm_eps: Number added to the variance in a LayerNorm of the output of all heads, before its projection; None for
+            no such norm.
     """
 
-    def __init__(self, dim: int, heads: int, *, qk_norm: QKNorm = None):
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        qk_norm: QKNorm = None,
+        bias: AttentionBias = "qkv",
+        norm_eps: float | None = None,
+    ):
         super().__init__()
         self.heads, self.qk_norm = heads, qk_norm
-        self.qkv = nn.Linear(dim, 3 * dim)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=bias == "qkv")
+        self.qv_bias = nn.Parameter(torch.zeros(2 * dim)) if bias == "qv" else None
+        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(dim, eps=norm_eps)
         self.proj = nn.Linear(dim, dim)
         if qk_norm == "cosine":
             self.logit_scale = nn.Parameter(torch.full((heads,), math.log(10)))
@@ -222,7 +236,7 @@ class SelfAttention(nn.Module):
         """
         q, k, v = self.qkv_heads(x)
         y, _ = attend(q, k, v, encoding, pos, layer, x, mask)
-        return self.proj(y.transpose(1, 2).flatten(2))
+        return self.proj(self.norm(y.transpose(1, 2).flatten(2)))
 
     def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """Returns the logits (B, H, T, T) that enter the softmax, for tokens x (B, T, D), without a window mask.
@@ -245,7 +259,11 @@ class SelfAttention(nn.Module):
         q and k are normalized if ``qk_norm`` is set.
         """
         # unbound before transposing, so that the gradients of q, k and v are written side by side in one pass
-        q, k, v = (y.transpose(1, 2) for y in self.qkv(x).unflatten(2, (3, self.heads, -1)).unbind(2))
+        qkv = self.qkv(x)
+        if self.qv_bias is not None:
+            q_bias, v_bias = self.qv_bias.chunk(2)
+            qkv = qkv + torch.cat([q_bias, torch.zeros_like(q_bias), v_bias])
+        q, k, v = (y.transpose(1, 2) for y in qkv.unflatten(2, (3, self.heads, -1)).unbind(2))
         if self.qk_norm == "cosine":
             scale = self.logit_scale.clamp(max=math.log(100)).exp() * q.shape[-1] ** 0.5  # attention divides by √d
             q, k = F.normalize(q, dim=-1) * scale[:, None, None].to(q.dtype), F.normalize(k, dim=-1)

@@ -31,6 +31,7 @@ class Classifier(nn.Module):
     """
 
     head: nn.Module
+    names: object = None  # how the library that the weights come from names them; set by `vitpos.load`
 
     @property
     def device(self) -> torch.device:
@@ -75,6 +76,7 @@ class PatchClassifier(Classifier):
         heads: int,
         depth: int,
         num_prefix: int = 0,
+        patch_bias: bool = True,
     ):
         super().__init__()
         for name, value in (("dim", dim), ("heads", heads), ("depth", depth)):
@@ -91,7 +93,7 @@ class PatchClassifier(Classifier):
             self.geometry.grid
         )  # gives coordinates their unit; unlike geometry.grid, unchanged by resized()
         self.channels = channels
-        self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim)
+        self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim, bias=patch_bias)
         self.encoding = build_encoding(encoding, self.geometry)
 
     def positions(self, images: Tensor) -> Positions:

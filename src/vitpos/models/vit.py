@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.models import hooks
-from vitpos.models.attention import QKNorm, SelfAttention
+from vitpos.models.attention import AttentionBias, QKNorm, SelfAttention
 from vitpos.models.base import EncodingLike, Init, PatchClassifier, Shape, init_weights
+from vitpos.models.heads import PoolsTokens
+from vitpos.models.parts import BLOCKS, HEADS, MLPS, NORMS, STEMS
 from vitpos.models.token_embedding import embed_tokens
 from vitpos.positions import Positions
 
@@ -33,6 +35,11 @@ class ViT(PatchClassifier):
             attack needs it.
         qk_norm: Normalizes queries and keys: ``cosine`` attention with a learned scale per head (Swin-v2), or a
             ``layernorm`` per head (ViT-22B).
+        stem: What acts on all tokens before the first block: ``plain``, nothing, or ``norm``, a LayerNorm (CLIP).
+        block: Spec of the blocks, such as ``pre_norm(mlp='swiglu', layer_scale=True)``.
+        norm: The final norm: of ``tokens``, of the pooled ``features``, or ``none``.
+        head: Spec of what maps features to logits, such as ``linear``, ``none`` or ``attention(heads=8)``. The heads
+            ``attention``, ``cls_and_mean`` and ``distilled`` pool the tokens themselves.
     """
 
     def __init__(
@@ -52,6 +59,10 @@ class ViT(PatchClassifier):
         weight_init: Init = "normal",
         april_block: bool = False,
         qk_norm: QKNorm = None,
+        stem: str = "plain",
+        block: str = "pre_norm",
+        norm: str = "tokens",
+        head: str = "linear",
     ):
         if not 0 <= drop_path < 1 or registers < 0 or mlp_ratio <= 0:
             raise InputError(
@@ -59,16 +70,20 @@ class ViT(PatchClassifier):
                 "choose a drop_path from 0 to below 1, 0 registers or more and an mlp_ratio above 0"
             )
         num_prefix = registers + (pool == "cls")
-        super().__init__(image_shape, encoding, patch=patch, dim=dim, heads=heads, depth=depth, num_prefix=num_prefix)
+        before_blocks = STEMS.build(stem, dim)
+        sizes = {"dim": dim, "heads": heads, "depth": depth, "num_prefix": num_prefix}
+        super().__init__(image_shape, encoding, patch=patch, patch_bias=before_blocks.patch_bias, **sizes)
         self.pool = pool
         tokens = torch.randn(num_prefix, dim) * 0.02  # CLS first, if any, then the registers
         self.prefix_tokens = nn.Parameter(tokens) if num_prefix else None
         rates = torch.linspace(0, drop_path, depth, device="cpu").tolist()
-        self.blocks = nn.ModuleList(Block(dim, heads, int(dim * mlp_ratio), rate, qk_norm=qk_norm) for rate in rates)
+        self.stem = before_blocks
+        hidden = int(dim * mlp_ratio)
+        self.blocks = nn.ModuleList(BLOCKS.build(block, dim, heads, hidden, rate, qk_norm) for rate in rates)
         if april_block:
-            self.blocks[0] = AprilBlock(dim, heads, int(dim * mlp_ratio), qk_norm=qk_norm)
-        self.norm = nn.LayerNorm(dim, eps=1e-6)
-        self.head = nn.Linear(dim, num_classes)
+            self.blocks[0] = AprilBlock(dim, heads, hidden, qk_norm=qk_norm)
+        self.norm = NORMS.build(norm, dim)
+        self.head = HEADS.build(head, dim, num_classes)
         for module in (self.project, self.blocks, self.head):
             init_weights(module, weight_init)
 
@@ -82,28 +97,53 @@ class ViT(PatchClassifier):
             added = hooks.prefix_vectors(self.encoding, self.prefix_tokens)
             prefix = self.prefix_tokens if added is None else self.prefix_tokens + added
             x = torch.cat([prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
+        x = self.stem(x)
         for layer, block in enumerate(self.blocks):
             if layer:
                 x = embed_tokens(self.encoding, x, pos, layer, count)
             x = block(x, self.encoding, pos, layer)
-        return self.norm(x)
+        return x if self.norm.after_pooling else self.norm(x)
 
     def pool_tokens(self, x: Tensor) -> Tensor:
-        """Returns the features (B, D) of tokens x (B, T, D): the CLS token, or the mean over patches."""
-        return x[:, 0] if self.pool == "cls" else super().pool_tokens(x)
+        """Returns the features (B, F) of tokens x (B, T, D): the CLS token, the mean over patches, or as the head pools."""
+        if isinstance(self.head, PoolsTokens):
+            x = self.head.pool_tokens(x, self.geometry.num_prefix)
+        else:
+            x = x[:, 0] if self.pool == "cls" else super().pool_tokens(x)
+        return self.norm(x) if self.norm.after_pooling else x
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block: attention and an MLP of width ``hidden``, each with a residual connection."""
+    """A pre-norm transformer block: attention and an MLP of width ``hidden``, each with a residual connection.
+
+    Args:
+        eps: Number added to the variance in norms.
+        mlp: Spec of the MLP, such as ``gelu`` or ``swiglu``.
+        layer_scale: Multiplies the output of attention and of the MLP by learned vectors (LayerScale; CaiT, DINOv2).
+        bias: Which of queries, keys and values have a bias: all (``qkv``), all but keys (``qv``), or ``none``.
+        attention_norm: Applies a LayerNorm to the attention output of all heads, before its projection (EVA-02 CLIP).
+    """
 
     def __init__(
-        self, dim: int, heads: int, hidden: int, drop_path: float, *, eps: float = 1e-6, qk_norm: QKNorm = None
+        self,
+        dim: int,
+        heads: int,
+        hidden: int,
+        drop_path: float,
+        qk_norm: QKNorm = None,
+        *,
+        eps: float = 1e-6,
+        mlp: str = "gelu",
+        layer_scale: bool = False,
+        bias: AttentionBias = "qkv",
+        attention_norm: bool = False,
     ):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=eps)
-        self.attention = SelfAttention(dim, heads, qk_norm=qk_norm)
+        self.attention = SelfAttention(dim, heads, qk_norm=qk_norm, bias=bias, norm_eps=eps if attention_norm else None)
+        self.scale1, self.scale2 = (LayerScale(dim) if layer_scale else nn.Identity() for _ in range(2))
         self.norm2 = nn.LayerNorm(dim, eps=eps)
-        self.mlp = _mlp(dim, hidden)
+        self.mlp = MLPS.build(mlp, dim, hidden)
         self.drop = DropPath(drop_path)
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
@@ -114,8 +154,8 @@ class Block(nn.Module):
             pos: positions of the patch tokens.
             layer: number of this block in the model, from 0.
         """
-        x = x + self.drop(self.attention(self.norm1(x), encoding, pos, layer))
-        return x + self.drop(self.mlp(self.norm2(x)))
+        x = x + self.drop(self.scale1(self.attention(self.norm1(x), encoding, pos, layer)))
+        return x + self.drop(self.scale2(self.mlp(self.norm2(x))))
 
 
 class AprilBlock(nn.Module):
@@ -129,7 +169,7 @@ class AprilBlock(nn.Module):
         super().__init__()
         self.attention = SelfAttention(dim, heads, qk_norm=qk_norm)
         self.norm2 = nn.LayerNorm(dim, eps=1e-6)
-        self.mlp = _mlp(dim, hidden)
+        self.mlp = MLPS.build("gelu", dim, hidden)
 
     def forward(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
         """Returns the tokens (B, T, D) after this block, for tokens x (B, T, D), prefix tokens (CLS and registers) first.
@@ -142,8 +182,16 @@ class AprilBlock(nn.Module):
         return self.mlp(self.norm2(self.attention(x, encoding, pos, layer)))
 
 
-def _mlp(dim: int, hidden: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
+class LayerScale(nn.Module):
+    """Multiplies each channel by a learned number ``gamma``, which starts at 1e-5 (Touvron et al., ICCV 2021)."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((dim,), 1e-5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns x (…, D) times ``gamma``."""
+        return x * self.gamma
 
 
 class DropPath(nn.Module):

@@ -1,0 +1,109 @@
+"""`Blueprint`: how to build the model of ours that computes the same as a model of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.errors import InputError
+from vitpos.interop.names import Names, Slot, load_state
+from vitpos.models.base import Classifier, EncodingLike, Shape
+from vitpos.models.vit import ViT
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """How to build our model with the outputs of another library's model.
+
+    Args:
+        library: name of the library.
+        model: class of our model.
+        image_shape: channels, height and width of the images.
+        num_classes: number of logits; 0 for features.
+        encoding: spec of the position encoding.
+        options: other options of our model.
+        names: returns the table of names for the built model, or None if the library's default table fits.
+        slots: returns their name → `Slot` for the built model.
+        state: weights of the library's model that are to be loaded.
+        unused: names of weights that do not affect the output.
+    """
+
+    library: str
+    model: Callable[..., Classifier]
+    image_shape: Shape
+    num_classes: int
+    encoding: str
+    options: Mapping[str, Any]
+    names: Callable[[Any], Names | None]
+    slots: Callable[[Any], dict[str, Slot]]
+    state: Mapping[str, Tensor]
+    unused: tuple[str, ...] = field(default=())
+
+    def build(self, encoding: EncodingLike | None = None) -> Classifier:
+        """Returns our model with the weights of the other, in evaluation mode.
+
+        With another ``encoding``, the positions of the other model are left out, and those of the encoding are new.
+        """
+        if encoding is not None and self.model is not ViT:
+            raise InputError("encoding= is for Vision Transformers; leave it out, or use vitpos.attach")
+        with torch.random.fork_rng(devices=[]):
+            chosen = self.encoding if encoding is None else encoding
+            model = self.model(self.image_shape, self.num_classes, chosen, **self.options)
+        model = model.to(dtype=next(iter(self.state.values())).dtype).eval()
+        model.names = self.names(model)
+        slots, state = self.slots(model), dict(self.state)
+        if encoding is not None:
+            slots = {name: slot for name, slot in slots.items() if not _positional(name)}
+            state = {name: tensor for name, tensor in state.items() if not _positional(name)}
+        load_state(slots, self.library, state, unused=self.unused)
+        return model
+
+
+def _positional(name: str) -> bool:
+    """Returns whether a tensor, by its name in timm, Hugging Face or here, belongs to a position encoding."""
+    ends = ("pos_embed", "rope.freqs", "position_embeddings", "position_embedding.weight")
+    return name.endswith(ends) or name.startswith("encoding.")
+
+
+def refuse(module: nn.Module, reason: str) -> NoReturn:
+    """Raises an InputError: our models have no such part."""
+    raise InputError(
+        f"this {type(module).__name__} has {reason}, which load does not rebuild; use vitpos.attach instead"
+    )
+
+
+def norm_eps(module: nn.Module, *norms: nn.Module) -> float:
+    """Returns the eps that LayerNorms share; raises if they are of another class or have different ones.
+
+    ``module`` is the model, for the message.
+    """
+    for norm in norms:
+        if not isinstance(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None:
+            refuse(module, f"a norm of class {type(norm).__name__}")
+    eps = {norm.eps for norm in norms if isinstance(norm, nn.LayerNorm)}
+    if len(eps) > 1:
+        refuse(module, f"norms with different eps {sorted(eps)}")
+    return eps.pop()
+
+
+def spec(name: str, **options: Any) -> str:
+    """Returns a spec such as ``rope(base=100.0)``; options that are None are left out."""
+    text = ", ".join(f"{key}={value!r}" for key, value in options.items() if value is not None)
+    return f"{name}({text})" if text else name
+
+
+def mlp_ratio(hidden: int, dim: int) -> float:
+    """Returns the smallest float r with int(dim · r) = ``hidden``, near hidden / dim."""
+    ratio = hidden / dim
+    while int(dim * ratio) < hidden:
+        ratio = torch.nextafter(torch.tensor(ratio, dtype=torch.float64), torch.tensor(torch.inf).double()).item()
+    return ratio
+
+
+def learned_spec(rows: int, num_prefix: int) -> str:
+    """Returns the spec of a position table with ``rows`` rows for the ``num_prefix`` prefix tokens."""
+    return spec("learned", prefix_embed=(True if rows == num_prefix else rows) if rows else None)
