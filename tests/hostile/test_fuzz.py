@@ -6,7 +6,6 @@ import json
 import os
 import random
 import sys
-import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -153,39 +152,33 @@ def attempt(files, seed, report):
     inspection_page.plotting.png = lambda figure: b""  # drawing takes most of the time
     os.environ |= {"COLUMNS": "120", "NO_COLOR": "1"}
     limited, problems, codes, slowest = False, [], {}, 0.0
-    with tempfile.TemporaryDirectory(dir=report.parent) as home:
-        for number in range(files):
-            rng = random.Random(f"{seed} {number}")
-            torch.manual_seed(number)
-            folder = Path(home) / str(number)
-            folder.mkdir()
-            words = list(map(str, make(folder, number, rng)))
-            if not limited:
-                limits, limited = Limits(str(report.parent)), True
-                limits.seconds = 10**6  # each file is timed below
-                limits()
-            sys.argv = ["vitpos", *words]
-            error, began = io.StringIO(), time.process_time()
-            with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
-                try:
-                    main()
-                except SystemExit as end:
-                    code = end.code or 0
-                except BaseException as escaped:
-                    code = repr(escaped)
-            took = time.process_time() - began
-            slowest, codes[str(code)] = max(slowest, took), codes.get(str(code), 0) + 1
-            lines = [line for line in error.getvalue().splitlines() if line.startswith("error: ")]
-            if (
-                code not in (0, 1, 2)
-                or "traceback is in" in error.getvalue()
-                or took > 20
-                or (code and len(lines) != 1)
-            ):
-                problems.append([number, words[0], str(code), round(took, 1), error.getvalue()[-600:]])
-            report.write_text(
-                json.dumps({"done": number + 1, "codes": codes, "slowest": slowest, "problems": problems})
-            )
+    home = report.parent / "files"
+    home.mkdir()
+    for number in range(files):
+        rng = random.Random(f"{seed} {number}")
+        torch.manual_seed(number)
+        folder = home / str(number)
+        folder.mkdir()
+        words = list(map(str, make(folder, number, rng)))
+        if not limited:
+            limits, limited = Limits(str(report.parent)), True
+            limits.seconds = 10**6  # each file is timed below
+            limits()
+        sys.argv = ["vitpos", *words]
+        error, began = io.StringIO(), time.process_time()
+        with contextlib.redirect_stderr(error), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code or 0
+            except BaseException as escaped:
+                code = repr(escaped)
+        took = time.process_time() - began
+        slowest, codes[str(code)] = max(slowest, took), codes.get(str(code), 0) + 1
+        lines = [line for line in error.getvalue().splitlines() if line.startswith("error: ")]
+        if code not in (0, 1, 2) or "traceback is in" in error.getvalue() or took > 20 or (code and len(lines) != 1):
+            problems.append([number, words[0], str(code), round(took, 1), error.getvalue()[-600:]])
+        report.write_text(json.dumps({"done": number + 1, "codes": codes, "slowest": slowest, "problems": problems}))
 
 
 def run_fuzz(tmp_path, files, seed, limit):
