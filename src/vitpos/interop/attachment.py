@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vitpos.encodings.base import Geometry, PositionEncoding, SumEncoding
 from vitpos.errors import InputError
 from vitpos.interop.adapters import Adapter
+from vitpos.interop.own_positions import OwnRotary, OwnTable
 from vitpos.models import hooks
 from vitpos.models.activations import AttentionCall, OnAttention
 from vitpos.models.attention import attend
@@ -197,8 +198,8 @@ class Attachment:
             for parameter in parameters:
                 parameter.requires_grad_(False)
         if own_positions != "remove":
-            own: list[PositionEncoding] = [_OwnTable(self)] if table is not None else []
-            own += [_OwnRotary(self)] if rotary is not None else []
+            own: list[PositionEncoding] = [OwnTable(self)] if table is not None else []
+            own += [OwnRotary(self)] if rotary is not None else []
             self.all = SumEncoding([*own, self.encoding]) if own else self.encoding
             self.has_table = table is not None
         elif table is not None:
@@ -274,35 +275,3 @@ class _DropPatches(_Connected):
         kept, index = self._attachment.adapter.dropped(self, x)
         self._attachment.keep_patches(index)
         return kept
-
-
-class _OwnTable(PositionEncoding):
-    """The learned position table that a model has, as an encoding: it reads the rows of the patches' grid cells."""
-
-    def __init__(self, attachment: Attachment):
-        super().__init__()
-        self.attachment = attachment
-
-    def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
-        """Returns the rows (B|1, N, D) of the model's table before the first block."""
-        if layer:
-            return None
-        return self.attachment.adapter.table_vectors(self.attachment.model, pos.grid)[pos.index]
-
-
-class _OwnRotary(PositionEncoding):
-    """The rotary positions that a model has, as an encoding."""
-
-    def __init__(self, attachment: Attachment):
-        super().__init__()
-        self.attachment = attachment
-
-    def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
-        """Returns q and k of the patch tokens (B, H, N, d), rotated as the model itself does."""
-        attachment, adapter = self.attachment, self.attachment.adapter
-        passed, default = attachment.passed, attachment.default
-        if default is None or pos.grid != default.grid:
-            passed = adapter.rotary_tables(attachment.model, pos.grid, layer)
-        if pos is not default:
-            passed = adapter.select_rotary(passed, pos.index)
-        return adapter.rotate(attachment.model, q, k, passed)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from vitpos.data.dataset import Dataset
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
-from vitpos.interop.attach import Attachment, at_positions, attach, detach, find_attachment
+from vitpos.interop.attach import at_positions, attach, detach, find_attachment
+from vitpos.interop.attachment import Attachment
 from vitpos.interop.known_models import find_model
 from vitpos.models.activations import OnAttention, OnTokens
 from vitpos.models.base import Classifier, PatchClassifier
