@@ -12,7 +12,7 @@ import torch
 
 def peer(name: str):
     """Another library's module; the test is skipped where it is not installed."""
-    if name.split(".")[0] in ("timm", "torchmetrics", "lpips", "vit_pytorch"):
+    if name.split(".")[0] in ("timm", "torchmetrics", "lpips", "vit_pytorch", "transformers"):
         pretend_torchvision_operators()
     try:
         with warnings.catch_warnings(action="ignore"):

@@ -213,6 +213,25 @@ def test_positions_act_on_what_the_model_has_and_detach_gives_the_model_back(nam
     assert list(after) == list(weights) and all(torch.equal(after[key], weights[key]) for key in weights)
 
 
+@pytest.mark.parametrize("encoding", [*ENCODINGS, *SUMS])
+def test_every_encoding_in_hugging_face_gives_the_logits_of_our_vit(encoding):
+    transformers = peer("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=DIM, num_hidden_layers=DEPTH, num_attention_heads=HEADS, intermediate_size=64, image_size=(12, 24),
+        patch_size=3, num_labels=CLASSES,
+    )  # fmt: skip
+    theirs = randomize(transformers.ViTForImageClassification(config))
+    own = vitpos.load(theirs, encoding=encoding).double().eval()
+    randomize(own.encoding)
+    vitpos.attach(theirs, encoding, own_positions="remove")
+    theirs.vit.position_encoding.load_state_dict(own.encoding.state_dict())
+    x = images()
+    with torch.no_grad():
+        assert near(call(theirs, x), own(x))
+        for pos in every_kind_of_positions((4, 8)):
+            assert near(call(theirs, x, pos), own(x, pos)), pos
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_removed_positions_are_those_that_are_hidden_everywhere(name):
     model, size, patch = foreign(name)

@@ -12,7 +12,7 @@ from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.inspection.attention_stats import mean_attention
 from vitpos.interop.classifier import as_classifier
-from vitpos.interop.timm import timm_names
+from vitpos.interop.timm import to_timm
 from vitpos.models.activations import layer_tokens_and_logits
 
 PATCH, DIM, DEPTH, HEADS = (7, 4), 32, 2, 2
@@ -45,7 +45,7 @@ def pair(encoding: str) -> tuple[ViT, nn.Module]:
         img_size=28, in_chans=1, patch_size=PATCH, embed_dim=DIM, depth=DEPTH, num_heads=HEADS, num_classes=10,
         pos_embed="none",
     ).eval()  # fmt: skip
-    theirs.load_state_dict({key: tensor[0] for key, tensor in timm_names(plain).items()})
+    theirs.load_state_dict(to_timm(plain))
     vitpos.attach(theirs, encoding).position_encoding.load_state_dict(own.encoding.state_dict())
     return own, theirs
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitpos.errors import InputError
 from vitpos.interop.names import Names, Slot, load_state
-from vitpos.models.base import Classifier, EncodingLike, Shape
+from vitpos.models.base import Classifier, EncodingLike, Shape, build_encoding
 from vitpos.models.vit import ViT
 
 
@@ -48,25 +48,17 @@ class Blueprint:
 
         With another ``encoding``, the positions of the other model are left out, and those of the encoding are new.
         """
-        if encoding is not None and self.model is not ViT:
-            raise InputError("encoding= is for Vision Transformers; leave it out, or use vitpos.attach")
         with torch.random.fork_rng(devices=[]):
-            chosen = self.encoding if encoding is None else encoding
-            model = self.model(self.image_shape, self.num_classes, chosen, **self.options)
+            model = self.model(self.image_shape, self.num_classes, self.encoding, **self.options)
         model = model.to(dtype=next(iter(self.state.values())).dtype).eval()
         model.names = self.names(model)
-        slots, state = self.slots(model), dict(self.state)
+        load_state(self.slots(model), self.library, self.state, unused=self.unused)
         if encoding is not None:
-            slots = {name: slot for name, slot in slots.items() if not _positional(name)}
-            state = {name: tensor for name, tensor in state.items() if not _positional(name)}
-        load_state(slots, self.library, state, unused=self.unused)
+            if not isinstance(model, ViT):
+                raise InputError("encoding= is for Vision Transformers; leave it out, or use vitpos.attach")
+            model.encoding = build_encoding(encoding, model.geometry).to(dtype=model.project.weight.dtype).eval()
+            model.names = self.names(model)
         return model
-
-
-def _positional(name: str) -> bool:
-    """Returns whether a tensor, by its name in timm, Hugging Face or here, belongs to a position encoding."""
-    ends = ("pos_embed", "rope.freqs", "position_embeddings", "position_embedding.weight")
-    return name.endswith(ends) or name.startswith("encoding.")
 
 
 def refuse(module: nn.Module, reason: str) -> NoReturn:
