@@ -96,9 +96,9 @@ def explain_os_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def os_reason(error: OSError) -> str:
-    """Returns the operating system's message of an error, such as ``No space left on device``."""
-    return error.strerror or str(error)
+def os_reason(error: Exception) -> str:
+    """Returns the operating system's message of an error, such as ``No space left on device``; its text for other errors."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def require_folder(out: Path) -> None:

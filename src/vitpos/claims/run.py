@@ -76,4 +76,4 @@ def _timed(record: Path) -> Iterator[None]:
     finally:
         spent = sum(after - at for after, at in zip(os.times()[:4], before[:4], strict=True))
         stored = read_json(record)
-        write_json(record, stored | {"core_hours": round(stored.get("core_hours", 0.0) + spent / 3600, 3)})
+        write_json(record, stored | {"core_hours": round(stored.get("core_hours", 0.0) + spent / 3600, 5)})

@@ -22,6 +22,7 @@ from torch import Tensor
 from vitpos.errors import InputError
 from vitpos.interop.npz_arrays import read_array
 from vitpos.interop.pickle_scan import scan_pickle
+from vitpos.interop.training_arguments import training_arguments
 from vitpos.printable import sanitize
 from vitpos.regular_files import open_regular
 
@@ -203,7 +204,7 @@ def _read_torch(path: Path, *, mmap: bool) -> tuple[dict[str, Tensor], dict[str,
     loaded = _load(path, mmap=mmap)
     tensors = _flatten(loaded)
     _check_sizes(path, tensors)
-    return {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}, _training_arguments(loaded)
+    return {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}, training_arguments(loaded)
 
 
 def _load(path: Path, *, mmap: bool = False) -> Any:
@@ -247,40 +248,6 @@ def _flatten(value: Any) -> dict[str, Tensor]:
             keys = [key for key in one if isinstance(key, str | int) and not str(key).startswith(NO_WEIGHTS)]
             waiting += [(f"{name}.{key}" if name else str(key), one[key], depth + 1) for key in reversed(keys)]
     return found
-
-
-def _training_arguments(loaded: Any) -> dict[str, Any]:
-    """Returns the training arguments that a checkpoint stores beside its weights; {} if there are none.
-
-    ``loaded`` is what ``torch.load`` returned; its entries ``args``, ``config``, ``cfg`` and ``hyper_parameters`` are used.
-    """
-    kept: dict[str, Any] = {}
-    for key in ("args", "config", "cfg", "hyper_parameters") if isinstance(loaded, Mapping) else ():
-        value = loaded.get(key)
-        value = vars(value) if isinstance(value, argparse.Namespace) else value
-        kept |= _plain_values(value, depth=2)
-    return kept
-
-
-def _plain_values(value: Any, depth: int) -> dict[str, Any]:
-    """Returns the entries of a dictionary that are texts, numbers, short lists of numbers, or dictionaries of these.
-
-    Anything else is left out: shared lists in a pickle may be far larger than the file when they are printed.
-
-    Args:
-        depth: levels of dictionaries.
-    """
-    kept: dict[str, Any] = {}
-    for key, inner in value.items() if isinstance(value, Mapping) and depth else ():
-        if not isinstance(key, str):
-            continue
-        if isinstance(inner, str | int | float | bool) or (
-            isinstance(inner, list | tuple) and len(inner) <= 16 and all(isinstance(one, int) for one in inner)
-        ):
-            kept[key] = inner
-        elif isinstance(inner, Mapping):
-            kept[key] = _plain_values(inner, depth - 1)
-    return kept
 
 
 def to_float32(tensor: Tensor, name: str) -> Tensor:

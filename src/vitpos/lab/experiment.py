@@ -45,8 +45,7 @@ from vitpos.regular_files import read_regular
 from vitpos.training import AUGMENTATIONS, DEFENSES
 from vitpos.training.recipe import Recipe
 
-MAX_BYTES = 1 << 20  # of an experiment file
-MAX_CELLS = 100_000
+MAX_BYTES, MAX_CELLS = 1 << 20, 100_000  # size of an experiment file, number of cells
 SHIPPED = Path(__file__).parents[1] / "experiments"
 
 
@@ -182,8 +181,7 @@ def _read(path: Path, name: str) -> str:
     try:
         return read_regular(path, max_bytes=MAX_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        cause = os_reason(error) if isinstance(error, OSError) else error
-        raise InputError(f"cannot read experiment {name!r}: {cause}; give a TOML file") from None
+        raise InputError(f"cannot read experiment {name!r}: {os_reason(error)}; give a TOML file") from None
 
 
 def _kept(blocks: Sequence[dict[str, Any]], settings: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
