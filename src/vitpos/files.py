@@ -97,7 +97,7 @@ def explain_os_errors(path: Path) -> Iterator[None]:
 
 
 def os_reason(error: Exception) -> str:
-    """Returns the operating system's message of an error, such as ``No space left on device``; its text for other errors."""
+    """Returns the operating system's message of an error, such as ``No space left on device``, or the error's text."""
     return getattr(error, "strerror", None) or str(error)
 
 
