@@ -51,13 +51,13 @@ class Blueprint:
         with torch.random.fork_rng(devices=[]):
             model = self.model(self.image_shape, self.num_classes, self.encoding, **self.options)
         model = model.to(dtype=next(iter(self.state.values())).dtype).eval()
-        model.names = self.names(model)
+        model._names = self.names(model)
         load_state(self.slots(model), self.library, self.state, unused=self.unused)
         if encoding is not None:
             if not isinstance(model, ViT):
                 raise InputError("encoding= is for Vision Transformers; leave it out, or use vitpos.attach")
             model.encoding = build_encoding(encoding, model.geometry).to(dtype=model.project.weight.dtype).eval()
-            model.names = self.names(model)
+            model._names = self.names(model)
         return model
 
 

@@ -257,7 +257,7 @@ def to_huggingface(model: Classifier) -> dict[str, Tensor]:
     """
     if not isinstance(model, ViT):
         raise InputError(f"Hugging Face names are known for ViTs only, not for our {type(model).__name__}; use to_timm")
-    names = model.names
+    names = model._names
     if not isinstance(names, Names) or names.library != "Hugging Face":
         names = _default_names(model)
     state = {name: slot.read() for name, slot in tensor_slots(model, names).items()}

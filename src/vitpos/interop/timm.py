@@ -113,8 +113,8 @@ def timm_names(model: nn.Module) -> dict[str, Slot]:
 
 
 def _names_of(model: ViT) -> Names:
-    if isinstance(model.names, Names) and model.names.library == "timm":
-        return model.names
+    if isinstance(model._names, Names) and model._names.library == "timm":
+        return model._names
     return vit_names(model, eva="rotate" in model.encoding.hooks)
 
 

@@ -31,7 +31,7 @@ class Classifier(nn.Module):
     """
 
     head: nn.Module
-    names: object = None  # how the library that the weights come from names them; set by `vitpos.load`
+    _names: object = None  # how the library that the weights come from names them; set by `vitpos.load`
 
     @property
     def device(self) -> torch.device:
