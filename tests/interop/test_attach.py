@@ -286,6 +286,14 @@ def test_attached_models_train_copy_and_pickle(name, encoding):
     assert torch.equal(call(fresh, x), expected)
 
 
+def test_detach_keeps_parameters_that_were_added_meanwhile(timm):
+    model = vitpos.attach(timm_vit(timm), "none", own_positions="remove")
+    names = [name for name, _ in timm_vit(timm).named_parameters()]
+    model.added = nn.Parameter(torch.ones(3))
+    vitpos.detach(model)
+    assert [name for name, _ in model.named_parameters() if name != "added"] == names and model.added.sum() == 3
+
+
 def test_other_image_sizes(timm):
     model = randomize(timm_vit(timm, dynamic_img_size=True))
     x = images((8, 15))

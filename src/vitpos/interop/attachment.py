@@ -74,7 +74,9 @@ class Attachment:
             table = parameters[name]
             if table is not None and zeros is not None:
                 table.data = table.data.to(zeros)  # the model may have been moved since
-            owner._parameters = {key: table if key == name else owner._parameters[key] for key in parameters}
+            now = {**owner._parameters, name: table}  # parameters may have been added or removed since
+            order = [key for key in parameters if key in now]
+            owner._parameters = {key: now[key] for key in dict.fromkeys([*order, *now])}
         self._connected, self._settings, self._frozen, self._removed = [], [], [], None
         self.model._modules.pop("position_encoding", None)
         vars(self.model).pop("_attachment", None)

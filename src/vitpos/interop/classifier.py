@@ -14,7 +14,6 @@ from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.interop.attach import at_positions, attach, detach, find_attachment
 from vitpos.interop.attachment import Attachment
-from vitpos.interop.known_models import find_model
 from vitpos.models.activations import OnAttention, OnTokens
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.positions import Positions
@@ -39,7 +38,6 @@ def as_classifier(model: nn.Module, data: Dataset) -> Iterator[Classifier]:
     known = attached
     if not attached:
         try:
-            find_model(model, None, None, 0)
             attach(model, "none")
             known = True
         except InputError:  # no Vision Transformer of a known kind: a model without patches
@@ -192,11 +190,11 @@ class WrappedViT(_Wrapped, PatchClassifier):
 
     def embed_patches(self, images: Tensor, positions: Positions | None = None) -> Any:
         """Raises an InputError: the blocks of foreign models cannot be run one by one."""
-        raise InputError(f"this needs the blocks of our own vit, and cannot be asked of a {type(self.model).__name__}")
+        raise InputError(f"this is not available for a {type(self.model).__name__}; convert it with vitpos.load first")
 
     def patch_tokens(self, images: Tensor) -> Tensor:
         """Raises an InputError: the patch projection of foreign models is not known."""
-        raise InputError(f"this needs the patches of our own vit, and cannot be asked of a {type(self.model).__name__}")
+        raise InputError(f"this is not available for a {type(self.model).__name__}; convert it with vitpos.load first")
 
 
 def _renormalization(model: nn.Module, data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
