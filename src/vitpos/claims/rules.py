@@ -182,7 +182,8 @@ def every_seed(value: Series, *, least: float = -math.inf, most: float = math.in
     required = " and ".join(
         text for bound, text in ((least, f"at least {least:g}"), (most, f"at most {most:g}")) if math.isfinite(bound)
     )
-    found = f"{low:.4g} to {high:.4g} {level_unit(unit)}".strip()
+    bounds = dict.fromkeys((f"{low:.4g}", f"{high:.4g}"))  # one if all seeds agree
+    found = f"{' to '.join(bounds)} {level_unit(unit)}".strip()
     inside = least <= low and high <= most
     return Outcome("holds" if inside else "does not hold", f"{found}, {seeds_text(value)}; required: {required}")
 

@@ -16,7 +16,14 @@ class PlainStem(nn.Identity):
         super().__init__()
 
 
-class NormStem(nn.LayerNorm):
+class _Norm(nn.LayerNorm):
+    """A LayerNorm whose only option is ``eps``."""
+
+    def __init__(self, dim: int, *, eps: float = 1e-6):
+        super().__init__(dim, eps=eps)
+
+
+class NormStem(_Norm):
     """A LayerNorm of all tokens before the first block; the patch projection has no bias (CLIP, Perception Encoder).
 
     Args:
@@ -25,11 +32,8 @@ class NormStem(nn.LayerNorm):
 
     patch_bias: ClassVar[bool] = False
 
-    def __init__(self, dim: int, *, eps: float = 1e-6):
-        super().__init__(dim, eps=eps)
 
-
-class TokenNorm(nn.LayerNorm):
+class TokenNorm(_Norm):
     """A LayerNorm of all tokens after the last block, before pooling.
 
     Args:
@@ -37,9 +41,6 @@ class TokenNorm(nn.LayerNorm):
     """
 
     after_pooling: ClassVar[bool] = False
-
-    def __init__(self, dim: int, *, eps: float = 1e-6):
-        super().__init__(dim, eps=eps)
 
 
 class FeatureNorm(TokenNorm):
