@@ -3,6 +3,7 @@
 import importlib
 import math
 import random
+import types
 import warnings
 
 import numpy as np
@@ -56,3 +57,28 @@ def published_mask(grid, ratio, min_area, max_area):
             break
         count += added
     return mask
+
+
+class DoubleTorch(types.ModuleType):
+    """torch for a module that computes tables of positions: float32 is float64 there, so that nothing is rounded."""
+
+    float32 = torch.float64
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
+def compute_in_double(monkeypatch) -> None:
+    """Makes timm and Hugging Face compute their rotary tables in float64, and float64 the default, in a test."""
+    peer("timm")
+    double = DoubleTorch("torch")
+    for name in ("timm.layers.pos_embed_sincos", "transformers.models.dinov3_vit.modeling_dinov3_vit"):
+        module = importlib.import_module(name)
+        monkeypatch.setattr(module, "torch", double)
+        classes = [vars(one) for one in vars(module).values() if isinstance(one, type)]
+        for function in (one for home in (vars(module), *classes) for one in list(home.values())):
+            if torch.float32 in (getattr(function, "__defaults__", None) or ()):
+                defaults = tuple(torch.float64 if one is torch.float32 else one for one in function.__defaults__)
+                monkeypatch.setattr(function, "__defaults__", defaults)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    torch.set_default_dtype(torch.float64)

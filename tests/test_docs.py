@@ -412,6 +412,18 @@ def test_table_of_defenses_is_stored():
             check(row[column], None if value is None else scale * value)
 
 
+def test_accuracies_of_healing_are_stored():
+    found: dict[str, list[float]] = {}
+    with (ROOT / "results" / "heal.csv").open() as file:
+        for row in csv.DictReader(file):
+            found.setdefault(row["metric"], []).append(float(row["value"]))
+    labels = {"with learned positions": "original", "after the swap": "swapped", "healed for one epoch": "healed"}
+    labels |= {"with RoPE from scratch, one epoch": "scratch"}
+    for row in table(PAGES["docs/convert.md"], "model", "accuracy"):
+        check(row["accuracy"], *spread(found[labels.pop(row["model"])], 100))
+    assert not labels and min(found["recovered"]) >= 0.95
+
+
 def _inspection(name: str) -> dict[str, dict]:
     """Returns the stored inspection of the models of a run by encoding, the first of each."""
     found: dict[str, dict] = {}
@@ -550,9 +562,11 @@ def test_the_tree_in_the_readme_names_every_package_and_only_files_that_exist():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_python_examples_run(page, forgetting):
-    if "import timm" in PAGES[page]:
-        peer("timm")
+def test_python_examples_run(page, tmp_path, monkeypatch, forgetting):
+    monkeypatch.chdir(tmp_path)
+    for package in ("timm", "onnxruntime"):
+        if f"import {package}" in PAGES[page]:
+            peer(package)
     space: dict[str, object] = {}  # shared by the blocks of a page
     for code in _code(page, "python"):
         exec(compile(code, page, "exec"), space)

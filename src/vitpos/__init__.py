@@ -61,6 +61,15 @@ if TYPE_CHECKING:
         penalty as penalty,
         at_positions as at_positions,
     )
+    from vitpos.interop.proofs import Proof as Proof
+    from vitpos.lab.convert import convert as convert
+    from vitpos.interop.export import export_program as export_program
+    from vitpos.interop.onnx import export_onnx as export_onnx
+    from vitpos.interop.pretrained import (
+        from_pretrained as from_pretrained,
+        push_to_hub as push_to_hub,
+        save_pretrained as save_pretrained,
+    )
     from vitpos.lab.evaluate import evaluate as evaluate
     from vitpos.lab.events import Observer as Observer
     from vitpos.lab.experiment import Experiment as Experiment
@@ -138,6 +147,11 @@ _HOMES = {
     "vitpos.evaluations.result": ("Result",),
     "vitpos.interop.adapters": ("Adapter",),
     "vitpos.interop.attach": ("at_positions", "attach", "detach", "penalty"),
+    "vitpos.interop.proofs": ("Proof",),
+    "vitpos.lab.convert": ("convert",),
+    "vitpos.interop.export": ("export_program",),
+    "vitpos.interop.onnx": ("export_onnx",),
+    "vitpos.interop.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
     "vitpos.lab.evaluate": ("evaluate",),
     "vitpos.lab.events": ("Observer",),
     "vitpos.lab.experiment": ("Experiment",),

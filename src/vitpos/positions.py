@@ -216,17 +216,28 @@ class Positions:
 
         Autocast would round products of coordinates to bfloat16.
         """
-        device = self.coords.device.type
-        if not torch.amp.is_autocast_available(device):  # as on the meta device
-            return make()
-        with torch.autocast(device, enabled=False):
-            return make()
+        return without_autocast(self.coords.device, make)
+
+
+def without_autocast(device: torch.device, make: Callable[[], T]) -> T:
+    """Calls ``make`` with autocast disabled on a device and returns its result."""
+    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
+        return make()  # without a context, which exported graphs would contain
+    with torch.autocast(device.type, enabled=False):
+        return make()
 
 
 def _sides(grid: tuple[int, int]) -> tuple[int, int]:
-    if not isinstance(grid, tuple | list | torch.Size) or len(grid) != 2 or min(grid) < 1 or any(s % 1 for s in grid):
+    if not isinstance(grid, tuple | list | torch.Size) or len(grid) != 2 or any(s < 1 or s % 1 for s in grid):
         raise InputError(f"got a grid of {grid}; give (rows, columns), two whole numbers of 1 or more")
-    return int(grid[0]), int(grid[1])
+    # int() would fix a side that is free in an exported model
+    rows, columns = (side if isinstance(side, torch.SymInt) else int(side) for side in grid)
+    return rows, columns
+
+
+def _known_equal(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Returns whether two grids are equal; False if a side is free in an exported model, so that it stays free."""
+    return not any(isinstance(side, torch.SymInt) for side in (*a, *b)) and a == b
 
 
 def _full_grid(grid: tuple[int, int], train_grid: tuple[int, int], device: torch.device) -> Positions:
@@ -239,7 +250,7 @@ def _full_grid(grid: tuple[int, int], train_grid: tuple[int, int], device: torch
         coords = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).flatten(0, 1)[None]  # (1, N, 2)
         cells = torch.arange(grid[0] * grid[1], device=device)[None]
         known = torch.ones_like(cells, dtype=torch.bool)
-        full = grid == train_grid
+        full = _known_equal(grid, train_grid)
         return Positions(grid, coords, cells, known, is_full_grid=full, has_hidden=False, is_row_major=True)
 
 

@@ -8,8 +8,11 @@ from tests.references import peer
 from vitpos.claims.joint_rules import only_in_task, regained
 from vitpos.claims.list_rules import (
     among_best,
+    each_below,
     fisher,
+    most_higher,
     not_significant,
+    opposite_order,
     ranked,
     rising,
     significant,
@@ -27,7 +30,7 @@ def series(mean, noise=NOISE, scale=1.0):
     return {100 + number: mean + scale * value for number, value in enumerate(noise)}
 
 
-TWO_ANSWERS = ("every_seed", "ranked", "not_significant", "among_best")
+TWO_ANSWERS = ("every_seed", "ranked", "opposite_order", "not_significant", "among_best")
 FLAT = series(50, [0.0] * 5)
 CASES = {
     "higher": [
@@ -159,13 +162,28 @@ CASES = {
         (regained(FLAT, series(30), series(48, [-x for x in NOISE]), fraction=0.9, least_loss=2), "inconclusive"),
         (regained(FLAT, series(49), series(49.98), fraction=0.9, least_loss=2), "inconclusive"),  # too small a loss
     ],
+    "each_below": [
+        (each_below([series(1), series(2)], than=3), "holds"),
+        (each_below([series(1), series(4)], than=3), "does not hold"),
+        (each_below([series(1), series(2.9)], than=3), "inconclusive"),
+    ],
+    "most_higher": [
+        (most_higher([series(5)] * 3, [series(1), series(2), series(9)]), "holds"),
+        (most_higher([series(5)] * 3, [series(1), series(8), series(9)]), "does not hold"),
+        (most_higher([series(5), series(5)], [series(1), series(9)]), "inconclusive"),
+    ],
+    "opposite_order": [
+        (opposite_order([series(x) for x in (1, 2, 3, 4)], [series(x) for x in (9, 7, 8, 1)], least=0.7), "holds"),
+        (opposite_order([series(x) for x in (1, 2, 3)], [series(x) for x in (1, 2, 3)], least=0.7), "does not hold"),
+    ],
     "only_in_task": [
-        (only_in_task(series(20), series(0), by=10, within=2), "holds"),
-        (only_in_task(series(0), series(0), by=10, within=2), "does not hold"),
-        (only_in_task(series(-20), series(0), by=10, within=2), "does not hold"),
-        (only_in_task(series(20), series(20), by=10, within=2), "does not hold"),
-        (only_in_task(series(9.9), series(0), by=10, within=2), "inconclusive"),
-        (only_in_task(series(20), series(1.9), by=10, within=2), "inconclusive"),
+        (only_in_task(series(20), series(0), [series(99), series(60)], by=10, within=2, least=90), "inconclusive"),
+        (only_in_task(series(20), series(0), [series(99), series(95)], by=10, within=2, least=90), "holds"),
+        (only_in_task(series(0), series(0), [series(99), series(95)], by=10, within=2, least=90), "does not hold"),
+        (only_in_task(series(-20), series(0), [series(99), series(95)], by=10, within=2, least=90), "does not hold"),
+        (only_in_task(series(20), series(20), [series(99), series(95)], by=10, within=2, least=90), "does not hold"),
+        (only_in_task(series(9.9), series(0), [series(99), series(95)], by=10, within=2, least=90), "inconclusive"),
+        (only_in_task(series(20), series(1.9), [series(99), series(95)], by=10, within=2, least=90), "inconclusive"),
     ],
     "measured": [(measured(series(50), unit="ms"), "measured")],
 }

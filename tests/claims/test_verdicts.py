@@ -117,7 +117,7 @@ def test_a_stored_run_is_read_as_it_was_saved(tmp_path):
 
 def test_what_cannot_be_decided_names_its_reason_and_command():
     verdict = judge(find_claims(["S1"])[0], {})
-    assert verdict.status == "not decidable here" and "GPU" in verdict.reason and "vitpos score" in verdict.reason
+    assert verdict.status == "not decidable here" and "GPU" in verdict.reason and "vitpos run" in verdict.reason
 
 
 @pytest.mark.parametrize("claim", [claim for claim in find_claims() if claim.proof], ids=lambda claim: claim.id)

@@ -135,15 +135,15 @@ def broken_files(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["foreign.safetensors", "--with", "closed_form"], 2, "give the folder"),
-        (["cut.safetensors", "--with", "closed_form"], 2, "not written by 'vitpos run'"),
-        (["text.png", "--with", "closed_form"], 2, "not written by 'vitpos run'"),
+        (["foreign.safetensors", "--with", "closed_form"], 2, "give --data"),
+        (["cut.safetensors", "--with", "closed_form"], 2, "give a ViT checkpoint"),
+        (["text.png", "--with", "closed_form"], 2, "give a ViT checkpoint"),
         (
             ["OUT", "--with", "closed_form(scenario='shuffled')"],
             2,
             "'plain', 'find_shuffled', 'find_original', not 'shuffled'",
         ),
-        (["empty", "--with", "closed_form"], 2, "not the folder of an experiment"),
+        (["empty", "--with", "closed_form"], 2, "contains no checkpoint"),
         (["OUT", "--with", "closedform"], 2, "did you mean 'closed_form'?"),
         (["OUT", "--with", "closed_form", "--image", "narrow.png"], 2, "28x20 pixels"),
         (["OUT", "--with", "closed_form", "--image", "text.png"], 2, "cannot be read"),

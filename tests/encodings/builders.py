@@ -6,6 +6,7 @@ import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.models.activations import AttentionCall
 from vitpos.models.attention import SelfAttention
 from vitpos.positions import Positions
 
@@ -43,3 +44,8 @@ def positions(kind: str) -> Positions:
     if kind == "finer":
         return Positions.from_grid((4, 3), train_grid=GRID)
     return Positions.from_grid(GRID).hide(HIDDEN) if kind == "hidden" else Positions.from_grid(GRID)
+
+
+def attention_call(attention, x, encoding, pos, layer):
+    """The call of an attention module with tokens x (B, T, D), whose logits and weights can be read."""
+    return AttentionCall(layer, x, encoding, pos, lambda: attention.qkv_heads(x)[:2])

@@ -3,7 +3,20 @@
 import pytest
 import torch
 
-from tests.encodings.builders import CELLS, DIM, GRID, HEADS, HIDDEN, PREFIX, WIDTH, N, build, positions, random
+from tests.encodings.builders import (
+    CELLS,
+    DIM,
+    GRID,
+    HEADS,
+    HIDDEN,
+    PREFIX,
+    WIDTH,
+    N,
+    attention_call,
+    build,
+    positions,
+    random,
+)
 from tests.references import peer
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
@@ -87,7 +100,7 @@ def test_attention_mixes_the_weights_among_known_patches(kind):
             spent = row[at].sum()
             row[at] = spent * ((1 - gate) * row[at] / spent + gate * scores.softmax(0))
             expected[head, PREFIX + i] = row
-    assert (attention.weights(x, encoding, pos, 0)[0] - expected).abs().max() < 1e-6
+    assert (attention_call(attention, x, encoding, pos, 0).weights()[0] - expected).abs().max() < 1e-6
 
 
 def test_hidden_positions_do_not_change_the_weights_of_the_others():

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.encodings.builders import DIM, HEADS, WIDTH, build, positions, random
+from tests.encodings.builders import DIM, HEADS, WIDTH, attention_call, build, positions, random
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.errors import InputError
@@ -50,7 +50,7 @@ def test_attention_adds_the_bias_among_patches_with_known_positions():
     expected = q @ k.mT * WIDTH**-0.5
     pairs = pos.known[0][:, None] & pos.known[0]
     expected[0, :, 1:, 1:] += by_loops(encoding, x[0, 1:], pos, 0) * pairs
-    assert (attention.logits(x, encoding, pos, 0) - expected).abs().max() < 1e-6
+    assert (attention_call(attention, x, encoding, pos, 0).logits() - expected).abs().max() < 1e-6
 
 
 def test_without_directions_the_bias_depends_on_the_distance_alone():

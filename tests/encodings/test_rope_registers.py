@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.encodings.builders import DIM, HEADS, WIDTH, build, positions, random
+from tests.encodings.builders import DIM, HEADS, WIDTH, attention_call, build, positions, random
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import Geometry
 from vitpos.errors import InputError
@@ -42,7 +42,7 @@ def test_patches_registers_and_cls_are_rotated_as_in_vit5(base, register_base, k
     q, k, _ = attention.qkv_heads(x)
     at = [((0.0, 0.0), 1.0), *((cell, register_base) for cell in CELLS), *((c, base) for c in pos.coords[0].tolist())]
     known = [True] * PREFIX + pos.known[0].tolist()
-    ours = attention.logits(x, encoding, pos, 1)[0]
+    ours = attention_call(attention, x, encoding, pos, 1).logits()[0]
     for head in range(HEADS):
         turned = [[rotated(row, *where) for row, where in zip(y[0, head], at, strict=True)] for y in (q, k)]
         for i in range(len(at)):

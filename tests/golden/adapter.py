@@ -274,12 +274,12 @@ def run_alone(
     *,
     cells: Sequence[tuple[str, str, str]] = (),
     inspected: Sequence[str] = (),
-    environment: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """:func:`run_experiment` in a process of its own, whose environment decides on the kernels that torch chooses."""
     arguments = json.dumps([name, str(out), [list(cell) for cell in cells], list(inspected)])
     command = [sys.executable, "-m", "tests.golden.adapter", arguments]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **environment}
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **(environment or {})}
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

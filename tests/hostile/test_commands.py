@@ -2,14 +2,17 @@
 
 import json
 import os
+import shutil
 import struct
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
-from tests.hostile.limits import refused
+from tests.hostile.limits import answer, refused
 from vitpos.lab.cells import Cell
 from vitpos.lab.format_version import FORMAT_VERSION
 from vitpos.training.recipe import Recipe
@@ -104,3 +107,76 @@ WRONG = {
 def test_wrong_input_is_one_line(tmp_path, name):
     (tmp_path / "nested.toml").write_text("a = " + "[" * 5000 + "]" * 5000)
     refused(tmp_path, *WRONG[name])
+
+
+def run_folder(folder):
+    """A small finished run, made once."""
+    from vitpos import run
+
+    document = {
+        "name": "tiny",
+        "data": "mnist(limit=64, test_limit=64)",
+        "model": "minimal(dim=16)",
+        "encoding": "none",
+    }
+    run(document | {"train": {"epochs": 1}}, folder, workers=1)
+    return folder
+
+
+def lock_as_folder(run):
+    (run / ".lock").unlink(missing_ok=True)
+    (run / ".lock").mkdir()
+    return "evaluate", run, "--with", "accuracy"
+
+
+def truncated_log(run):
+    (log,) = run.glob("cells/*/log.csv")
+    log.write_text("epoch,loss,accuracy\n1,0.5")
+    return "evaluate", run, "--with", "jigsaw"
+
+
+def escape_in_machine(run):
+    (file,) = run.glob("cells/*/scores.json")
+    file.write_text('{"accuracy\\u001b[31m": []}')
+    return "report", run, "--out", run.parent / "page.html"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run_folder(tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.mark.parametrize("change", [lock_as_folder, truncated_log, escape_in_machine])
+def test_a_damaged_run_folder_is_one_line(finished, tmp_path, change):
+    copy = shutil.copytree(finished, tmp_path / "run")
+    refused(tmp_path, *change(copy))
+
+
+NAMES = ["$x^$", "=1+1", "\x1b[31mred", "<script>alert(1)</script>", "a" * 200]
+
+
+def test_classes_with_odd_names_are_trained_evaluated_and_reported(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in (name.replace("/", "∕") for name in NAMES):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(5):
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    text = f"""data = "image_folder(path='{tmp_path / "images"}', size=8)"
+model = "minimal(patch=4, dim=16)"
+encoding = "none"
+evaluations = ["accuracy", "confusion"]
+notes = ["\\u001b[31m red"]
+[train]
+epochs = 1
+"""
+    (tmp_path / "odd.toml").write_text(text)
+    done = answer(tmp_path, "run", tmp_path / "odd.toml", "--out", tmp_path / "out", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert not any(
+        line.startswith(("=", "+", "@"))
+        for line in (tmp_path / "out" / "results.csv").read_text().replace(",", "\n").split()
+    )

@@ -1,7 +1,6 @@
 """Models of timm and Hugging Face as our models: same outputs, and the same weights back."""
 
 import importlib
-import types
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 
 import vitpos
 from tests.interop.test_attach import randomize
-from tests.references import peer
+from tests.references import compute_in_double, peer
 from vitpos import InputError
 from vitpos.interop import to_huggingface, to_timm
 
@@ -23,30 +22,10 @@ def timm():
     return peer("timm")
 
 
-class DoubleTorch(types.ModuleType):
-    """torch for a module that computes tables of positions: float32 is float64 there, so that nothing is rounded."""
-
-    float32 = torch.float64
-
-    def __getattr__(self, name):
-        return getattr(torch, name)
-
-
 @pytest.fixture
 def in_double(monkeypatch):
     """Makes timm and Hugging Face compute their rotary tables in float64; they round them to float32 otherwise."""
-    peer("timm")
-    double = DoubleTorch("torch")
-    for name in ("timm.layers.pos_embed_sincos", "transformers.models.dinov3_vit.modeling_dinov3_vit"):
-        module = importlib.import_module(name)
-        monkeypatch.setattr(module, "torch", double)
-        classes = [vars(one) for one in vars(module).values() if isinstance(one, type)]
-        for function in (one for home in (vars(module), *classes) for one in list(home.values())):
-            if torch.float32 in (getattr(function, "__defaults__", None) or ()):
-                defaults = tuple(torch.float64 if one is torch.float32 else one for one in function.__defaults__)
-                monkeypatch.setattr(function, "__defaults__", defaults)
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    torch.set_default_dtype(torch.float64)
+    compute_in_double(monkeypatch)
     yield
     torch.set_default_dtype(torch.float32)
 

@@ -192,7 +192,7 @@ def _covering(experiment):
     return [replace(cell, evaluations=tuple(dict.fromkeys(specs))) for cell, specs in wanted.items()]
 
 
-APART = {"mjp-imagenet", "learned-transfer", "scorecard-gpu"}  # two have test files, one the tables of scorecard
+APART = {"mjp-imagenet", "learned-transfer"}  # they have test files of their own
 LARGE = {"mjp-cost", "privacy-closed-form", "privacy-table5"}
 
 
@@ -227,15 +227,6 @@ def test_a_column_of_a_layer_that_a_shallower_model_lacks_is_no_mistake():
     with pytest.raises(InputError, match="no curve 'token_eror'; did you mean 'token_error'"):
         experiment = make(text.replace("NAME", "token_eror"))
         dry_run(experiment.cells, experiment.tables)
-
-
-def test_the_scorecard_has_the_same_columns_at_every_size():
-    """But for the number of images that are corrupted."""
-    small, large = (
-        [(c.evaluation.split("(")[0], c.metric) for table in Experiment.load(name).tables for c in table.columns]
-        for name in ("scorecard", "scorecard-gpu")
-    )
-    assert small == large
 
 
 def test_data_that_cannot_be_had_are_an_error_before_the_dry_run():

@@ -8,6 +8,7 @@ import pytest
 from vitpos.leaderboard.board import Board
 from vitpos.leaderboard.entry import load_entry
 from vitpos.leaderboard.protocol import Protocol, protocols
+from vitpos.report.leaderboard_page import markdown
 
 RESULTS = Path(__file__).parents[2] / "results"
 FOLDER = RESULTS / "leaderboard"
@@ -19,6 +20,15 @@ def test_every_published_entry_is_valid(name):
     board = Board.load(files, Protocol.load(name))
     assert {entry.encoding for entry in board.entries} == {load_entry(file).encoding for file in files}
     assert not any(entry.quick for entry in board.entries)
+
+
+@pytest.mark.parametrize("name", [name for name in protocols() if (FOLDER / name).is_dir()])
+def test_the_published_table_is_that_of_the_entries(name):
+    board = Board.load([FOLDER / name], Protocol.load(name))
+    written = (FOLDER / name / "README.md").read_text()
+    assert written == markdown(board), (
+        f"vitpos leaderboard --protocol {name} --out results/leaderboard/{name}/README.md writes it"
+    )
 
 
 @pytest.mark.parametrize(

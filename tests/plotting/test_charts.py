@@ -1,11 +1,9 @@
 """Charts and maps: rendered output shows every series, labels do not overlap, missing values are blank."""
 
 import io
-import itertools
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from vitpos import plotting
@@ -52,16 +50,6 @@ def test_labels_are_spread_evenly_and_moved_only_if_they_overlap(heights):
     assert all(step >= 0.1 - 1e-9 for step in np.diff(spread)) and min(spread) >= 0 and max(spread) <= 1 + 1e-9
     if all(step >= 0.1 for step in np.diff(heights)):
         assert spread == pytest.approx(heights)
-
-
-def test_labels_of_a_scatter_plot_are_beside_it_and_do_not_overlap():
-    points = {f"point {number}": (80.0 + number / 100, 0.001 * number) for number in range(12)}
-    figure = plotting.scatter(points, x="accuracy", y="distance")
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [text.get_window_extent(renderer) for text in figure.axes[0].texts]
-    assert len(boxes) == 12 and not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
-    right = figure.axes[0].get_window_extent(renderer).x1
-    assert all(right < box.x0 < right + 200 and abs(box.y0) < 2000 for box in boxes)
 
 
 def test_line_charts_color_the_highlighted_series():

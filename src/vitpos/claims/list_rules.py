@@ -1,4 +1,4 @@
-"""Rules on lists: trends along a list of series, the order and the best of several series, and combined p-values."""
+"""Rules on lists of series: trends, order, the best of several, majorities, and combined p-values."""
 
 from __future__ import annotations
 
@@ -167,6 +167,58 @@ def significant_effect(effect: Series, p_value: Series, *, level: float = 0.01) 
     found = significant(one_sided, level=level)
     effects = ", ".join(f"{one:+.3g}" for one in effect.values())
     return Outcome(found.answer, f"effects {effects}, one-sided {found.numbers}")
+
+
+def each_below(values: Sequence[Series], *, than: float, unit: str = "") -> Outcome:
+    """The means of all series are below a number, such as what the best of several attackers reconstructs.
+
+    Holds if every 95 % interval lies below it, does not hold if one of them lies above.
+
+    Args:
+        values: Series, seed → value.
+        than: The number.
+        unit: Unit of the values, for the text.
+    """
+    found = [(statistics.fmean(one.values()), ci_half_width(list(one.values()))) for one in values]
+    if all(mean + half < than for mean, half in found):
+        answer: Answer = "holds"
+    else:
+        answer = "does not hold" if any(mean - half > than for mean, half in found) else "inconclusive"
+    texts = "; ".join(interval_text(mean, half, unit) for mean, half in found)
+    return Outcome(answer, f"{texts}, {seeds_text(values[0])}; required: each below {than:g}")
+
+
+def most_higher(first: Sequence[Series], second: Sequence[Series], *, unit: str = "") -> Outcome:
+    """In most pairs of series, ``first`` is higher than ``second``: in more than half of them, as a mean over seeds.
+
+    Holds if the 95 % interval of the fraction of pairs lies above one half, does not hold if it lies below.
+
+    Args:
+        first, second: Series of the same length, seed → value, such as errors under different corruptions.
+        unit: Unit of the values, for the text.
+    """
+    pairs = list(zip(first, second, strict=True))
+    fractions = [statistics.fmean(one[seed] > other[seed] for one, other in pairs) for seed in first[0]]
+    mean, half = statistics.fmean(fractions), ci_half_width(fractions)
+    answer: Answer = "holds" if mean - half > 0.5 else "does not hold" if mean + half < 0.5 else "inconclusive"
+    gap = statistics.fmean(x for one, other in pairs for x in differences(one, other))
+    text = f"higher in {100 * mean:.1f} ± {100 * half:.1f} % of {len(pairs)} pairs, mean difference {gap:+.4g} {unit}"
+    return Outcome(answer, f"{text.rstrip()}, {seeds_text(fractions)}; required: more than half")
+
+
+def opposite_order(first: Sequence[Series], second: Sequence[Series], *, least: float) -> Outcome:
+    """The means of ``first`` fall where those of ``second`` rise: Spearman's rank correlation is at most −``least``.
+
+    Does not hold if it is higher.
+
+    Args:
+        first, second: Series of the same length, seed → value.
+        least: The smallest size of the correlation.
+    """
+    means = [[statistics.fmean(one.values()) for one in series] for series in (first, second)]
+    correlation = statistics.correlation(_ranks(means[0]), _ranks(means[1]))
+    text = f"rank correlation {correlation:.2f} over {len(first)} rows, {seeds_text(first[0])}"
+    return Outcome("holds" if correlation <= -least else "does not hold", f"{text}; required: at most {-least:g}")
 
 
 def among_best(value: Series, others: Sequence[Series], *, unit: str = "") -> Outcome:

@@ -8,8 +8,12 @@ from __future__ import annotations
 import torch
 
 from vitpos.block_masks import BLOCK_OPTIONS, block_mask
+from vitpos.claims.data_proofs import loops_of_6_and_9 as loops_of_6_and_9
 from vitpos.claims.data_proofs import shared_patches as shared_patches
+from vitpos.claims.data_proofs import shared_patches_of_4_and_7 as shared_patches_of_4_and_7
 from vitpos.claims.outcomes import Answer, Outcome
+from vitpos.encodings import ENCODINGS
+from vitpos.encodings.base import Geometry
 from vitpos.metrics.statistics import wilson_interval
 from vitpos.models.vit import ViT
 from vitpos.patches import make_generator, permute_patches
@@ -34,6 +38,54 @@ def equivariance() -> dict[str, Outcome]:
         ),
         "the pooled output is the same (invariant)": _at_most(pooled, "largest difference of a logit"),
         "the sequence of tokens is the same": _at_most(unmoved, "largest difference of a token and that of its slot"),
+    }
+
+
+def broken_symmetry() -> dict[str, Outcome]:
+    """Whether the logits of a ViT with a learned table change if the patches of an image are permuted."""
+    pooled, _, _ = _permuted_differences("learned")
+    text = (
+        f"largest difference of a logit between an image and its permuted patches: {pooled:.2g}; required: above 1e-6"
+    )
+    return {"": Outcome("holds" if pooled > 1e-6 else "does not hold", text)}
+
+
+def table_shape() -> dict[str, Outcome]:
+    """Whether a learned table for a 14×14 grid and CLS has 197 × 768 numbers, by counting parameters."""
+    encoding = ENCODINGS.build("learned(prefix_embed=True)", Geometry(768, 12, 12, (14, 14), 1))
+    count = sum(parameter.numel() for parameter in encoding.parameters())
+    text = f"{count:,} parameters; required: 197 × 768 = {197 * 768:,}"
+    return {"": Outcome("holds" if count == 197 * 768 else "does not hold", text)}
+
+
+def content_of_biases() -> dict[str, Outcome]:
+    """Whether the bias of two patches depends on what is in the patches, for a relative bias and for SaPE2."""
+    changes = {}
+    pos = Positions.from_grid(GRID)
+    for spec in ("relative", "sape2"):
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(100)
+            encoding = ENCODINGS.build(spec, Geometry(32, 4, 1, GRID)).double()
+            for parameter in encoding.parameters():
+                parameter.normal_()
+            q, k, other_q, other_k = torch.randn(4, 1, 4, GRID[0] * GRID[1], 8, dtype=torch.float64)
+            change = encoding.bias(q, k, pos, 0) - encoding.bias(other_q, other_k, pos, 0)
+        changes[spec] = change.abs().max().item()
+    text = f"largest change of the bias of SaPE2 with other tokens: {changes['sape2']:.2g}; required: above 1e-6"
+    return {
+        "a relative bias does not depend on content": _at_most(changes["relative"], "largest change with other tokens"),
+        "the bias of SaPE2 does": Outcome("holds" if changes["sape2"] > 1e-6 else "does not hold", text),
+    }
+
+
+def position_gradient() -> dict[str, Outcome]:
+    """Whether the gradient of the position table is that of the tokens to which it is added, ∂l/∂E_pos = ∂l/∂z."""
+    return {
+        "one image": _at_most(_table_gradient_error("learned", 1), "largest difference, relative"),
+        "a batch of two images": _at_most(_table_gradient_error("learned", 2), "largest difference, relative"),
+        "one image, with MJP's localization loss": _at_most(
+            _table_gradient_error("learned + mjp(mask_ratio=0.5)", 1), "largest difference, relative"
+        ),
     }
 
 
@@ -102,14 +154,32 @@ def _random_model(encoding: str) -> ViT:
     return model.double().eval()
 
 
-def _permuted_differences() -> tuple[float, float, float]:
-    """Returns the largest differences of outputs between images and images with permuted patches, without positions.
+def _table_gradient_error(encoding: str, images: int) -> float:
+    """Returns the largest difference of the gradients of the loss by table and by tokens, relative to the largest entry.
+
+    The loss is cross-entropy plus the extra loss of the encoding, summed over the images; the tokens (images, N, D) are
+    the sum of patch embedding and table, and their gradient is that of the first image.
+    """
+    model = _random_model(encoding)
+    tokens, pos = model.embed_patches(torch.randn(images, 3, 12, 20, dtype=torch.float64))
+    tokens.retain_grad()
+    features = model.pool_tokens(model.forward_blocks(tokens, pos))
+    loss = torch.nn.functional.cross_entropy(model.head(features), torch.arange(images), reduction="sum")
+    (loss + model.encoding.penalty(pos)).backward()
+    (table,) = [p.grad for name, p in model.encoding.named_parameters() if name.rpartition(".")[2] == "table"]
+    assert table is not None and tokens.grad is not None
+    difference = table.flatten(0, -2) - tokens.grad[0]
+    return (difference.abs().max() / tokens.grad.abs().max()).item()
+
+
+def _permuted_differences(encoding: str = "none") -> tuple[float, float, float]:
+    """Returns the largest differences of outputs between images and images with permuted patches.
 
     The three are those of logits, of tokens compared with the same patch, and of tokens compared with the same slot of
     the grid. The model is a ViT in float64 with random weights on a grid of 3×5 patches.
     """
     with torch.random.fork_rng(), torch.no_grad():
-        model = _random_model("none")
+        model = _random_model(encoding)
         torch.manual_seed(100)
         images = torch.randn(4, 3, 12, 20, dtype=torch.float64)
         order = torch.randperm(GRID[0] * GRID[1])

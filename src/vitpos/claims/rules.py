@@ -13,7 +13,10 @@ from collections.abc import Callable
 from vitpos.claims.joint_rules import only_in_task, regained
 from vitpos.claims.list_rules import (
     among_best,
+    each_below,
+    most_higher,
     not_significant,
+    opposite_order,
     ranked,
     rising,
     significant,
@@ -192,8 +195,7 @@ def resists(value: Series, other: Series, *, most: float, exposed: float, unit: 
     """A defense resists an attacker, judged together with another attacker on the same model.
 
     An attacker fails if the 95 % interval of its mean lies below ``most``, and succeeds if it lies above ``exposed``.
-    Holds if the attacker fails, does not hold if it succeeds. Inconclusive if one of the two attackers does neither, or
-    if only the other one fails.
+    Holds if the attacker fails, does not hold if it succeeds. Inconclusive if one of the two attackers does neither.
 
     Args:
         value: Seed → what the attacker reconstructs, such as decibels above the image's mean color.
@@ -229,6 +231,7 @@ RULES: dict[str, Callable[..., Outcome]] = {
     rule.__name__: rule
     for rule in (
         higher, equal, not_lower, above, below, near, every_seed, resists, rising, steps_rise, steeper, sooner, ranked,
-        significant, not_significant, significant_effect, among_best, regained, only_in_task, measured,
+        opposite_order, each_below, most_higher, significant, not_significant, significant_effect, among_best, regained,
+        only_in_task, measured,
     )
 }  # fmt: skip

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
-from vitpos.cli.trust import Data, Trust
+from vitpos.cli.trust import Architecture, Classes, Data, Trust
 from vitpos.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ def attack(
     source: Annotated[
         Path,
         Argument(
-            metavar="RUN_OR_WEIGHTS", help="folder of an experiment or a cell, or a weights.safetensors of vitpos"
+            metavar="RUN_OR_CHECKPOINT",
+            help="folder of an experiment or a cell, a weights.safetensors of vitpos, or, with --data, a checkpoint of "
+            "timm or Hugging Face, timm:NAME or hf:NAME",
         ),
     ],
     specs: Annotated[
@@ -40,6 +42,9 @@ def attack(
     ] = None,
     more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further attacks")] = None,
     data: Data = None,
+    architecture: Architecture = None,
+    classes: Classes = None,
+    device: Device = None,
     trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
@@ -48,14 +53,13 @@ def attack(
 
     terms = [term for spec in (*specs, *(more or ())) for term in ATTACKS.parse(spec)]
     from vitpos.cli.tables import show_attacks
-    from vitpos.data.dataset import load
     from vitpos.data.image_files import read_images
     from vitpos.files import require_folder
-    from vitpos.lab.cell_models import load_models
     from vitpos.lab.console import Console
-    from vitpos.lab.downloads import download, missing_data
+    from vitpos.lab.downloads import data_terms_of, download, missing_downloads
     from vitpos.lab.evaluate import evaluate_with_events
     from vitpos.lab.events import CellDone
+    from vitpos.lab.foreign_models import open_models
     from vitpos.lab.trust import is_trusted
     from vitpos.report.attack_figures import write_attacks
 
@@ -64,13 +68,18 @@ def attack(
         raise InputError(f"--out {out} already holds results; give a new folder")
     for term in terms if image_files else ():
         term.options["images"] = len(image_files or ())
-    models = load_models(source, data)
     results: list[tuple[Cell, str, Result]] = []
     with Console() as console:
-        if data is not None or is_trusted(source):
-            download(missing_data([replace(cell, evaluations=()) for cell, _ in models]), console)
-        for cell, load_model in models:
-            model, images = load_model(), load(cell.data)
+        if data is not None:
+            download(missing_downloads(data_terms_of([data], [])), console)
+        models = open_models(source, data, architecture=architecture, classes=classes)
+        if data is None and is_trusted(source):
+            download(missing_downloads(data_terms_of([cell.data for cell, _ in models], [])), console)
+        for cell, open_model in models:
+            opened = open_model()
+            model, images = opened.model, opened.data
+            for note in opened.notes:
+                print(note, file=sys.stderr)
             images = images.with_test_images(read_images(image_files, images.shape), model) if image_files else images
             for spec, result in evaluate_with_events(cell, model, images, list(map(str, terms)), console):
                 results.append((cell, spec, result))

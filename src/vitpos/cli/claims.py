@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.reproducible import Reproducible
+
 if TYPE_CHECKING:
     from vitpos.claims.verdicts import Verdict
 
@@ -28,9 +30,12 @@ def claims(
     save: Annotated[
         Path | None, Option(metavar="DIR", help="also write CSV and JSON files of the runs into DIR")
     ] = None,
-    page: Annotated[Path | None, Option(metavar="FILE.html", help="also write the verdicts as a page")] = None,
+    page: Annotated[
+        Path | None, Option(metavar="FILE.html", help="also write the verdicts as a page; FILE.md for Markdown")
+    ] = None,
     as_json: Annotated[bool, Option("--json", help="print JSON")] = False,
     workers: Annotated[int | None, Option(min=1, help="parallel processes; default: one per core (GPU: one)")] = None,
+    reproducible: Reproducible = False,
 ) -> None:
     """Judge the claims of the source documents by stored runs, and print each verdict with its numbers."""
     from vitpos.claims.ledger import find_claims

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
-from vitpos.cli.trust import Data, Trust
+from vitpos.cli.trust import Architecture, Data, Trust
 from vitpos.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ Extra = Annotated[bool, Option("--extra", help="also run UMAP, SVM and MLP (need
 def inspect(
     source: Annotated[
         Path,
-        Argument(metavar="RUN_OR_CHECKPOINT", help="folder of a run or a cell, or a ViT checkpoint from any library"),
+        Argument(
+            metavar="RUN_OR_CHECKPOINT",
+            help="folder of a run or a cell, or a ViT checkpoint from any library, which is also run if --data is given",
+        ),
     ],
     out: Out,
     grid: Annotated[
@@ -39,12 +43,14 @@ def inspect(
     image_files: ImageFiles = None,
     extra: Extra = False,
     data: Data = None,
+    architecture: Architecture = None,
+    device: Device = None,
     trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
     """Identify and analyze the position encoding of a model or checkpoint; writes numbers, figures and a page."""
     sources = [(source, _read_grid(grid) if grid is not None else None)]
-    _inspect_all(sources, out, "inspect", images, image_files or (), extra, data)
+    _inspect_all(sources, out, "inspect", images, image_files or (), extra, data, architecture)
 
 
 def compare(
@@ -59,6 +65,7 @@ def compare(
     image_files: ImageFiles = None,
     extra: Extra = False,
     data: Data = None,
+    architecture: Architecture = None,
     trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:
@@ -67,7 +74,7 @@ def compare(
     if len(given) > 2:
         raise InputError(f"compare takes at most two --grid, not {len(given)}; give one for both, or one for each")
     one, other = (given[0], given[-1]) if given else (None, None)
-    _inspect_all([(first, one), (second, other)], out, "compare", images, image_files or (), extra, data)
+    _inspect_all([(first, one), (second, other)], out, "compare", images, image_files or (), extra, data, architecture)
 
 
 def _read_grid(text: str) -> Grid:
@@ -86,6 +93,7 @@ def _inspect_all(
     files: Sequence[Path],
     extra: bool,
     data: str | None,
+    architecture: str | None,
 ) -> None:
     """Inspects every model in the sources, writes numbers, figures and a page to ``out``, and prints the summary table.
 
@@ -98,13 +106,15 @@ def _inspect_all(
         images: number of test images on which models are inspected.
         files: image files for attention maps.
         extra: whether to run UMAP, SVM and MLP too.
-        data: spec of the data set on which models of vitpos are inspected; None for that of their training.
+        data: spec of the data set on which models are run; None for that of the training of a model of vitpos.
+        architecture: name of the timm model of a file that does not state it.
     """
     from vitpos.cli.progress import progress_bar
     from vitpos.cli.tables import show_columns
     from vitpos.files import require_folder
     from vitpos.lab.experiment_folder import ExperimentFolder
-    from vitpos.lab.inspection_targets import find_targets, is_vitpos_output
+    from vitpos.lab.foreign_models import is_vitpos_output
+    from vitpos.lab.inspection_targets import find_targets
     from vitpos.report.inspection_page import folder_name, write_all_numbers, write_inspection, write_page
     from vitpos.report.inspection_table import comparison_table
 
@@ -114,7 +124,7 @@ def _inspect_all(
         raise InputError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
     targets: list[tuple[str, LoadTarget]] = []
     for path, grid in sources:
-        found = find_targets(path, grid, data)
+        found = find_targets(path, grid, data, architecture)
         if command == "compare" and len(found) > 1:
             raise InputError(f"{path} holds {len(found)} models; give one of them, such as {path / 'cells'}/…")
         targets += found

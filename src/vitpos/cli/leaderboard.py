@@ -67,11 +67,13 @@ def score(
 
 def leaderboard(
     sources: Annotated[list[Path] | None, Argument(metavar="DIR…", help="entries, or folders of them")] = None,
-    out: Annotated[Path | None, Option(metavar="FILE.html", help="path of the page")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="FILE.html", help="path of the page; FILE.md for a Markdown table")
+    ] = None,
     protocol: PROTOCOL = "vitpos-1",
     plugins: Plugins = None,
 ) -> None:
-    """Check all entries of a leaderboard, rank them, print the table, and write it as a CSV file and as pages."""
+    """Check all entries of a leaderboard, rank them, print the table, and write it as pages and as a CSV file."""
     from vitpos.cli.leaderboard_tables import show_board
     from vitpos.files import write_csv
     from vitpos.leaderboard.board import Board
@@ -82,6 +84,8 @@ def leaderboard(
     if out is not None:
         from vitpos.report.leaderboard_page import write_leaderboard
 
-        page, rows = write_leaderboard(board, out), board.rows()
-        table = write_csv(out.with_suffix(".csv"), list(rows[0]), [list(row.values()) for row in rows])
-        print(f"table: {table}\npage:  {page}", file=sys.stderr)
+        print(f"page:  {write_leaderboard(board, out)}", file=sys.stderr)
+        if out.suffix != ".md":
+            rows = board.rows()
+            table = write_csv(out.with_suffix(".csv"), list(rows[0]), [list(row.values()) for row in rows])
+            print(f"table: {table}", file=sys.stderr)

@@ -15,7 +15,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from vitpos.cli import attack, claims, data, inspect, leaderboard, run
+from vitpos.cli import attack, claims, convert, data, evaluate, inspect, leaderboard, run
 from vitpos.cli import list as list_module
 from vitpos.cli.error_log import log_unexpected
 from vitpos.errors import InputError, Notice, RunError
@@ -24,7 +24,7 @@ from vitpos.printable import printable
 STOPPED = 130  # exit code after Ctrl-C, by the convention of shells
 
 app = typer.Typer(
-    help="Train, evaluate, attack and inspect position encodings of Vision Transformers.",
+    help="Train, evaluate, attack, inspect and convert position encodings of Vision Transformers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,13 +33,14 @@ app = typer.Typer(
 app.command("list")(list_module.list_entries)
 for command in (
     run.run,
-    run.evaluate,
+    evaluate.evaluate,
     leaderboard.score,
     leaderboard.leaderboard,
     claims.claims,
     attack.attack,
     inspect.inspect,
     inspect.compare,
+    convert.convert,
     run.report,
     data.data,
 ):
@@ -60,7 +61,7 @@ def options(
         bool, typer.Option("--version", is_eager=True, callback=_version, help="print the version")
     ] = False,
 ) -> None:
-    """Train, evaluate, attack and inspect position encodings of Vision Transformers."""
+    """Train, evaluate, attack, inspect and convert position encodings of Vision Transformers."""
 
 
 class _Terminated(BaseException):

@@ -1,4 +1,4 @@
-"""The commands ``vitpos run``, ``vitpos evaluate`` and ``vitpos report``."""
+"""The commands ``vitpos run`` and ``vitpos report``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.device import Device
 from vitpos.cli.dry_run import DryRunOption, OutOption, require_out
 from vitpos.cli.dry_run import dry_run as show_dry_run
 from vitpos.cli.plugins import Plugins
@@ -31,6 +32,7 @@ def run(
     seeds: Annotated[str | None, Option(help="seeds that replace those of the experiment, such as 0,1,2")] = None,
     workers: Annotated[int | None, Option(min=1, help="parallel processes; default: one per core (GPU: one)")] = None,
     dry_run: DryRunOption = False,
+    device: Device = None,
     reproducible: Reproducible = False,
     trust: Trust = False,
     plugins: Plugins = None,
@@ -73,33 +75,6 @@ def run(
     _note(f"report:  {write_report([results], out / 'report.html')}")
     if failure:
         raise failure
-
-
-def evaluate(
-    run: Annotated[Path, Argument(metavar="RUN", help="folder of an experiment, or of one of its cells")],
-    specs: Annotated[list[str], Option("--with", metavar="SPEC", help="an evaluation, such as jigsaw(per='image')")],
-    more: Annotated[list[str] | None, Argument(metavar="SPEC", help="further evaluations")] = None,
-    reproducible: Reproducible = False,
-    trust: Trust = False,
-    plugins: Plugins = None,
-) -> None:
-    """Run more evaluations on a trained run and add the numbers to its results."""
-    from vitpos.evaluations import EVALUATIONS
-    from vitpos.lab.experiment_folder import load_run_plugins
-
-    load_run_plugins(run.resolve().parent.parent if (run / "cell.json").exists() else run)
-    wanted = [EVALUATIONS.canonical(spec) for spec in (*specs, *(more or ()))]
-    from vitpos.cli.tables import show_evaluation
-    from vitpos.lab.console import Console
-    from vitpos.lab.evaluate import evaluate_run
-    from vitpos.report import write_report
-
-    with Console() as console:
-        results, stored = evaluate_run(run, wanted, console)
-    write_report([results], results.path / "report.html")
-    for spec in stored:
-        show_evaluation(results, spec)
-    _note(f"results: {results.path / 'results.csv'}")
 
 
 def report(

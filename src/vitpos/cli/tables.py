@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -35,6 +36,19 @@ def show_columns(names: Sequence[str], rows: Sequence[tuple[str, list[str]]]) ->
         some = slice(first, first + fitting)
         shown = [[key, *values[some]] for key, values in rows if any(value != "–" for value in values[some])]
         output.print(_grid("", ["", *names[some]], [], shown))
+
+
+def show_numbers(heading: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
+    """Prints a table of numbers with a column per name.
+
+    Args:
+        heading: heading of the first column.
+        rows: pairs (text of the first column, numbers by name).
+    """
+    names = list(dict.fromkeys(name for _, numbers in rows for name in numbers))
+    names = [name for name in names if any(math.isfinite(numbers.get(name, math.nan)) for _, numbers in rows)]
+    shown = [[text, *(f"{numbers[n]:.4g}" if n in numbers else "–" for n in names)] for text, numbers in rows]
+    output.print(_grid("", [heading], [name.replace("_", " ") for name in names], shown))
 
 
 def show_attacks(results: Sequence[tuple[Cell, str, Result]]) -> None:

@@ -1,7 +1,8 @@
-"""The options ``--trust`` and ``--data`` of commands that read runs and weights files, which may be from anybody."""
+"""The options of commands that read runs and checkpoints: ``--trust``, ``--data``, ``--architecture``, ``--classes``."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -27,4 +28,16 @@ Trust = Annotated[
 ]
 Data = Annotated[
     str | None, Option(metavar="SPEC", help="data set in place of the one that a run or weights file names")
+]
+Architecture = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        help="name of the timm model of a file that does not state it; with a tag, as in vit_base_patch16_224.mae, also "
+        "the mean, standard deviation and crop of that tag",
+    ),
+]
+Classes = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="names of the outputs of a checkpoint: one per line, a JSON list or JSON id → name"),
 ]

@@ -77,7 +77,7 @@ def _chunks(address: str, done: int) -> Iterator[tuple[int, int, bytes]]:
     try:
         with urllib.request.urlopen(request, timeout=20) as response:
             start = done if response.status == http.client.PARTIAL_CONTENT else 0
-            length = int(response.headers.get("Content-Length") or 0)
+            length = response.length or 0  # None if the header is missing or no number
             total = start + length if length else 0
             while chunk := response.read(CHUNK):
                 yield start, total, chunk
@@ -197,9 +197,11 @@ def tar(file: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
         file: File name of the archive, which is not used.
         archive: Content of the archive.
     """
+    total = 0
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
-            if member.size > MAX_BYTES:
+            total += member.size
+            if total > MAX_BYTES:
                 raise ValueError(f"it unpacks to more than {MAX_BYTES:,} bytes")
             content = files.extractfile(member)
             if content:

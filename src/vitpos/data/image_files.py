@@ -22,24 +22,33 @@ from vitpos.regular_files import open_regular
 
 Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
 PREFETCH = 2  # batches that are decoded while another is trained on
-TEST_RESIZE = 256 / 224  # test images are resized to this multiple of their size before the center crop
+TEST_CROP = 224 / 256  # side of the center crop of test images, as a fraction of the largest one that fits
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 
 
 @dataclass(frozen=True)
 class ImageFiles:
     """Image files that can be indexed like a uint8 tensor (n, 3, height, width) and are decoded when they are read.
 
-    Indexing resizes an image and takes the center crop, as in ImageNet's test protocol (resize to 256 and crop to 224).
-    An image that has the height and width ``size`` already is neither resized nor cropped.
+    Indexing resizes an image and takes the center crop, by default as in ImageNet's test protocol (resize to 256 and crop
+    to 224). An image that has the height and width ``size`` already is neither resized nor cropped.
     ``batches`` reads training images: a random crop with at least the fraction ``crop`` of the area and an aspect ratio of
     3/4 to 4/3, mirrored with probability 1/2 if ``mirror``. With ``crop=1`` and without ``mirror`` nothing is random.
     ``size`` is the height and width of the result.
+
+    Args:
+        test_crop: Side of the center crop, as a fraction of the largest crop that fits into the image.
+        keep_aspect: Whether the center crop has the aspect ratio of the result; otherwise that of the image.
+        interpolation: ``nearest``, ``bilinear``, ``bicubic`` or ``lanczos``.
     """
 
     files: tuple[Path, ...]
     size: tuple[int, int]
     crop: float
     mirror: bool
+    test_crop: float = TEST_CROP
+    keep_aspect: bool = True
+    interpolation: str = "bicubic"
 
     def __len__(self) -> int:
         return len(self.files)
@@ -80,11 +89,25 @@ class ImageFiles:
         image = read_image(file)
         rng = random.Random(seed)
         centered = seed is None or self.crop == 1  # with crop=1 an image may still be mirrored
-        box = _center_crop(image.size, self.size) if centered else _random_crop(image.size, self.crop, rng)
-        pixels = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC, box))
+        box = self._center_crop(image.size) if centered else _random_crop(image.size, self.crop, rng)
+        pixels = np.asarray(image.resize((width, height), Image.Resampling[self.interpolation.upper()], box))
         if seed is not None and self.mirror and rng.random() < 0.5:
             pixels = pixels[:, ::-1]
         return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+    def _center_crop(self, image: tuple[int, int]) -> Box:
+        """Returns the center crop of an image (width, height) as a box (left, upper, right, lower) in its pixels.
+
+        By default the box is 224/256 as wide and high as the largest one that has the aspect ratio of the result. An image
+        of the size of the result is taken whole, so that its pixels are unchanged.
+        """
+        width, height = image
+        if (height, width) == self.size:
+            return 0, 0, width, height
+        if not self.keep_aspect:
+            return _centered(image, width * self.test_crop, height * self.test_crop)
+        scale = min(width / self.size[1], height / self.size[0]) * self.test_crop
+        return _centered(image, self.size[1] * scale, self.size[0] * scale)
 
 
 def read_image(file: Path, mode: str | None = "RGB") -> Image.Image:
@@ -128,23 +151,6 @@ def read_images(files: Sequence[Path], shape: tuple[int, int, int], *, crop: boo
             )
         loaded.append(torch.from_numpy(np.array(image).reshape(height, width, -1)).permute(2, 0, 1))
     return torch.stack(loaded)
-
-
-def _center_crop(image: tuple[int, int], size: tuple[int, int]) -> Box:
-    """Returns the center crop of ImageNet's test protocol as a box (left, upper, right, lower) in pixels of the image.
-
-    The box is 224/256 as wide and high as the largest one in the image that has the aspect ratio of the result. An image
-    of the size of the result is taken whole, so that its pixels are unchanged.
-
-    Args:
-        image: Width and height of the image.
-        size: Height and width that the crop is resized to.
-    """
-    width, height = image
-    if (height, width) == size:
-        return 0, 0, width, height
-    scale = min(width / size[1], height / size[0]) / TEST_RESIZE
-    return _centered(image, size[1] * scale, size[0] * scale)
 
 
 def _random_crop(image: tuple[int, int], min_area: float, rng: random.Random) -> Box:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -24,6 +27,9 @@ def image_folder(
     size: int | tuple[int, int] = 224,
     crop: float = 0.08,
     mirror: bool = True,
+    test_crop: float = 0.875,
+    keep_aspect: bool = True,
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bicubic",
     fraction: float = 1.0,
     limit: int | None = None,
     test_limit: int | None = None,
@@ -41,6 +47,9 @@ def image_folder(
         crop: Minimum area of the random crops of training images, as a fraction of the image; 1.0 reads them as test
             images.
         mirror: Mirrors training images with probability 1/2.
+        test_crop: Side of the center crop of test images, as a fraction of the largest crop that fits into the image.
+        keep_aspect: Whether that crop has the aspect ratio of ``size``; otherwise that of the image, which is distorted.
+        interpolation: How images are resized.
         fraction: Fraction of the training images; the same random sample in every run.
         limit: Maximum number of training images.
         test_limit: Maximum number of test images.
@@ -54,6 +63,8 @@ def image_folder(
         raise InputError(
             f"data 'image_folder' got size={size}, crop={crop}; take a size from 1 and a fraction above 0 up to 1"
         )
+    if not 0 < test_crop <= 1:
+        raise InputError(f"data 'image_folder' got test_crop={test_crop}; take a fraction above 0 up to 1")
     test = next((root / name for name in TEST_NAMES if (root / name).is_dir()), None)
     has_train = (root / "train").is_dir()
     if has_train and test is None:
@@ -79,9 +90,18 @@ def image_folder(
         every = {name: _image_files(root / name) for name in classes}
         train_files = {name: [f for n, f in enumerate(files) if n % 5 != 4] for name, files in every.items()}
         test_files = {name: files[4::5] for name, files in every.items()}
+    read = partial(
+        ImageFiles,
+        size=to_2tuple(size),
+        crop=crop,
+        mirror=mirror,
+        test_crop=test_crop,
+        keep_aspect=keep_aspect,
+        interpolation=interpolation,
+    )
     data = Dataset(
-        train=_split(train_files, "training", to_2tuple(size), crop, mirror),
-        test=_split(test_files, "test", to_2tuple(size), crop, mirror),
+        train=_split(train_files, "training", read),
+        test=_split(test_files, "test", read),
         classes=tuple(classes),
         mean=MEAN,
         std=STD,
@@ -105,15 +125,13 @@ def photographs(*, size: int | tuple[int, int] = 224) -> Dataset:
     return Dataset(both, both, tuple(Path(name).stem for name in PHOTOGRAPHS), MEAN, STD)
 
 
-def _split(by_class: dict[str, list[Path]], purpose: str, size: tuple[int, int], crop: float, mirror: bool) -> Split:
+def _split(by_class: dict[str, list[Path]], purpose: str, read: Callable[[tuple[Path, ...]], ImageFiles]) -> Split:
     """Returns a split of all image files, which are decoded when they are read; labels number the classes in order.
 
     Args:
         by_class: Class name → its image files.
         purpose: Name of the split, for error messages.
-        size: Height and width that images are resized to.
-        crop: Minimum area of the random crops of training images, as a fraction of the image.
-        mirror: Mirrors training images with probability 1/2.
+        read: Returns the `ImageFiles` of some files.
     """
     files = tuple(file for some in by_class.values() for file in some)
     if by_class and not files:
@@ -122,7 +140,7 @@ def _split(by_class: dict[str, list[Path]], purpose: str, size: tuple[int, int],
             "and without folders train and val takes every fifth image of a class for the test"
         )
     labels = torch.repeat_interleave(torch.tensor([len(some) for some in by_class.values()], dtype=torch.long))
-    return Split(ImageFiles(files, size, crop, mirror), labels)
+    return Split(read(files), labels)
 
 
 def _class_names(path: Path) -> list[str]:

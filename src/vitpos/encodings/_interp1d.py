@@ -11,7 +11,9 @@ def interp1d(values: Tensor, at: Tensor) -> Tensor:
 
     Beyond either end the end value is repeated. Differentiable with respect to ``values`` and ``at``.
     """
-    return gather1d(values, *floor_and_weight(at.to(values.dtype), values.shape[-1]))
+    wide = torch.promote_types(values.dtype, torch.float32)
+    index, weight = floor_and_weight(at.to(wide), values.shape[-1])
+    return gather1d(values, index, weight.to(values.dtype))
 
 
 def floor_and_weight(at: Tensor, count: int) -> tuple[Tensor, Tensor]:

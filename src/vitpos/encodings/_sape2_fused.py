@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.encodings._interp1d import interp1d
-from vitpos.positions import Positions
+from vitpos.positions import Positions, without_autocast
 
 if TYPE_CHECKING:
     from vitpos.encodings.sape2 import SaPE2
@@ -157,7 +157,7 @@ def _squares(left: Tensor, right: Tensor, zero: float) -> Tensor:
 
     ``left`` and ``right`` (G, N, L + 2) are two tensors made of the vectors, scaled to norms of at most 1, by `_sides`.
     """
-    squares = torch.bmm(left, right.mT)
+    squares = without_autocast(left.device, lambda: torch.bmm(left, right.mT))
     return F.threshold(squares, rounding(squares), zero, inplace=True)
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.errors import InputError
 from vitpos.positions import Positions
+
+NAMED_MODES = {"timm": "bicubic-antialias", "hf": "bicubic", "dino": "bicubic-offset"}
+"""Modes that other libraries use by default, by name: timm, Hugging Face, and the published code of DINO and DINOv2."""
+OFFSET = 0.1  # cells that DINO adds to the size of the new grid
 
 Taps = tuple[Tensor, Tensor | None]
 """Indices (…, K) of the K grid cells to interpolate from, and their weights (…, K), which are None if K is 1."""
@@ -82,23 +88,34 @@ def resize_table(table: Tensor, grid: tuple[int, int], *, mode: str = "bicubic")
     - ``-align_corners``: corner cells keep their values, as with ``align_corners=True`` in PyTorch; by default the outer
       edges of old and new grid coincide. A side of one new cell takes the first old cell. Not with ``-antialias``, which
       torch 2.13 does not align;
+    - ``-offset``: samples as for a grid of 0.1 rows and columns more, as DINO and DINOv2 do;
     - ``-norm``: rescales each new vector to the interpolated norm of the old ones.
 
-    Plain ``bicubic`` is what ViT and DeiT use, ``bicubic-antialias`` what timm uses; they differ even when enlarging,
-    because PyTorch uses another kernel with antialiasing (a = −0.5 instead of −0.75).
+    Plain ``bicubic`` is what ViT, DeiT and Hugging Face use (``hf``), ``bicubic-antialias`` what timm uses (``timm``);
+    they differ even when enlarging, because PyTorch uses another kernel with antialiasing (a = −0.5 instead of −0.75).
+    ``dino`` is ``bicubic-offset``.
     """
-    kernel, antialias, align_corners, norm = parse_mode(mode)
+    how = parse_mode(mode)
     if tuple(table.shape[:2]) == tuple(grid):
         return table.clone()
     if grid[1] == 1 != grid[0]:  # torch 2.13 drops rows when it antialiases to a width of 1
         return resize_table(table.transpose(0, 1), (1, grid[0]), mode=mode).transpose(0, 1)
     wide = table.to(torch.promote_types(table.dtype, torch.float32)).permute(2, 0, 1)[None]
-    options = {} if kernel == "area" else {"align_corners": align_corners, "antialias": antialias}
-    new = F.interpolate(wide, size=grid, mode=kernel, **options)
-    if norm:
-        lengths = F.interpolate(wide.norm(dim=1, keepdim=True), size=grid, mode=kernel, **options).clamp_min(0)
+    new = _interpolate(wide, grid, how)
+    if how.norm:
+        lengths = _interpolate(wide.norm(dim=1, keepdim=True), grid, how).clamp_min(0)
         new = new * lengths / new.norm(dim=1, keepdim=True).clamp_min(torch.finfo(new.dtype).tiny)
     return new[0].permute(1, 2, 0).to(table.dtype)
+
+
+def _interpolate(image: Tensor, grid: tuple[int, int], how: ResizeMode) -> Tensor:
+    """Returns ``F.interpolate`` of an image (1, D, R, C) to (1, D, R', C'), ``grid`` = (R', C')."""
+    options: dict[str, Any] = {} if how.kernel == "area" else {"align_corners": how.align_corners}
+    options |= {"antialias": how.antialias} if how.kernel != "area" else {}
+    if not how.offset:
+        return F.interpolate(image, size=grid, mode=how.kernel, **options)
+    scale = [(new + OFFSET) / old for new, old in zip(grid, image.shape[2:], strict=True)]
+    return F.interpolate(image, scale_factor=scale, mode=how.kernel, **options)
 
 
 def resize_flat_table(
@@ -118,25 +135,38 @@ def resize_flat_table(
     return torch.cat([rows[:prefix], patches.flatten(0, 1)])
 
 
-def parse_mode(mode: str) -> tuple[str, bool, bool, bool]:
-    """Splits the name of an interpolation: ``"bicubic-antialias"`` gives ``("bicubic", True, False, False)``.
+class ResizeMode(NamedTuple):
+    """An interpolation: its kernel, and the options that `resize_table` explains."""
 
-    The bools are whether ``-antialias``, ``-align_corners`` and ``-norm`` follow the kernel; `resize_table` explains
-    them. Raises InputError for an unknown name.
+    kernel: str
+    antialias: bool
+    align_corners: bool
+    offset: bool
+    norm: bool
+
+
+def parse_mode(mode: str) -> ResizeMode:
+    """Returns the kernel and the options of an interpolation, such as ``"bicubic-antialias"`` or ``"timm"``.
+
+    Raises InputError for an unknown name.
     """
-    kernel, *more = mode.split("-")
-    if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= {"antialias", "align_corners", "norm"}:
+    kernel, *more = NAMED_MODES.get(mode, mode).split("-")
+    options = ("antialias", "align_corners", "offset", "norm")
+    if kernel not in ("bicubic", "bilinear", "area") or not set(more) <= set(options):
         raise InputError(
-            f"cannot resample with mode {mode!r}; use bicubic, bilinear or area, with -antialias, -align_corners and "
-            "-norm if wanted"
+            f"cannot resample with mode {mode!r}; use bicubic, bilinear or area, with -antialias, -align_corners, "
+            f"-offset and -norm if wanted, or the default of a library: {', '.join(NAMED_MODES)}"
         )
-    if kernel == "area" and {"antialias", "align_corners"} & set(more):
+    if kernel == "area" and set(more) - {"norm"}:
         raise InputError(
-            f"mode {mode!r}: area takes no -antialias and no -align_corners, it averages whole cells; leave it out"
+            f"mode {mode!r}: area takes no -antialias and no -align_corners or -offset, it averages whole cells; "
+            "leave it out"
         )
     if {"antialias", "align_corners"} <= set(more):
         raise InputError(f"mode {mode!r}: torch does not align corners when it antialiases; leave one of the two out")
-    return kernel, "antialias" in more, "align_corners" in more, "norm" in more
+    if {"offset", "align_corners"} <= set(more):
+        raise InputError(f"mode {mode!r}: with aligned corners an offset has no effect; leave one of the two out")
+    return ResizeMode(kernel, *(option in more for option in options))
 
 
 def unit_coords(pos: Positions, grid: tuple[int, int], dtype: torch.dtype) -> Tensor:

@@ -80,6 +80,9 @@ class ComRoPE(Rotary):
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """Returns a function that rotates q or k (B, H, N, d) at these positions, computed in float32 or better."""
+        return pos.without_autocast(lambda: self._rotation(pos, layer, dtype))
+
+    def _rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         coords = self.centered_coords(pos, dtype)
         unit = coords / coords.new_tensor(self.geometry.grid)  # (B|1, N, 2)
         factors = (unit @ self._scales(layer).to(unit.dtype))[:, None, ..., None]  # (B|1, 1, N, blocks, 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitpos.encodings._table_interpolation import unit_coords
@@ -37,4 +38,14 @@ class CoordinateMLP(PositionEncoding):
 
     def vectors(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor | None:
         """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: the MLP's outputs."""
-        return None if layer else self.network(unit_coords(pos, self.train_grid, dtype))
+        if layer:
+            return None
+        hidden = pos.without_autocast(lambda: self._hidden(pos, dtype))
+        return self.network[2](self.network[1](hidden))
+
+    def _hidden(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns the hidden units (B|1, N, hidden_dim) in ``dtype``; coordinates are in float32 or better."""
+        wide = torch.promote_types(dtype, torch.float32)
+        first = cast(nn.Linear, self.network[0])
+        hidden = F.linear(unit_coords(pos, self.train_grid, wide), first.weight.to(wide), first.bias.to(wide))
+        return hidden.to(dtype)

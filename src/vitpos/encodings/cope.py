@@ -53,7 +53,7 @@ class CoPE(PositionEncoding):
             gates = gates.masked_fill((pos.index[:, None, :] > pos.index[:, :, None])[:, None], 0)
         if pos.has_hidden:
             gates = torch.where(pos.known_pairs(), gates, 0)
-        return [(gates, _sum_from(gates, pos))]
+        return [(gates, _sum_from(gates.to(torch.promote_types(gates.dtype, torch.float32)), pos))]
 
 
 def _sum_from(gates: Tensor, pos: Positions) -> Tensor:

@@ -49,6 +49,6 @@ def _distinct_offsets(pos: Positions) -> tuple[Tensor, Tensor]:
     offsets = pos.offsets()
     if torch.compiler.is_compiling():  # the number of distinct offsets is not known while tracing
         flat = offsets.flatten(0, 2)
-        return torch.arange(len(flat), device=flat.device).view(offsets.shape[:3]), flat
+        return torch.arange(flat.shape[0], device=flat.device).view(offsets.shape[:3]), flat
     offsets, index = offsets.flatten(0, 2).unique(dim=0, return_inverse=True)
-    return index.view(len(pos.coords), *[pos.coords.shape[1]] * 2), offsets
+    return index.view(pos.coords.shape[0], *[pos.coords.shape[1]] * 2), offsets

@@ -51,10 +51,10 @@ class CPE(PositionEncoding):
         """
         if str(layer) not in self.convolutions:
             return x
-        cells = pos.index[..., None].expand(len(x), -1, x.shape[2])  # (B, N, D)
+        cells = pos.index[..., None].expand(x.shape[0], -1, x.shape[2])  # (B, N, D)
         flat = _zero_hidden(x, pos)
         if not pos.is_row_major:
-            flat = x.new_zeros(len(x), pos.grid[0] * pos.grid[1], x.shape[2]).scatter(1, cells, flat)
+            flat = x.new_zeros(x.shape[0], pos.grid[0] * pos.grid[1], x.shape[2]).scatter(1, cells, flat)
         image = F.pad(flat.mT.unflatten(2, pos.grid), (1, 1, 1, 1), self.padding)  # (B, D, R + 2, C + 2)
         change = self.convolutions[str(layer)](image).flatten(2).mT  # (B, R·C, D)
         return x + _zero_hidden(change if pos.is_row_major else change.gather(1, cells), pos)

@@ -44,9 +44,9 @@ class Factorized(PositionEncoding):
     def _weights(self, pos: Positions, sizes: tuple[int, int]) -> tuple[Taps, Taps]:
         coords = rescale_coords(pos.coords, self.train_grid, sizes)
         if self.fractional:
-            cells = torch.stack([pos.index // pos.grid[1], pos.index % pos.grid[1]], -1)
-            scales = [(size - 1) / max(side - 1, 1) for size, side in zip(sizes, pos.grid, strict=True)]
-            coords = cells * coords.new_tensor(scales)
+            cells = pos.index // pos.grid[1], pos.index % pos.grid[1]
+            scales = [(size - 1) / torch.sym_max(side - 1, 1) for size, side in zip(sizes, pos.grid, strict=True)]
+            coords = torch.stack([one.to(coords) * scale for one, scale in zip(cells, scales, strict=True)], -1)
         rows, columns = (torch.stack([axis, torch.zeros_like(axis)], -1) for axis in coords.unbind(-1))
         return (
             interpolation_weights(rows, (sizes[0], 1), mode="bilinear"),

@@ -54,8 +54,13 @@ class Fourier(PositionEncoding):
         """Returns vectors (B|1, N, D) to add to the patch tokens before the first block: Fourier features."""
         if layer:
             return None
-        angles = 2 * math.pi * unit_coords(pos, self.train_grid, dtype) @ self.directions.to(dtype)
-        features = torch.cat([angles.cos(), angles.sin()], -1)  # (B|1, N, D)
+        features = pos.without_autocast(lambda: self._features(pos, dtype))
         if self.network is not None:
             features = self.network(features / features.shape[-1] ** 0.5)
         return features
+
+    def _features(self, pos: Positions, dtype: torch.dtype) -> Tensor:
+        """Returns cosines and sines (B|1, N, D) in ``dtype``, with the angles in float32 or better."""
+        wide = torch.promote_types(dtype, torch.float32)
+        angles = 2 * math.pi * unit_coords(pos, self.train_grid, wide) @ self.directions.to(wide)
+        return torch.cat([angles.cos(), angles.sin()], -1).to(dtype)

@@ -115,8 +115,8 @@ class GOAT(PositionEncoding):
         cos, sin = (F.pad(x, (0, 0, prefix, 0))[:, None] for x in self._cos_sin(coords, self.rank))
         cos_sin = F.pad(torch.cat(self._cos_sin(coords, self.key_rank), -1), (0, 0, prefix, 0))
         rows, columns = self.geometry.grid
-        cells = prefix + coords @ coords.new_tensor([columns, 1])  # (B|1, N)
-        index = torch.cat([torch.arange(prefix).to(cells).expand(len(cells), -1), cells], 1)
+        cells = F.pad(coords @ coords.new_tensor([columns, 1]), (prefix, 0))  # (B|1, T)
+        index = cells + torch.arange(cells.shape[1]).to(cells).clamp_max(prefix)  # 0 … prefix − 1, then the patches
         last = max(prefix + rows * columns - 1, 1)
         logarithm = index.clamp_min(0).log1p() / math.log1p(last)
         key_features = torch.cat([cos_sin, torch.stack([index / last, logarithm], -1)], -1)

@@ -80,7 +80,7 @@ class IRPE(PositionEncoding):
         """
         index = self._index(pos, q.shape[2] - pos.index.shape[1])
         if self.table is not None and not self.contextual:
-            return self.table[layer][:, index[:, 0]].transpose(0, 1)
+            return self.table[layer].mT[index[:, 0]].permute(0, 3, 1, 2)
         scale = q.shape[-1] ** -0.5
         terms = []
         if self.table is not None:

@@ -55,9 +55,12 @@ class LieRE(Rotary):
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """Returns a function that rotates q or k (B, H, N, d) at these positions, computed in float32 or better."""
+        return partial(rotate_blocks, pos.without_autocast(lambda: self._matrices(pos, layer, dtype)))
+
+    def _matrices(self, pos: Positions, layer: int, dtype: torch.dtype) -> Tensor:
+        """Returns the rotations (B|1, H, N, d/b, b, b) of blocks of b channels at these positions, in ``dtype``."""
         coords = self.centered_coords(pos, dtype)
         spans = [max(side - 1, 1) for side in self.geometry.grid]
         unit = coords / coords.new_tensor(spans)  # (B|1, N, 2)
         mixed = torch.einsum("bna,hgae->bhnge", unit, self.generators[layer].to(unit.dtype))
-        matrices = torch.linalg.matrix_exp(skew_matrices(mixed, self.block_size))  # (B|1, H, N, groups, b, b)
-        return partial(rotate_blocks, matrices.to(dtype))
+        return torch.linalg.matrix_exp(skew_matrices(mixed, self.block_size)).to(dtype)

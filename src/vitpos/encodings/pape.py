@@ -52,23 +52,36 @@ class PaPE(PositionEncoding):
 
     def token_bias(self, x: Tensor, pos: Positions, layer: int) -> Tensor:
         """Returns the bias (B, H, N, N) for the logits of patches, from the tokens (B, N, D) that enter attention."""
-        wide = torch.promote_types(x.dtype, torch.float32)
-        forms = self._forms(layer)  # (H, M, 3)
+        forms = pos.without_autocast(lambda: self._forms(layer))  # (H, M, 3)
         a = F.softplus(x @ self.curvature[layer]).unflatten(2, forms.shape[:2])  # (B, N, H, M)
-        rr, rc, cc = torch.einsum("bnhm,hmf->fbhn", a, forms).to(wide)  # −rr·δr² − rc·δr·δc − cc·δc²
+        b = None
+        if self.slope is not None and self.directions is not None:
+            along = torch.einsum("dhm,hmf->dfh", self.slope[layer], self.directions[layer])  # (D, 2, H)
+            b = (x @ along.flatten(1)).unflatten(2, (2, -1)).permute(2, 0, 3, 1)  # (2, B, H, N)
+        return pos.without_autocast(lambda: self._bias(a, b, forms.to(a.dtype), pos).to(x.dtype))
+
+    def _bias(self, a: Tensor, b: Tensor | None, forms: Tensor, pos: Positions) -> Tensor:
+        """Returns the bias (B, H, N, N) in float32 or better.
+
+        It is computed from curvatures a (B, N, H, M), slopes b (2, B, H, N) along rows and columns, or None, and the
+        coefficients ``forms`` (H, M, 3) of the parabolas.
+        """
+        wide = torch.promote_types(a.dtype, torch.float32)
+        summed = torch.einsum("bnhm,hmf->fbhn", a, forms)
+        # a copy in this order of axes: einsum's would fix the batch size of exported models
+        rr, rc, cc = summed.clone(memory_format=torch.contiguous_format).to(wide)  # −rr·δr² − rc·δr·δc − cc·δc²
         # any origin gives the same bias; the mean keeps the numbers small, which matters in float32
         coords = pos.coords.to(wide) - pos.coords.to(wide).mean(1, keepdim=True)
         row, column = coords[:, None].unbind(-1)  # (B|1, 1, N)
         by_row, by_column = 2 * rr * row + rc * column, 2 * cc * column + rc * row
         constant = -(by_row * row + by_column * column) / 2
-        if self.slope is not None and self.directions is not None:
-            along = torch.einsum("dhm,hmf->dfh", self.slope[layer], self.directions[layer])  # (D, 2, H)
-            b = (x @ along.flatten(1)).to(wide).unflatten(2, (2, -1)).permute(2, 0, 3, 1)  # (2, B, H, N)
-            by_row, by_column = by_row - b[0], by_column - b[1]
-            constant = constant + b[0] * row + b[1] * column
+        if b is not None:
+            slopes = b.to(wide)
+            by_row, by_column = by_row - slopes[0], by_column - slopes[1]
+            constant = constant + slopes[0] * row + slopes[1] * column
         of_queries = torch.stack([-rr, -rc, -cc, by_row, by_column, constant], -1) * self.head_dim**-0.5
         of_keys = torch.stack([row * row, row * column, column * column, row, column, torch.ones_like(row)], -1)
-        return (of_queries @ of_keys.mT).to(x.dtype)
+        return of_queries @ of_keys.mT
 
     def _forms(self, layer: int) -> Tensor:
         """Returns (H, M, 3), the coefficients of δr², δr·δc and δc² in (u_m·δ)², for each head and each of M parabolas.

@@ -46,7 +46,7 @@ class PoPE(PositionEncoding):
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
         """Returns the patch queries and keys (B, H, N, 2d): magnitude times cosine, then magnitude times sine."""
         cos, sin = self.cached(pos, "unit vectors", lambda: self._unit_vectors(pos, q.dtype), q.dtype)
-        phase = self.phase[layer, :, None].clamp(-2 * math.pi, 0).to(q.dtype)  # (H, 1, d)
+        phase = self.phase[layer, :, None].clamp(-2 * math.pi, 0.0).to(q.dtype)  # (H, 1, d)
         phase_cos, phase_sin = phase.cos(), phase.sin()
         key_cos, key_sin = cos * phase_cos - sin * phase_sin, sin * phase_cos + cos * phase_sin  # of θ + δ
         q, k = F.softplus(q), F.softplus(k)

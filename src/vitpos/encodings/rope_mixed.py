@@ -8,7 +8,15 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vitpos.encodings._rotary import PrefixMode, Rotary, Rotation, check_head_dim, pair_factors, rotate_pairs
+from vitpos.encodings._rotary import (
+    PairFactors,
+    PrefixMode,
+    Rotary,
+    Rotation,
+    check_head_dim,
+    pair_factors,
+    rotate_pairs,
+)
 from vitpos.encodings.base import Geometry, check_positive
 from vitpos.positions import Positions
 
@@ -47,6 +55,9 @@ class RoPEMixed(Rotary):
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """Returns a function that rotates q or k (B, H, N, d) at these positions by the frequencies of block ``layer``."""
+        return partial(rotate_pairs, pos.without_autocast(lambda: self._factors(pos, layer, dtype)))
+
+    def _factors(self, pos: Positions, layer: int, dtype: torch.dtype) -> PairFactors:
         coords = self.centered_coords(pos, dtype)
         angles = coords[:, None] @ self.mixed_frequencies[layer].to(coords.dtype)  # (B|1, H, N, d/2)
-        return partial(rotate_pairs, pair_factors(angles, dtype))
+        return pair_factors(angles, dtype)

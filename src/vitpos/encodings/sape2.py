@@ -11,7 +11,7 @@ from vitpos.encodings._interp1d import interp1d
 from vitpos.encodings._sape2_fused import centered, fused_logits, rounding, within_lines
 from vitpos.encodings.base import Geometry, PositionEncoding
 from vitpos.errors import InputError
-from vitpos.positions import Positions
+from vitpos.positions import Positions, without_autocast
 
 
 class SaPE2(PositionEncoding):
@@ -77,7 +77,7 @@ class SaPE2(PositionEncoding):
         This is the readable form of the method; `fused_logits` computes the same, together with q·k, for full grids.
         """
         q, k = (x[:, :, -pos.index.shape[1] :] for x in (q, k))
-        present = pos.known.expand(len(q), -1)  # (B, N)
+        present = pos.known.expand(q.shape[0], -1)  # (B, N)
         if not pos.is_row_major:  # sort tokens into grid cells; empty cells count for nothing
             q, k, present = (_to_cells(x, pos) for x in (q, k, present[:, None, :, None]))
             present = present[:, 0, :, 0]
@@ -150,14 +150,16 @@ class SaPE2(PositionEncoding):
         gates = present.expand_as(products)
         if self.gates:
             gates = torch.sigmoid(products if self.scale_gates else products * width**0.5) * present
-        return gates, gates.flip(-1).cumsum(-1).flip(-1)
+        wide = torch.promote_types(gates.dtype, torch.float32)
+        return gates, gates.to(wide).flip(-1).cumsum(-1).flip(-1)
 
 
 def pairwise_distances(z: Tensor) -> Tensor:
     """Returns the Euclidean distances (…, N, N) of vectors (…, N, L), with a gradient of zero where a distance is zero."""
     wide = centered(z)
     squared_norms = wide.square().sum(-1)
-    squares = squared_norms[..., :, None] + squared_norms[..., None, :] - 2 * (wide @ wide.mT)
+    products = without_autocast(z.device, lambda: wide @ wide.mT)
+    squares = squared_norms[..., :, None] + squared_norms[..., None, :] - 2 * products
     zero = squares <= rounding(squares) * squared_norms.amax(-1)[..., None, None]
     zero = zero | torch.eye(z.shape[-2], dtype=torch.bool, device=z.device)
     return torch.where(zero, 0, torch.where(zero, 1, squares).sqrt()).to(z.dtype)
@@ -166,7 +168,7 @@ def pairwise_distances(z: Tensor) -> Tensor:
 def _to_cells(x: Tensor, pos: Positions) -> Tensor:
     """Arranges tokens (B, H, N, d) by their grid cells: (B, H, cells, d), with zeros in cells without a token."""
     empty = x.new_zeros(*x.shape[:2], pos.grid[0] * pos.grid[1], x.shape[3])
-    return empty.scatter(2, pos.index.expand(len(x), -1)[:, None, :, None].expand_as(x), x)
+    return empty.scatter(2, pos.index.expand(x.shape[0], -1)[:, None, :, None].expand_as(x), x)
 
 
 def _to_tokens(bias: Tensor, pos: Positions) -> Tensor:

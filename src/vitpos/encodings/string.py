@@ -52,5 +52,6 @@ class STRING(RoPEMixed):
 
     def rotation(self, pos: Positions, layer: int, dtype: torch.dtype) -> Rotation:
         """Returns a function that rotates q or k (B, H, N, d) at these positions, in the learned basis of a layer."""
-        rotation, basis = super().rotation(pos, layer, dtype), self.basis(layer, dtype)
+        rotation = super().rotation(pos, layer, dtype)
+        basis = pos.without_autocast(lambda: self.basis(layer, dtype))
         return lambda x: rotation(x @ basis.mT) @ basis

@@ -20,6 +20,7 @@ from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
+from vitpos.interop.classifier import WrappedViT
 from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.training.loss import loss
@@ -36,7 +37,9 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9, baseline: st
     step_time_ratio: median ratio of this time to that of the same model with the encoding ``baseline``, measured
     alternately. On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between
     runs. peak_memory_ratio: ratio of the peak memory to that of the same model with the encoding ``baseline``. For both
-    ratios Swin is compared with a Swin that keeps its ``window_encoding``. Models without tokens have no ratios.
+    ratios Swin is compared with a Swin that keeps its ``window_encoding``. Models without tokens and models of other
+    libraries that ``vitpos.load`` does not rebuild have no ratios. The images are those of the training, or test images if
+    the data set has no others.
 
     Args:
         batch_size: Number of images in a pass.
@@ -46,8 +49,9 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9, baseline: st
     if batch_size < 1 or steps < 1:
         raise InputError(f"evaluation 'cost' got batch_size={batch_size}, steps={steps}; take 1 or more of each")
     data, device = ctx.data, ctx.model.device
-    images = data.normalize(data.train.images[:batch_size].to(device))
-    return Result(measure_cost(ctx.model, images, data.train.labels[:batch_size].to(device), steps, baseline))
+    split = data.train if len(data.train) else data.test
+    images = data.normalize(split.images[:batch_size].to(device))
+    return Result(measure_cost(ctx.model, images, split.labels[:batch_size].to(device), steps, baseline))
 
 
 def measure_cost(
@@ -66,7 +70,7 @@ def measure_cost(
     encodings = [module for module in model.modules() if isinstance(module, PositionEncoding)]
     position_parameters = {parameter for encoding in encodings for parameter in encoding.parameters()}
     models = [model]
-    if isinstance(model, PatchClassifier):
+    if isinstance(model, PatchClassifier) and not isinstance(model, WrappedViT):
         models.append(other := deepcopy(model))
         other.encoding = ENCODINGS.build(baseline, model.geometry).train()
     times = [[_step_times(each, images, labels) for each in models] for _ in range(steps + 1)][1:]

@@ -50,7 +50,8 @@ def cost_curve(
             f"evaluation 'cost_curve' got grids={grids}, batch_size={batch_size}, steps={steps}; "
             "take two grids or more with different numbers of patches, and 1 or more of the others"
         )
-    pixels, labels = data.train.images[:batch_size].to(model.device), data.train.labels[:batch_size].to(model.device)
+    split = data.train if len(data.train) else data.test
+    pixels, labels = split.images[:batch_size].to(model.device), split.labels[:batch_size].to(model.device)
     curves: dict[str, dict[float, float]] = {name: {} for name in MEASURED}
     for number, (rows, columns) in enumerate(sorted(grids, key=math.prod)):
         images = resize(pixels, (rows * model.patch[0], columns * model.patch[1]))

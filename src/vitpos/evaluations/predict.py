@@ -26,7 +26,7 @@ def features_and_logits(model: Classifier, data: Dataset, transform: Transform |
     """
     model.eval()
     with torch.inference_mode():
-        passes = [_forward(model, data, *batch, transform) for batch in _batches(model, data)]
+        passes = [_forward(model, data, *batch, transform) for batch in test_batches(model, data)]
     features, logits = zip(*passes, strict=True)
     return torch.cat(features), torch.cat(logits)
 
@@ -43,13 +43,13 @@ def predict_classes(model: Classifier, data: Dataset, transforms: Mapping[Key, T
     model.eval()
     predicted: dict[Key, list[Tensor]] = {key: [] for key in transforms}
     with torch.inference_mode():
-        for images, start in _batches(model, data):
+        for images, start in test_batches(model, data):
             for key, transform in transforms.items():
                 predicted[key].append(_forward(model, data, images, start, transform)[1].argmax(1))
     return {key: torch.cat(parts) for key, parts in predicted.items()}
 
 
-def _batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
+def test_batches(model: Classifier, data: Dataset) -> Iterator[tuple[Tensor, int]]:
     """Yields the test images in batches: uint8 (B, C, height, width) on the model's device, and the index of the first."""
     for start in range(0, len(data.test), BATCH):
         yield data.test.images[start : start + BATCH].to(model.device), start

@@ -134,10 +134,16 @@ def _entropy(attention: Tensor) -> Tensor:
 def _pooling_weights(model: PatchClassifier, tokens: int) -> Tensor:
     """Returns the weight (T,) of each final token in the pooled feature that is classified; ``tokens`` is T.
 
-    The weights are one-hot if CLS is classified, and 1/N per patch if the mean over patches is.
+    The weights are one-hot if CLS is classified, and 1/N per patch if the mean over patches is. Heads that pool in
+    another way count as CLS if the model has it, otherwise as the mean.
     """
-    one_hot = torch.eye(tokens, device=model.device)[None]
-    return model.pool_tokens(one_hot)[0]
+    count = model.geometry.num_prefix
+    weights = torch.zeros(tokens, device=model.device, dtype=next(model.parameters()).dtype)
+    if count and getattr(model, "pool", "cls") == "cls":
+        weights[0] = 1
+    else:
+        weights[count:] = 1 / (tokens - count)
+    return weights
 
 
 def attention_rollout(model: Classifier, images: Tensor) -> Tensor:

@@ -29,7 +29,8 @@ def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None
     own = model.geometry.grid
     pos = Positions.from_grid(grid or own, train_grid=own)
     with torch.inference_mode():
-        return input_vectors(model.encoding, pos.to(model.device), model.project.bias)[0][0].cpu()
+        like = next(model.parameters()).new_zeros(model.geometry.dim)
+        return input_vectors(model.encoding, pos.to(model.device), like)[0][0].cpu()
 
 
 def position_table(model: PatchClassifier) -> Tensor | None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitpos.errors import InputError
 from vitpos.interop.names import Names, Slot, load_state
-from vitpos.models.base import Classifier, EncodingLike, Shape, build_encoding
+from vitpos.models.base import Classifier, EncodingLike, Shape, build_encoding, spec_of
 from vitpos.models.vit import ViT
 
 
@@ -51,13 +51,14 @@ class Blueprint:
         with torch.random.fork_rng(devices=[]):
             model = self.model(self.image_shape, self.num_classes, self.encoding, **self.options)
         model = model.to(dtype=next(iter(self.state.values())).dtype).eval()
-        model._names = self.names(model)
+        model._weight_names = self.names(model)
         load_state(self.slots(model), self.library, self.state, unused=self.unused)
         if encoding is not None:
             if not isinstance(model, ViT):
                 raise InputError("encoding= is for Vision Transformers; leave it out, or use vitpos.attach")
             model.encoding = build_encoding(encoding, model.geometry).to(dtype=model.project.weight.dtype).eval()
-            model._names = self.names(model)
+            model._weight_names = self.names(model)
+            model._built_with = {**(model._built_with or {}), "encoding": spec_of(encoding)}
         return model
 
 

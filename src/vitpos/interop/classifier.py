@@ -14,6 +14,7 @@ from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.interop.attach import at_positions, attach, detach, find_attachment
 from vitpos.interop.attachment import Attachment
+from vitpos.interop.sanitize import sanitize
 from vitpos.models.activations import OnAttention, OnTokens
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.positions import Positions
@@ -34,21 +35,35 @@ def as_classifier(model: nn.Module, data: Dataset) -> Iterator[Classifier]:
     if isinstance(model, Classifier):
         yield model
         return
-    attached = any("_attachment" in vars(module) for module in model.modules())
-    known = attached
-    if not attached:
+    attached, training = _is_attached(model), model.training
+    try:
+        yield wrap(model, data)
+    finally:
+        model.train(training)
+        if not attached and _is_attached(model):
+            detach(model)
+
+
+def wrap(model: nn.Module, data: Dataset, *, has_classes: bool = True) -> Classifier:
+    """Returns any other model as one of our classifiers; a Vision Transformer of a known kind gets an attachment.
+
+    Args:
+        model: Any module that maps images (B, C, height, width) to logits, as a tensor or as ``output.logits``.
+        data: The data set on which it is run.
+        has_classes: Whether its outputs must be the classes of the data; an InputError if they are not.
+    """
+    known = _is_attached(model)
+    if not known:
         try:
             attach(model, "none")
             known = True
         except InputError:  # no Vision Transformer of a known kind: a model without patches
             pass
-    training = model.training
-    try:
-        yield WrappedViT(model, data) if known else WrappedClassifier(model, data)
-    finally:
-        model.train(training)
-        if known and not attached:
-            detach(model)
+    return WrappedViT(model, data, has_classes) if known else WrappedClassifier(model, data, has_classes)
+
+
+def _is_attached(model: nn.Module) -> bool:
+    return any("_attachment" in vars(module) for module in model.modules())
 
 
 class _Wrapped(Classifier):
@@ -57,21 +72,29 @@ class _Wrapped(Classifier):
     Args:
         model: The foreign model.
         data: The data set, whose normalization is replaced by that of the model if the model names one.
+        has_classes: Whether the outputs must be the classes of the data.
     """
 
-    def _wrap(self, model: nn.Module, data: Dataset) -> None:
+    def _wrap(self, model: nn.Module, data: Dataset, has_classes: bool) -> None:
         self.model = model
         self.head: nn.Module = nn.Identity()
         self.scale, self.offset = _renormalization(model, data)
-        self._find_head(data)
+        self._find_head(data, has_classes)
 
     def forward(self, images: Tensor, positions: Positions | None = None) -> Tensor:
         """Returns the logits (B, classes) of images (B, C, height, width) with other positions of patches, if given."""
         scale, offset = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (self.scale, self.offset))
         dtype = next((p.dtype for p in self.model.parameters()), images.dtype)
         context = nullcontext() if positions is None else at_positions(self.model, positions)
-        with context:
-            output = self.model((images * scale + offset).to(dtype))
+        try:
+            with context:
+                output = self.model((images * scale + offset).to(dtype))
+        except AssertionError as error:  # timm's, at another image size
+            shape = tuple(images.shape[1:])
+            raise InputError(
+                f"the {type(self.model).__name__} does not take images of shape {shape} ({sanitize(error)}); "
+                "leave them at the model's size"
+            ) from error
         return cast(Tensor, getattr(output, "logits", output))
 
     def forward_features(self, images: Tensor, positions: Positions | None = None) -> Tensor:
@@ -86,7 +109,7 @@ class _Wrapped(Classifier):
             handle.remove()
         return inputs[-1]
 
-    def _find_head(self, data: Dataset) -> None:
+    def _find_head(self, data: Dataset, has_classes: bool) -> None:
         """Finds the linear layer whose output are the logits, by running the model on one test image."""
         outputs: list[tuple[nn.Module, Tensor]] = []
         linear = [module for module in self.model.modules() if isinstance(module, nn.Linear)]
@@ -106,6 +129,8 @@ class _Wrapped(Classifier):
         finally:
             for handle in handles:
                 handle.remove()
+        if not has_classes:
+            return
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             raise InputError(
                 f"the {type(self.model).__name__} returns no logits (batch, classes); give a model with its classifier"
@@ -121,9 +146,9 @@ class _Wrapped(Classifier):
 class WrappedClassifier(_Wrapped):
     """Any classifier, as a model without patches."""
 
-    def __init__(self, model: nn.Module, data: Dataset):
+    def __init__(self, model: nn.Module, data: Dataset, has_classes: bool = True):
         super().__init__()
-        self._wrap(model, data)
+        self._wrap(model, data, has_classes)
 
 
 class WrappedViT(_Wrapped, PatchClassifier):
@@ -132,14 +157,14 @@ class WrappedViT(_Wrapped, PatchClassifier):
     What needs our own blocks, such as attacks by closed form, says so.
     """
 
-    def __init__(self, model: nn.Module, data: Dataset):
+    def __init__(self, model: nn.Module, data: Dataset, has_classes: bool = True):
         nn.Module.__init__(self)
         attachment = find_attachment(model)
         trunk, adapter = attachment.model, attachment.adapter
         self.geometry, self.patch = attachment.geometry, adapter.patch_size(trunk)
         self.train_grid = self.geometry.grid
         self.channels = data.shape[0]
-        self._wrap(model, data)
+        self._wrap(model, data, has_classes)
 
     @property
     def attachment(self) -> Attachment:

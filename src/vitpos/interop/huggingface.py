@@ -1,4 +1,4 @@
-"""Hugging Face's Vision Transformers: the `Blueprint` of a living model, and our weights under its names.
+"""Hugging Face's Vision Transformers: the `Blueprint` of a model, and our weights under its names.
 
 Each family is a table from our names to Hugging Face's. Its classes with a head wrap the transformer in a submodule, whose
 name precedes the names of the weights.
@@ -257,7 +257,7 @@ def to_huggingface(model: Classifier) -> dict[str, Tensor]:
     """
     if not isinstance(model, ViT):
         raise InputError(f"Hugging Face names are known for ViTs only, not for our {type(model).__name__}; use to_timm")
-    names = model._names
+    names = model._weight_names
     if not isinstance(names, Names) or names.library != "Hugging Face":
         names = _default_names(model)
     state = {name: slot.read() for name, slot in tensor_slots(model, names).items()}

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from vitpos.errors import InputError
 from vitpos.interop.architecture import find_trunk
+from vitpos.interop.blueprint import Blueprint
 from vitpos.interop.huggingface import huggingface_blueprint
+from vitpos.interop.huggingface_folder import (
+    REPORTED,
+    factory_of,
+    open_folder,
+    random_model,
+    refuse_code,
+    without_messages,
+    without_random_weights,
+)
 from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.timm_blueprint import timm_blueprint
 from vitpos.models.base import Classifier, EncodingLike
+from vitpos.models.image_limits import check_image_size
+from vitpos.models.model_limits import ModelLimit
 
 FAMILIES = (
     "timm's VisionTransformer, Eva, SwinTransformer and ResNet, Hugging Face's ViT, DeiT, DINOv2, DINOv3, and the image "
     "towers of CLIP and SigLIP"
 )
+
+TEXTS = ("global_pool", "pos_embed", "attn_type", "rope_grid_indexing")
+MODEL_ARGUMENTS = (  # of ``timm.create_model`` that a file may state
+    *("img_size", "patch_size", "in_chans", "num_classes", "embed_dim", "embed_dims", "depth", "depths", "num_heads"),
+    *("mlp_ratio", "window_size", "class_token", "init_values", "qkv_bias", "qk_norm", "no_embed_class", "block_size"),
+    *("use_abs_pos_emb", "use_rot_pos_emb", "num_reg_tokens", "reg_tokens", "rope_theta", "rope_temperature"),
+    *("pre_norm", "final_norm", "fc_norm", "qkv_fused", "swiglu_mlp", "scale_mlp", "use_fc_norm", *TEXTS),
+    *("rope_rotate_half", "rope_grid_offset", "ref_feat_shape"),
+)
+ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu")  # that a file may state as ``act_layer``; timm's default is the first
+IGNORED = (  # arguments without effect on a model in evaluation mode at its own size
+    *("dynamic_img_size", "dynamic_img_pad", "strict_img_size", "weight_init", "fix_init", "head_init_scale"),
+    *("drop_rate", "drop_path_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate"),
+)
+MAX_ARGUMENT, MAX_STAGES = 1 << 20, 64
 
 
 def load_foreign(
@@ -30,28 +60,49 @@ def load_foreign(
     architecture: str | None = None,
 ) -> Classifier:
     """Returns our model with the outputs of a model of timm or Hugging Face; `vitpos.load` describes the arguments."""
-    if isinstance(what, nn.Module):
-        return from_module(what, encoding=encoding)
+    module = (
+        what if isinstance(what, nn.Module) else open_module(what, pretrained=pretrained, architecture=architecture)[0]
+    )
+    return from_module(module, encoding=encoding)
+
+
+def open_module(
+    what: str | Path, *, pretrained: bool = True, architecture: str | None = None
+) -> tuple[nn.Module, Mapping[str, Any]]:
+    """Returns the model (``nn.Module``) of timm or Hugging Face, and the configuration that states how it was trained.
+
+    The configuration of a file is that beside it; it is empty for a file alone.
+    """
     text = str(what)
     if text.startswith("timm:"):
-        return from_module(_timm(text.removeprefix("timm:"), pretrained=pretrained), encoding=encoding)
+        module = _timm(text.removeprefix("timm:"), pretrained=pretrained)
+        return module, {"pretrained_cfg": dict(getattr(module, "pretrained_cfg", None) or {})}
     if text.startswith("hf:"):
-        return from_module(_huggingface(text.removeprefix("hf:"), pretrained=pretrained), encoding=encoding)
-    return from_module(_file(Path(text), architecture), encoding=encoding)
+        folder = Path(text.removeprefix("hf:"))
+        if folder.is_dir():
+            return _file(folder, None) if pretrained else _huggingface_folder(folder, None)
+        module = _huggingface(text.removeprefix("hf:"), pretrained=pretrained)
+        return module, _config_of(module)
+    return _file(Path(text), architecture)
 
 
 def from_module(module: nn.Module, *, encoding: EncodingLike | None = None) -> Classifier:
-    """Returns our model with the outputs of a living model of timm or Hugging Face, and copies of its weights."""
+    """Returns our model with the outputs of a model (``nn.Module``) of timm or Hugging Face, and copies of its weights."""
+    return find_blueprint(module).build(encoding)
+
+
+def find_blueprint(module: nn.Module) -> Blueprint:
+    """Returns how our model with the outputs of a model is built; raises an InputError if it cannot be."""
     for blueprint in (timm_blueprint, huggingface_blueprint):
         if (found := blueprint(module)) is not None:
-            return found.build(encoding)
+            return found
     raise InputError(f"load does not know this {type(module).__name__} (known: {FAMILIES}); use vitpos.attach instead")
 
 
 def _timm(name: str, **options: Any) -> nn.Module:
     try:
         import timm
-    except ImportError:
+    except (ImportError, RuntimeError):  # the latter from a torchvision for another torch
         raise InputError("models of timm need the package; install it with pip install 'vitpos[interop]'") from None
     if name.split(".")[0] not in timm.list_models():
         raise InputError(f"timm has no model {sanitize(name)!r}; timm.list_models('*vit*') lists them")
@@ -59,24 +110,47 @@ def _timm(name: str, **options: Any) -> nn.Module:
 
 
 def _huggingface(name: str, *, pretrained: bool = True) -> nn.Module:
+    """Returns a model of Hugging Face's hub; no code of its repository is run."""
+    transformers = _transformers()
+
+    def make() -> nn.Module:
+        values, _ = transformers.PreTrainedConfig.get_config_dict(name)
+        refuse_code(values, f"hf:{sanitize(name)}")
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        if not pretrained:
+            return random_model(config)
+        with without_messages():
+            model, report = factory_of(config).from_pretrained(name, trust_remote_code=False, **REPORTED)
+        return without_random_weights(model, report, f"hf:{sanitize(name)}")
+
+    return _in_one_line(f"hf:{name}", make)
+
+
+def _huggingface_folder(path: Path, tensors: Mapping[str, Tensor] | None) -> tuple[nn.Module, Mapping[str, Any]]:
+    _transformers()
+    module = _in_one_line(str(path), lambda: open_folder(path, tensors))
+    return module, _config_of(module)
+
+
+def _transformers() -> Any:
     try:
         import transformers
     except ImportError:
         raise InputError("models of Hugging Face need the package; pip install 'vitpos[interop]'") from None
+    return transformers
 
-    def make() -> nn.Module:
-        config = transformers.AutoConfig.from_pretrained(name)
-        classifies = any(str(one).endswith("ForImageClassification") for one in config.architectures or ())
-        factory = transformers.AutoModelForImageClassification if classifies else transformers.AutoModel
-        return factory.from_pretrained(name) if pretrained else factory.from_config(config)
 
-    return _in_one_line(f"hf:{name}", make)
+def _config_of(module: nn.Module) -> Mapping[str, Any]:
+    config: Any = getattr(module, "config", None)
+    return config.to_dict() if hasattr(config, "to_dict") else {}
 
 
 def _in_one_line(what: str, make: Callable[[], nn.Module]) -> nn.Module:
     """Returns ``make()``; any exception of another library becomes an InputError of one line."""
     try:
         return make()
+    except InputError:
+        raise
     except Exception as error:  # of a hub, a file or a model: any type
         reason = sanitize(" ".join(str(error).split()), limit=160)
         raise InputError(
@@ -85,31 +159,96 @@ def _in_one_line(what: str, make: Callable[[], nn.Module]) -> nn.Module:
         ) from None
 
 
-def _file(path: Path, architecture: str | None) -> nn.Module:
-    """Returns the living model of a checkpoint: a folder of Hugging Face or timm, or a file and its ``architecture``."""
+def _file(path: Path, architecture: str | None) -> tuple[nn.Module, Mapping[str, Any]]:
+    """Returns the model (``nn.Module``) of a checkpoint, and its configuration.
+
+    The checkpoint is a folder of Hugging Face or timm, or a file and its ``architecture``. The model may not be larger than
+    the stored tensors.
+    """
     contents = read_contents(path)
     given = architecture or contents.config.get("architecture")
-    if isinstance(given, str):
-        return _with_weights(given.removeprefix("timm:"), contents)
-    if path.is_dir() and isinstance(contents.config.get("model_type"), str):
-        return _huggingface(str(path))
+    with ModelLimit(contents.tensors, f"{path}: the model {sanitize(given or 'of its configuration')}"):
+        if isinstance(given, str):
+            return _with_weights(given.removeprefix("timm:"), contents, named=architecture is not None)
+        if path.is_dir() and isinstance(contents.config.get("model_type"), str):
+            return _huggingface_folder(path, contents.tensors)
     raise InputError(
-        f"{path} does not state its architecture; add architecture='vit_base_patch16_224' (a name of timm), "
-        "or build the model, load the file, and pass the model"
+        f"{path} does not state its architecture; add architecture='vit_base_patch16_224' (a name of timm; "
+        "--architecture on the command line), or build the model, load the file, and pass the model"
     )
 
 
-def _with_weights(name: str, contents: CheckpointContents) -> nn.Module:
-    """Returns the timm model ``name`` with the weights that were read from a file."""
+def _with_weights(name: str, contents: CheckpointContents, *, named: bool) -> tuple[nn.Module, Mapping[str, Any]]:
+    """Returns the timm model ``name`` with the weights that were read from a file, and its configuration.
+
+    Args:
+        named: Whether the user gave the name. A name with a tag, such as ``vit_base_patch16_224.mae``, then also gives the
+            configuration, unless the checkpoint has one.
+    """
     trunk = find_trunk(contents.tensors, contents.config)
     state = contents.tensors if trunk is None else trunk.tensors
     classes = next((len(state[key]) for key in ("head.weight", "head.fc.weight", "fc.weight") if key in state), 0)
-    module = _timm(name, pretrained=False, num_classes=classes)
-    wanted = {key: tuple(tensor.shape) for key, tensor in module.state_dict().items()}
+    projection = state.get("patch_embed.proj.weight")
+    options: dict[str, Any] = {"num_classes": classes}
+    if projection is not None and projection.ndim == 4:
+        options["in_chans"] = projection.shape[1]
+    if not named or name.split(".")[0] == contents.config.get("architecture"):
+        options |= _model_arguments(contents)
+    planned = planned_module(name, options)  # nothing is allocated before the sizes are compared
+    if hasattr(planned, "patch_embed") and hasattr(planned.patch_embed, "img_size"):
+        embed: Any = planned.patch_embed
+        depth = len(getattr(planned, "blocks", ())) or 1
+        channels = options.get("in_chans", 3)
+        check_image_size(str(contents.path), embed.img_size, channels=channels, patch=embed.patch_size, depth=depth)
+    wanted = {key: tuple(tensor.shape) for key, tensor in planned.state_dict().items()}
     found = {key: tuple(tensor.shape) for key, tensor in state.items()}
     for key in [*wanted, *found]:
         if wanted.get(key) != found.get(key):
             sizes = f"{sanitize(key)!r} is {found.get(key, 'missing')} and should be {wanted.get(key, 'missing')}"
             raise InputError(f"{contents.path}: {sizes}; give the architecture that it was trained with, not {name!r}")
+    module = _timm(name, pretrained=False, **options)
     module.load_state_dict(dict(state))
-    return module
+    config = dict(contents.config)
+    if named and "." in name:
+        config.setdefault("pretrained_cfg", dict(getattr(module, "pretrained_cfg", None) or {}))
+    return module, config
+
+
+def _model_arguments(contents: CheckpointContents) -> dict[str, Any]:
+    """Returns the arguments of ``timm.create_model`` that a file states in ``model_args``: sizes and known options."""
+    given = contents.config.get("model_args", {})
+    if isinstance(given, str):
+        with suppress(ValueError, RecursionError):
+            given = json.loads(given)
+    return check_arguments(given, len(contents.tensors), contents.path)
+
+
+def check_arguments(given: object, layers: int, path: Path) -> dict[str, Any]:
+    """Returns the arguments of ``timm.create_model`` in a file; raises an InputError for any that are not known sizes.
+
+    Args:
+        given: What the file states; {} is returned if it is not a dictionary.
+        layers: Maximum number of blocks.
+        path: The file, for the message.
+    """
+    if not isinstance(given, dict):
+        return {}
+    given = {key: value for key, value in given.items() if key not in IGNORED}
+    for key, value in given.items():
+        numbers = value if isinstance(value, list) else [value]
+        largest = layers if key in ("depth", "depths") else MAX_ARGUMENT
+        plain = all(type(one) in (int, float, bool, type(None)) and -1 <= (one or 0) <= largest for one in numbers)
+        known = key in MODEL_ARGUMENTS and (plain or (key in TEXTS and type(value) is str))
+        known = known or (key == "act_layer" and value in ACTIVATIONS)
+        if not known or len(numbers) > MAX_STAGES:
+            raise InputError(
+                f"{path}: its configuration has the argument {sanitize(key)}={sanitize(value, limit=40)}, "
+                "which load does not use; build the model, load the file, and pass the model"
+            )
+    return given
+
+
+def planned_module(name: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """Returns the timm model ``name`` without memory for its weights."""
+    with torch.device("meta"):
+        return _timm(name, pretrained=False, **arguments)

@@ -58,7 +58,7 @@ def read_contents(path: str | Path) -> CheckpointContents:
         if not tensors:
             raise InputError(f"{path} contains no named tensors; give a state_dict saved as .safetensors or .pth")
         folder = path if path.is_dir() else path.parent if path.name in DEFAULT_NAMES else None
-        file_config = _read_json(folder / CONFIG) if folder is not None and (folder / CONFIG).is_file() else {}
+        file_config = read_json_object(folder / CONFIG) if folder is not None and (folder / CONFIG).is_file() else {}
         return CheckpointContents(path, tensors, config | file_config)
 
 
@@ -84,7 +84,7 @@ def _shards(folder: Path, index: Path) -> dict[Path, list[str] | None]:
 
     ``index`` is the path of Hugging Face's index file, such as ``model.safetensors.index.json``.
     """
-    weight_map = _read_json(index).get("weight_map")
+    weight_map = read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{index} has no 'weight_map' from names to files; download it again")
     files: dict[Path, list[str] | None] = {}
@@ -111,7 +111,7 @@ def _select(file: Path, names: list[str], tensors: dict[str, Tensor]) -> dict[st
     return {name: tensors[name] for name in names}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file as a dictionary; raises if it is not one or has more than 64 MB."""
     if path.stat().st_size > MAX_CONFIG_BYTES:
         raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a configuration; download it again")

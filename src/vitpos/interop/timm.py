@@ -113,8 +113,8 @@ def timm_names(model: nn.Module) -> dict[str, Slot]:
 
 
 def _names_of(model: ViT) -> Names:
-    if isinstance(model._names, Names) and model._names.library == "timm":
-        return model._names
+    if isinstance(model._weight_names, Names) and model._weight_names.library == "timm":
+        return model._weight_names
     return vit_names(model, eva="rotate" in model.encoding.hooks)
 
 

@@ -282,7 +282,8 @@ def _read_cell(stored: Mapping[str, Any], path: Path, *, trusted: bool) -> Cell:
         if not all(isinstance(text, str) for text in texts) or type(values["seed"]) is not int:
             raise TypeError("data, model, encoding and evaluations must be texts, and the seed a number")
         for registry, text in zip((DATASETS, MODELS, ENCODINGS), texts, strict=False):
-            registry.parse(text)
+            if text:  # a model that was not trained by vitpos has no data
+                registry.parse(text)
         return Cell(**{**values, **fixed})
 
 

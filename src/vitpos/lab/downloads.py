@@ -17,7 +17,12 @@ def missing_data(cells: Iterable[Cell]) -> list[str]:
     Args:
         cells: trainings; the data sets that they and their evaluations use are checked.
     """
-    files = {term.name: DOWNLOADS.load(term.name) for term in data_terms(cells) if term.name in DOWNLOADS}
+    return missing_downloads(data_terms(cells))
+
+
+def missing_downloads(terms: Iterable[Term]) -> list[str]:
+    """Returns the names of downloadable data sets among the terms of data specs whose files are missing or damaged."""
+    files = {term.name: DOWNLOADS.load(term.name) for term in terms if term.name in DOWNLOADS}
     return [name for name, kept in files.items() if kept.sources and kept.problems()]
 
 
@@ -26,9 +31,13 @@ def data_terms(cells: Iterable[Cell]) -> list[Term]:
 
     The data ``mnist + subset(limit=100)`` has two terms: the data set ``mnist`` and its view ``subset``.
     """
-    specs = dict.fromkeys(
-        spec for cell in cells for spec in (cell.data, *filter(None, map(dataset_option, cell.evaluations)))
-    )
+    cells = list(cells)
+    return data_terms_of([cell.data for cell in cells], [spec for cell in cells for spec in cell.evaluations])
+
+
+def data_terms_of(data: Iterable[str], evaluations: Iterable[str]) -> list[Term]:
+    """Returns the terms (name and options) of data specs, and of the data sets that evaluations use."""
+    specs = dict.fromkeys([*data, *filter(None, map(dataset_option, evaluations))])
     return [term for spec in specs for term in DATASETS.parse(spec)]
 
 

@@ -6,6 +6,7 @@ One evaluation of one model is `EvalContext.evaluate`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import load_model, load_models
 from vitpos.lab.cells import Cell
+from vitpos.lab.device import chosen_device, using_device
 from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment_folder import ExperimentFolder
+from vitpos.lab.foreign_models import is_foreign, open_checkpoint
 from vitpos.lab.initial_weights import check_weights_origin, without_initial_weights
 from vitpos.lab.results import Results
 from vitpos.models.base import Classifier
@@ -40,6 +43,7 @@ def evaluate(
     evaluations: Evaluation | Sequence[Evaluation] = "accuracy",
     *,
     recipe: Recipe | None = None,
+    device: str | None = None,
 ) -> dict[str, Result]:
     """Evaluates a model and returns a dictionary evaluation → Result; nothing is stored.
 
@@ -47,21 +51,35 @@ def evaluate(
 
     Args:
         model: A classifier: ours, one of timm or Hugging Face (with or without an attached encoding), or any module that
-            maps images to logits; or the path of a trained one: the folder of a cell (one training), or its weights file.
+            maps images to logits; or the path of a trained one: the folder of a cell (one training), its weights file, a
+            folder of timm or Hugging Face, ``timm:NAME`` or ``hf:NAME``.
         data: A data set or its spec; its test split is used. By default the data that the model of a path was trained on.
+            A checkpoint of timm or Hugging Face needs a spec; its images and classes become those of the checkpoint.
         evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions that take an `EvalContext` (model,
             data and recipe) and return a `Result`.
         recipe: How the model was trained, which some attacks depend on; by default that of a path's model, or `Recipe()`.
+        device: ``cpu``, ``cuda``, ``cuda:0``, ``mps`` or ``auto``, where the model is during the evaluation; by default
+            where it is, or for a path a GPU if PyTorch finds one (CUDA), otherwise the CPU.
     """
     if not isinstance(model, nn.Module | Path | str):
         remedy = "give a torch module, or the folder of a cell or its weights file"
         raise InputError(f"evaluate cannot take a model of type {type(model).__name__}; {remedy}")
+    if device is not None:
+        with using_device(device), _moved(model):
+            return evaluate(model, data, evaluations, recipe=recipe)
     log: Sequence[Mapping[str, float]] = ()
+    if not isinstance(model, nn.Module) and is_foreign(model):
+        if isinstance(data, Dataset):
+            raise InputError(
+                f"{model} is a checkpoint, whose images depend on it; give data as a spec, such as 'cifar10'"
+            )
+        opened = open_checkpoint(model, data)
+        model, data = opened.model, opened.data
     if not isinstance(model, nn.Module):
         log = CellFolder(Path(model)).log
         model, cell = _load_one(Path(model))
         data, recipe = cell.data if data is None else data, recipe or cell.train
-    if data is None:
+    if not data:
         raise InputError("evaluate got no data; give a Dataset or a spec such as 'mnist'")
     wanted = [evaluations] if isinstance(evaluations, str) or callable(evaluations) else list(evaluations)
     named: dict[str, Evaluation] = {}
@@ -77,6 +95,20 @@ def evaluate(
             return {name: ctx.evaluate(one) for name, one in named.items()}
     finally:
         model.train(training)
+
+
+@contextmanager
+def _moved(model: nn.Module | Path | str) -> Iterator[None]:
+    """Context manager in which a model, unless it is a path, is on the chosen device; afterwards it is where it was."""
+    before = next((one.device for one in model.parameters()), None) if isinstance(model, nn.Module) else None
+    if not isinstance(model, nn.Module) or before is None:
+        yield
+        return
+    try:
+        model.to(chosen_device())
+        yield
+    finally:
+        model.to(before)
 
 
 def evaluate_with_events(

@@ -25,6 +25,7 @@ import torch
 from vitpos.errors import InputError, Notice, RunError
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
+from vitpos.lab.device import chosen_device
 from vitpos.lab.events import CellDone, CellFailed, EvalProgress, EvalStart, Event, Observer, TrainProgress
 
 NESTED = 64  # exit code of a worker process whose script calls ``vitpos.run`` again
@@ -62,7 +63,7 @@ class LocalExecutor:
     def __init__(self, workers: int | None = None, *, max_workers: int = sys.maxsize):
         if workers is not None and (not isinstance(workers, int) or workers < 1):
             raise InputError(f"workers takes a whole number from 1, not {workers!r}; leave it out for one per core")
-        wanted = workers or (1 if torch.cuda.is_available() else num_cores())
+        wanted = workers or (num_cores() if chosen_device().type == "cpu" else 1)
         self.workers = max(1, min(wanted, max_workers))
 
     def run(self, job: Job, cells: Sequence[Cell], folder: Path, observer: Observer) -> None:

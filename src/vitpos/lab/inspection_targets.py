@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from vitpos.data.dataset import load
+from vitpos.errors import InputError
 from vitpos.inspection.inspect import Target, target_from_checkpoint, target_from_model
 from vitpos.interop.checkpoint import read_checkpoint
 from vitpos.interop.grids import Grid
-from vitpos.interop.untrusted_files import read_metadata
+from vitpos.interop.pretrained import is_saved
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.cells import Cell
-from vitpos.models.base import Classifier
+from vitpos.lab.foreign_models import is_hub_name, is_vitpos_output, open_checkpoint
+from vitpos.models.base import Classifier, PatchClassifier
 
 LoadTarget = Callable[[], Target]
 
 
-def find_targets(path: Path, grid: Grid | None = None, data: str | None = None) -> list[tuple[str, LoadTarget]]:
+def find_targets(
+    path: Path, grid: Grid | None = None, data: str | None = None, architecture: str | None = None
+) -> list[tuple[str, LoadTarget]]:
     """Returns pairs (name, load function) of the models or checkpoints in a path.
 
     A load function returns a `Target`: a model or checkpoint with the metadata and tensors that an inspection needs.
@@ -26,18 +31,60 @@ def find_targets(path: Path, grid: Grid | None = None, data: str | None = None) 
     Args:
         path: folder of a run or of one training, a weights file of vitpos, or a checkpoint of another library.
         grid: rows and columns of patches, for checkpoints that do not store them.
-        data: spec of the data set on which models of vitpos are inspected; by default that of their training.
+        data: spec of the data set on which models are run; by default that of the training of a model of vitpos. Without
+            it, only the position tensors of another checkpoint are inspected.
+        architecture: name of the timm model of a file that does not state it, which is then run on ``data``.
     """
+    if is_hub_name(path):
+        return [(str(path), lambda: _run_checkpoint(path, None, data, architecture))]
     if is_vitpos_output(path):
         models = load_models(path, data)
         names = _names([cell for cell, _ in models])
         return [(name, partial(_load_cell, name, *model)) for name, model in zip(names, models, strict=True)]
-    return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
+    if is_saved(path):
+        if data is None:
+            raise InputError(f"{path} is a model without data; give --data SPEC, such as mnist")
+        return [(str(path), lambda: _run_checkpoint(path, None, data, architecture))]
+    if data is None:
+        return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
+    return [
+        (
+            str(path),
+            lambda: _run_checkpoint(path, target_from_checkpoint(read_checkpoint(path, grid=grid)), data, architecture),
+        )
+    ]
 
 
-def is_vitpos_output(path: Path) -> bool:
-    """Whether a path is the folder of a run or of one training, or a weights file, written by vitpos."""
-    return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
+def _run_checkpoint(path: Path, target: Target | None, data: str | None, architecture: str | None) -> Target:
+    """Returns the target of a checkpoint from elsewhere that is run on test images.
+
+    Args:
+        path: the checkpoint, ``timm:NAME`` or ``hf:NAME``.
+        target: what was read from its file; None if the model was loaded by name.
+    """
+    opened = open_checkpoint(path, data, architecture=architecture, need_classes=False)
+    model, title = opened.model, str(path)
+    if not isinstance(model, PatchClassifier):
+        if target is None:
+            raise InputError(f"{title} has no patches and no positions to inspect; give a Vision Transformer")
+        target.metadata["skipped"] = "the model has no patches on one grid, so that it is not run on images"
+        return target
+    ran = target_from_model(title, model, opened.data, encoding=opened.cell.encoding)
+    ran.metadata["images"] = " ".join(opened.notes)
+    if target is None:
+        ran.metadata["format"] = title.partition(":")[0] if is_hub_name(path) else "vitpos"
+        return ran
+    if "skipped" in ran.metadata:
+        target.metadata["skipped"] = ran.metadata["skipped"]
+    target.metadata.update({"images": ran.metadata["images"], "heads": ran.metadata["heads"]})
+    return replace(
+        target,
+        table=ran.table if target.table is None else target.table,
+        biases=target.biases or ran.biases,
+        frequencies=ran.frequencies if target.frequencies is None else target.frequencies,
+        model=ran.model,
+        data=ran.data,
+    )
 
 
 def _names(cells: Sequence[Cell]) -> list[str]:
@@ -51,4 +98,6 @@ def _names(cells: Sequence[Cell]) -> list[str]:
 
 
 def _load_cell(name: str, cell: Cell, load_model: Callable[[], Classifier]) -> Target:
+    if not cell.data:
+        raise InputError(f"{name} is a converted model without data; give --data SPEC, such as mnist")
     return target_from_model(name, load_model(), load(cell.data), encoding=cell.encoding)

@@ -8,6 +8,8 @@ from torch import nn
 
 from vitpos.errors import InputError
 from vitpos.interop.load import load_foreign
+from vitpos.interop.pretrained import from_pretrained, is_saved
+from vitpos.interop.untrusted_files import read_metadata
 from vitpos.lab.cell_models import load_models
 from vitpos.models.base import Classifier, EncodingLike
 
@@ -28,21 +30,30 @@ def load(
 
     Args:
         what: ``"timm:vit_small_patch16_224"``, a model of timm with its weights from timm's cache or hub;
-            ``"hf:facebook/dinov2-small"``, a model of Hugging Face or a local folder of it; a living model of timm or
-            Hugging Face; the path of a checkpoint; or the folder of one training of `vitpos.run`.
+            ``"hf:facebook/dinov2-small"``, a model of Hugging Face or a local folder of it; a model of timm or
+            Hugging Face; the path of a checkpoint; the folder or weights file of one training of `vitpos.run`; a file of
+            `vitpos.convert`; or a folder of `save_pretrained`.
         encoding: Another position encoding, a spec, class or instance; the positions of the given model are then left
             out. None keeps them.
         pretrained: Whether ``timm:`` and ``hf:`` load trained weights; otherwise they are random.
         architecture: For the path of a file, the name of its timm model, such as ``"vit_base_patch16_224"``; not
             needed if a ``config.json`` beside it has it.
     """
-    if (
-        isinstance(what, str | Path)
-        and not str(what).startswith(("timm:", "hf:"))
-        and (Path(what) / "cell.json").exists()
-    ):
-        if encoding is not None:
-            raise InputError(f"{what} is a run, whose encoding was trained; leave out encoding=")
-        (_, make), *_ = load_models(Path(what))
+    if isinstance(what, str | Path) and not str(what).startswith(("timm:", "hf:")) and is_ours(Path(what)):
+        _refuse_encoding(what, encoding)
+        (_, make), *_ = load_models(Path(what), need_data=False)
         return make()
+    if isinstance(what, str | Path) and is_saved(Path(what)):
+        _refuse_encoding(what, encoding)
+        return from_pretrained(what)
     return load_foreign(what, encoding=encoding, pretrained=pretrained, architecture=architecture)
+
+
+def _refuse_encoding(what: str | Path, encoding: EncodingLike | None) -> None:
+    if encoding is not None:
+        raise InputError(f"{what} is a model of vitpos, whose encoding was trained; leave out encoding=")
+
+
+def is_ours(path: Path) -> bool:
+    """Returns whether a path is the folder of one training, or a weights file, written by vitpos."""
+    return (path / "cell.json").exists() or "cell" in read_metadata(path)

@@ -17,6 +17,7 @@ from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import build_model
 from vitpos.lab.cells import Cell
+from vitpos.lab.device import using_device
 from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
 from vitpos.lab.evaluate import evaluate_cell
@@ -48,6 +49,7 @@ def run(
     executor: Executor | None = None,
     seeds: Sequence[int] | None = None,
     plugins: Sequence[str] = (),
+    device: str | None = None,
     **settings: Any,
 ) -> Results:
     """Trains and evaluates the unfinished cells (trainings) of an experiment; stores and returns the results of all cells.
@@ -64,15 +66,21 @@ def run(
         executor: Runs the cells; by default in processes on this machine.
         seeds: Replace the seeds of the experiment.
         plugins: Python files or modules that register encodings, models and so on.
+        device: ``cpu``, ``cuda``, ``cuda:0``, ``mps`` or ``auto``; by default a GPU if PyTorch finds one (CUDA),
+            otherwise the CPU.
         settings: Override values of the experiment, as ``encoding=MyClass, train={"epochs": 1}``; classes and functions
             are accepted as well as specs such as ``rope(base=10)``.
     """
     refuse_to_nest()
+    if device is not None:
+        with using_device(device):
+            options: dict[str, Any] = {"executor": executor, "seeds": seeds, "plugins": plugins, **settings}
+            return run(experiment, out, workers=workers, observer=observer, **options)
     if observer is None:
         from vitpos.lab.console import Console
 
         with Console() as console:
-            options: dict[str, Any] = {"seeds": seeds, "plugins": plugins, **settings}
+            options = {"seeds": seeds, "plugins": plugins, **settings}
             return run(experiment, out, workers=workers, observer=console, executor=executor, **options)
     load_run_plugins(Path(out))
     experiment = Experiment.load(experiment, settings, seeds, plugins)

@@ -67,7 +67,8 @@ def shared(rows: Sequence[Row]) -> str:
     """Returns a sentence with the model and data that all rows have in common; empty if they share neither."""
     models, data = {row.cell.model for row in rows}, {row.cell.data for row in rows}
     same = [*models] if len(models) == 1 else []
-    same += [f"trained on {', '.join(data)}"] if len(data) == 1 else []
+    verb = "trained on" if any(row.cell.train.epochs for row in rows) else "on"
+    same += [f"{verb} {', '.join(data)}"] if len(data) == 1 else []
     return f"All rows: {', '.join(same)}." if same else ""
 
 

@@ -28,6 +28,7 @@ from vitpos.regular_files import read_regular
 SIGNATURE = ".signature"
 SIGNED = ("experiment.json", "plugins.json")
 MAX_NUMBERS = 1 << 28  # product of the whole numbers among the options of a data set
+MAX_PIXELS, MAX_RESIZED = 1 << 22, 1 << 18  # of an image; the view resize keeps all images of both splits in memory
 REMEDY = "if it is yours or you trust it, add --trust"
 ALL = "VITPOS_TRUST"  # environment variable that --trust sets, which worker processes inherit
 
@@ -108,6 +109,9 @@ def check_data(cell: Cell, source: Path) -> None:
             raise InputError(f"{what} would read files of this machine; {REMEDY}, or give --data")
         if math.prod(max(1, abs(number)) for number in _integers(list(term.options.values()))) > MAX_NUMBERS:
             raise InputError(f"{what} is too large to load for an untrusted file; {REMEDY}, or give --data")
+        size = _integers(term.options.get("size", 1)) or [1]
+        if math.prod((size * 2)[:2]) > (MAX_RESIZED if term.name == "resize" else MAX_PIXELS):
+            raise InputError(f"{what} has images that are too large for an untrusted file; {REMEDY}, or give --data")
         if term.name in DOWNLOADS and not DOWNLOADS.load(term.name).present:
             raise InputError(
                 f"{what} is not downloaded for an untrusted file; run 'vitpos data get {term.name}' first, or give --data"

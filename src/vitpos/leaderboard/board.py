@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
 from vitpos.leaderboard.entry import ENTRY_FOLDER, Entry, join_seeds, load_entry
 from vitpos.leaderboard.protocol import Measure, Protocol
@@ -151,6 +152,12 @@ class Board:
             e.encoding: [s for s in self.protocol.seeds if s not in e.seeds] for e in self.entries if not e.quick
         }
         return {encoding: seeds for encoding, seeds in lacking.items() if seeds}
+
+    @property
+    def absent(self) -> list[str]:
+        """Names of the encodings of the package that occur in no entry, alone or in a sum."""
+        measured = {name for entry in self.entries if not entry.quick for name in entry.code}
+        return [name for name in ENCODINGS.builtin if name not in measured]
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns one dictionary per entry: encoding, rank, group, number of seeds …, and mean and half width per column.

@@ -129,18 +129,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
     """
     scale = v.shape[-1] ** -0.5
     if bias is not None and bias.requires_grad and torch.is_grad_enabled() and not q.is_cuda:
-        if len(bias) < len(q):
+        if bias.shape[0] < q.shape[0]:
             return add_per_window((q * scale) @ k.mT, bias).softmax(-1) @ v
         q, k, bias = (x.flatten(0, 1) for x in (q, k, bias.expand(-1, q.shape[1], -1, -1)))
         return torch.baddbmm(bias, q, k.mT, alpha=scale).softmax(-1).unflatten(0, v.shape[:2]) @ v
-    if bias is not None and 1 < len(bias) < len(q):
-        bias = bias.repeat(len(q) // len(bias), 1, 1, 1)
+    if bias is not None and 1 < bias.shape[0] < q.shape[0]:
+        bias = bias.repeat(q.shape[0] // bias.shape[0], 1, 1, 1)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
 
 def add_per_window(x: Tensor, windows: Tensor) -> Tensor:
     """Returns x (B, …) plus ``windows`` (W, …), repeated for each image: B is the number of images times W windows."""
-    return x + windows if len(x) == len(windows) else (x.unflatten(0, (-1, len(windows))) + windows).flatten(0, 1)
+    count = windows.shape[0]
+    return x + windows if x.shape[0] == count else (x.unflatten(0, (-1, count)) + windows).flatten(0, 1)
 
 
 def attention_logits(
@@ -238,21 +239,6 @@ class SelfAttention(nn.Module):
         y, _ = attend(q, k, v, encoding, pos, layer, x, mask)
         return self.proj(self.norm(y.transpose(1, 2).flatten(2)))
 
-    def logits(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """Returns the logits (B, H, T, T) that enter the softmax, for tokens x (B, T, D), without a window mask.
-
-        ``pos`` are the positions of the patch tokens, ``layer`` is the number of the block, from 0.
-        """
-        q, k, _ = self.qkv_heads(x)
-        return attention_logits(q, k, encoding, pos, layer, x)
-
-    def weights(self, x: Tensor, encoding: PositionEncoding, pos: Positions, layer: int) -> Tensor:
-        """Returns the attention weights (B, H, T, T) that multiply v, for tokens x (B, T, D), without a window mask.
-
-        ``pos`` are the positions of the patch tokens, ``layer`` is the number of the block, from 0.
-        """
-        return mixed_weights(self.logits(x, encoding, pos, layer).softmax(-1), encoding, pos, layer)
-
     def qkv_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns q, k and v (B, H, T, d) of tokens x (B, T, D), before any position encoding.
 
@@ -286,4 +272,4 @@ def _masked(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
     """
     if bias is None or mask is None:
         return mask if bias is None else bias
-    return bias + mask if len(bias) == 1 else add_per_window(bias, mask)
+    return bias + mask if bias.shape[0] == 1 else add_per_window(bias, mask)

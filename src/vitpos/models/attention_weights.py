@@ -35,7 +35,7 @@ def mixed_weights(
     count, pairs = pos.index.shape[1], pos.known_pairs()
     if mask is not None:
         allowed = mask[:, :, -count:, -count:].isfinite()
-        pairs = pairs & allowed.repeat(len(weights) // len(allowed), 1, 1, 1)
+        pairs = pairs & allowed.repeat(weights.shape[0] // allowed.shape[0], 1, 1, 1)
     for part in encoding.parts:
         if "mix_weights" in part.hooks:
             among = weights[:, :, -count:, -count:]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from functools import wraps
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +27,23 @@ EncodingLike = str | Callable[..., PositionEncoding] | PositionEncoding  # a spe
 Init = Literal["normal", "xavier"]
 
 
+def _recording(init: Callable[..., None]) -> Callable[..., None]:
+    """Returns ``__init__`` of a model that also records its arguments, with which `from_pretrained` builds it again."""
+
+    @wraps(init)
+    def recorded(self: Classifier, *args: Any, **options: Any) -> None:
+        if "_built_with" not in vars(self):  # not yet set by the __init__ of a subclass
+            with suppress(TypeError):  # wrong arguments, which the call refuses
+                found = dict(inspect.signature(init).bind(self, *args, **options).arguments)
+                found.pop("self")
+                if "encoding" in found:
+                    found["encoding"] = spec_of(found["encoding"])
+                object.__setattr__(self, "_built_with", found)
+        init(self, *args, **options)
+
+    return recorded
+
+
 class Classifier(nn.Module):
     """Base class of models: maps images (B, C, height, width) to logits (B, classes).
 
@@ -31,7 +51,13 @@ class Classifier(nn.Module):
     """
 
     head: nn.Module
-    _names: object = None  # how the library that the weights come from names them; set by `vitpos.load`
+    _weight_names: object = None  # how the library that the weights come from names them; set by `vitpos.load`
+    _built_with: dict[str, object] | None = None  # arguments of __init__; an encoding as its spec, None if it has none
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
 
     @property
     def device(self) -> torch.device:
@@ -77,6 +103,7 @@ class PatchClassifier(Classifier):
         depth: int,
         num_prefix: int = 0,
         patch_bias: bool = True,
+        train_grid: tuple[int, int] | None = None,
     ):
         super().__init__()
         for name, value in (("dim", dim), ("heads", heads), ("depth", depth)):
@@ -88,13 +115,16 @@ class PatchClassifier(Classifier):
             raise InputError(f"an image shape of {image_shape} is not (channels, height, width); give three numbers")
         channels, height, width = image_shape
         self.patch = to_2tuple(patch)
-        self.geometry = Geometry(dim, heads, depth, patch_grid((height, width), self.patch), num_prefix)
-        self.train_grid = (
-            self.geometry.grid
-        )  # gives coordinates their unit; unlike geometry.grid, unchanged by resized()
+        grid = patch_grid((height, width), self.patch)
+        # gives coordinates their unit; unlike geometry.grid, unchanged by resized()
+        self.train_grid = grid if train_grid is None else _check_train_grid(train_grid)
+        self.geometry = Geometry(dim, heads, depth, self.train_grid, num_prefix)
         self.channels = channels
         self.project = nn.Linear(channels * self.patch[0] * self.patch[1], dim, bias=patch_bias)
         self.encoding = build_encoding(encoding, self.geometry)
+        if grid != self.train_grid:
+            self.encoding = resized(self.encoding, grid)
+            self.geometry = replace(self.geometry, grid=grid)
 
     def positions(self, images: Tensor) -> Positions:
         """Returns the positions of the patches of images (B, C, height, width).
@@ -179,6 +209,12 @@ class PatchClassifier(Classifier):
         return self.head(self.pool_tokens(x)), self.encoding.penalty(pos)
 
 
+def _check_train_grid(grid: tuple[int, int]) -> tuple[int, int]:
+    if len(grid) != 2 or min(grid) < 1:
+        raise InputError(f"a model got train_grid={grid}; give rows and columns, both 1 or more")
+    return grid[0], grid[1]
+
+
 def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None:
     """Raises InputError if the number of outputs of the model's head is not the number of ``classes``.
 
@@ -191,6 +227,14 @@ def require_classes(model: nn.Module, classes: Sequence[str], data: str) -> None
             f"a model with {layers[-1].out_features} outputs does not fit data {data!r} with {len(classes)} classes; "
             f"build the model for {len(classes)} classes, or take other data"
         )
+
+
+def spec_of(encoding: object) -> str | None:
+    """Returns the spec of an encoding that is a spec, a class or a factory; None if it has none, as an instance."""
+    try:
+        return ENCODINGS.spec_of(encoding)
+    except InputError:
+        return None
 
 
 def build_encoding(encoding: EncodingLike, geometry: Geometry, *, seed_offset: int = 1) -> PositionEncoding:

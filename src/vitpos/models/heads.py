@@ -123,7 +123,7 @@ class AttentionHead(nn.Module):
         """Returns features (B, D) of tokens x (B, T, D), of which the first ``num_prefix`` are CLS and registers."""
         x = x if self.prefix else x[:, num_prefix:]
         weight, bias, dim = self.in_proj.weight, self.in_proj.bias, x.shape[-1]
-        q = F.linear(self.latent, weight[:dim], bias[:dim]).expand(len(x), 1, -1)
+        q = F.linear(self.latent, weight[:dim], bias[:dim]).expand(x.shape[0], 1, -1)
         k, v = F.linear(x, weight[dim:], bias[dim:]).chunk(2, -1)
         q, k, v = (y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
         y = self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(1))  # (B, D)

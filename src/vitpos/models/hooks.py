@@ -61,7 +61,7 @@ def augment(encoding: PositionEncoding, x: Tensor, pos: Positions) -> tuple[Tens
             tokens, pos = _two(part, "augment", part.augment(x, pos))
             if not isinstance(pos, Positions):
                 raise _wrong(part, "augment", f"tokens and {_shown(pos)}", "tokens and Positions")
-            x = require_tensor(part, "augment", tokens, x.dtype, (len(x), pos.index.shape[1], x.shape[2]))
+            x = require_tensor(part, "augment", tokens, x.dtype, (x.shape[0], pos.index.shape[1], x.shape[2]))
     return x, pos
 
 

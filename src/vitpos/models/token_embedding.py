@@ -17,10 +17,10 @@ from vitpos.positions import Positions
 
 def check_positions(pos: Positions, x: Tensor) -> None:
     """Raises InputError if there is not one position for each of the patch tokens x (B, N, D)."""
-    count, batch = pos.index.shape[1], max(len(pos.index), len(pos.known))
-    if count != x.shape[1] or batch not in (1, len(x)):
+    count, batch = pos.index.shape[1], max(pos.index.shape[0], pos.known.shape[0])
+    if count != x.shape[1] or batch not in (1, x.shape[0]):
         raise InputError(
-            f"{count} positions for {batch} images do not fit {len(x)} images of {x.shape[1]} patches; "
+            f"{count} positions for {batch} images do not fit {x.shape[0]} images of {x.shape[1]} patches; "
             "give one per patch, for one image or for all"
         )
 
@@ -52,7 +52,7 @@ def input_vectors(encoding: PositionEncoding, pos: Positions, like: Tensor) -> t
     The second value is False if the encoding also changes tokens depending on their content, for example by a
     convolution (`cpe`); the vectors then leave this change out. ``like`` (…, D) gives width, dtype and device.
     """
-    batch = max(map(len, (pos.coords, pos.index, pos.known)))
+    batch = max(one.shape[0] for one in (pos.coords, pos.index, pos.known))
     zeros = like.new_zeros(batch, pos.index.shape[1], like.shape[-1])
     vectors = _vectors(encoding, zeros, pos, 0)
     vectors = zeros if vectors is None else zeros + vectors

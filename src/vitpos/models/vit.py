@@ -40,6 +40,8 @@ class ViT(PatchClassifier):
         norm: The final norm: of ``tokens``, of the pooled ``features``, or ``none``.
         head: Spec of what maps features to logits, such as ``linear``, ``none`` or ``attention(heads=8)``. The heads
             ``attention``, ``cls_and_mean`` and ``distilled`` pool the tokens themselves.
+        train_grid: Rows and columns of the grid to whose range the coordinates of patches are scaled, for a model that
+            was trained on another grid and converted; by default the grid of the images.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ViT(PatchClassifier):
         block: str = "pre_norm",
         norm: str = "tokens",
         head: str = "linear",
+        train_grid: tuple[int, int] | None = None,
     ):
         if not 0 <= drop_path < 1 or registers < 0 or mlp_ratio <= 0:
             raise InputError(
@@ -71,8 +74,17 @@ class ViT(PatchClassifier):
             )
         num_prefix = registers + (pool == "cls")
         before_blocks = STEMS.build(stem, dim)
-        sizes = {"dim": dim, "heads": heads, "depth": depth, "num_prefix": num_prefix}
-        super().__init__(image_shape, encoding, patch=patch, patch_bias=before_blocks.patch_bias, **sizes)
+        super().__init__(
+            image_shape,
+            encoding,
+            patch=patch,
+            dim=dim,
+            heads=heads,
+            depth=depth,
+            num_prefix=num_prefix,
+            patch_bias=before_blocks.patch_bias,
+            train_grid=train_grid,
+        )
         self.pool = pool
         tokens = torch.randn(num_prefix, dim) * 0.02  # CLS first, if any, then the registers
         self.prefix_tokens = nn.Parameter(tokens) if num_prefix else None
@@ -96,7 +108,7 @@ class ViT(PatchClassifier):
         if self.prefix_tokens is not None:
             added = hooks.prefix_vectors(self.encoding, self.prefix_tokens)
             prefix = self.prefix_tokens if added is None else self.prefix_tokens + added
-            x = torch.cat([prefix.expand(len(x), -1, -1), x], 1)  # (B, T, D)
+            x = torch.cat([prefix.expand(x.shape[0], -1, -1), x], 1)  # (B, T, D)
         x = self.stem(x)
         for layer, block in enumerate(self.blocks):
             if layer:

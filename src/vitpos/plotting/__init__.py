@@ -17,11 +17,11 @@ from vitpos.plotting.charts import (
     line_chart,
     lines,
     png,
-    scatter,
     spread_labels,
     svg,
 )
 from vitpos.plotting.maps import frequency_planes, image_maps, image_strips, map_rows, point_grid, tiled_maps
+from vitpos.plotting.scatter import scatter, svg_with_tooltips
 
 __all__ = [
     "COLORS",
@@ -43,6 +43,7 @@ __all__ = [
     "scatter",
     "spread_labels",
     "svg",
+    "svg_with_tooltips",
     "tiled_maps",
 ]
 

@@ -1,4 +1,4 @@
-"""Draws bars, lines, heatmaps, confusion matrices and scatter plots from plain numbers."""
+"""Draws bars, lines, heatmaps and confusion matrices from plain numbers."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def lines(
     ranges = [limits] if limits else [figure.axes[0].get_ylim() for figure in figures]
     for figure, series in zip(figures, panels.values(), strict=True):
         figure.axes[0].set_ylim(min(low for low, _ in ranges), max(high for _, high in ranges))
-        _label_line_ends(figure.axes[0], series, colors, gap=0.117 / height)
+        label_line_ends(figure.axes[0], series, colors, gap=0.117 / height)
     return figures
 
 
@@ -175,7 +175,7 @@ def _draw_line(axes: Axes, points: Points, color: str | None, style: str) -> Non
         axes.fill_between(at, means - stds, means + stds, color=color, alpha=0.18, lw=0)
 
 
-def _label_line_ends(axes: Axes, series: Mapping[str, Points], colors: Mapping[str, str], *, gap: float) -> None:
+def label_line_ends(axes: Axes, series: Mapping[str, Points], colors: Mapping[str, str], *, gap: float) -> None:
     """Writes the name of each series to the right of the axes, at the height of its last point if there is room.
 
     Args:
@@ -266,20 +266,4 @@ def confusion_matrices(tables: Mapping[str, np.ndarray], classes: Sequence[str])
         axes.set_yticks(range(len(classes)), classes)
         axes.set(title=name, xlabel="predicted class", ylabel="true class")
     without_formulas(figure).tight_layout()
-    return figure
-
-
-def scatter(points: Mapping[str, tuple[float, float]], *, x: str, y: str) -> Figure:
-    """Returns a scatter plot of name → (x, y), with names to the right of the axes; ``x`` and ``y`` are axis labels."""
-    height = max(3.5, 0.15 * len(points))  # inches, enough for the labels
-    figure = Figure(figsize=(6, height))
-    axes = figure.subplots()
-    colors = {name: COLORS[number % len(COLORS)] for number, name in enumerate(points)}
-    for name, (horizontal, vertical) in points.items():
-        axes.plot(horizontal, vertical, "o", ms=5, color=colors[name])
-    axes.set(xlabel=x, ylabel=y)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.margins(0.08)
-    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # fixed before the labels are laid out
-    _label_line_ends(axes, {name: [(*point, 0.0)] for name, point in points.items()}, colors, gap=0.15 / height)
     return figure

@@ -81,7 +81,7 @@ def invert_gradient(
             "its first attention has a norm or residual connection, or the model is not a vit; build vit(april_block=True)"
         )
     gradients, pos = attacker_view(model, shared, attacker, loss_known=loss_known)
-    added, additive = input_vectors(model.encoding, pos, model.project.bias)
+    added, additive = input_vectors(model.encoding, pos, model.project.weight[:, 0])
     if not additive:
         raise NotApplicable("its encoding adds something before the first block that depends on the tokens")
     system = separable_system(model, gradients, pos)

@@ -130,7 +130,7 @@ def separable_system(model: PatchClassifier, gradients: Gradients, pos: Position
     system = token_gradient_system(model, gradients, pos)
     # two of the equations may be sums: over all tokens, and over those with hidden positions
     if system.rank < 2 + (pos.has_hidden and model.encoding.unknown_vector() is not None):
-        if not input_vectors(model.encoding, pos, model.project.bias)[1]:
+        if not input_vectors(model.encoding, pos, model.project.weight[:, 0])[1]:
             raise NotApplicable(
                 "its encoding adds something before the first block that depends on the tokens, which hides their gradients"
             )

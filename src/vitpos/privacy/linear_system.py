@@ -98,8 +98,9 @@ def token_gradient_system(
         include_sum: Adds to the equations of the encoding one for the sum over all patch tokens, which is the gradient of
             the bias of the patch projection.
     """
-    bias = gradients["project.bias"][None]
-    ones = torch.ones(1, pos.index.shape[1]).to(bias)
+    weight = gradients["project.weight"]
+    bias = gradients["project.bias"][None] if "project.bias" in gradients else weight.new_zeros(0, len(weight))
+    ones = torch.ones(len(bias), pos.index.shape[1]).to(bias)
     rows = [*_encoding_rows(model, gradients, pos), (ones, bias) if include_sum else (ones[:0], bias[:0])]
     matrix, rhs = zip(*rows, strict=True)
     return LinearSystem(torch.cat(matrix), torch.cat(rhs))
@@ -114,7 +115,7 @@ def _encoding_rows(model: PatchClassifier, gradients: Gradients, pos: Positions)
     """
     named = dict(model.encoding.named_parameters())
     with torch.enable_grad():
-        added = input_vectors(model.encoding, pos, model.project.bias)[0][0]  # (N, D)
+        added = input_vectors(model.encoding, pos, model.project.weight[:, 0])[0][0]  # (N, D)
     test = torch.randn(added.shape, generator=torch.Generator().manual_seed(0)).to(added)
     for name, actual in _gradient(added, named, test).items():
         for rows in _as_rows(named[name], added.shape[1]):

@@ -77,6 +77,11 @@ class Registry(Mapping[str, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def builtin(self) -> list[str]:
+        """Names of the entries of the package itself, without those of plug-ins."""
+        return list(self._builtin)
+
     def register(self, name: str) -> Callable[[T], T]:
         """Returns a decorator that registers a class or function under ``name``."""
         if not isinstance(name, str):

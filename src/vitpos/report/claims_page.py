@@ -1,4 +1,4 @@
-"""Writes the ledger of claims as an HTML page: verdicts by document, each with its numbers, rule and run."""
+"""Writes the ledger of claims as an HTML or Markdown page: verdicts by document, each with its numbers and its run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write_claims(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], out
     Args:
         verdicts: Verdicts in the order of the ledger.
         runs: Experiment → its stored run, for machine, commit, date and seeds.
-        out: Path of the page.
+        out: Path of the page; Markdown if it ends in ``.md``, otherwise HTML.
     """
     if out.is_dir() or not out.name:
         raise InputError(f"--page {out} is a folder; give the path of a file, such as {out / 'claims.html'}")
@@ -32,5 +32,6 @@ def write_claims(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], out
     counts = Counter(verdict.status for verdict in verdicts)
     used = {verdict.claim.experiment for verdict in verdicts}
     shown = {name: run for name, run in runs.items() if name in used}
-    text = template("claims.html").render(groups=groups, counts=counts.most_common(), runs=shown, total=len(verdicts))
-    return write_text(out, text)
+    values = {"groups": groups, "counts": counts.most_common(), "runs": shown, "total": len(verdicts)}
+    name = "claims.md" if out.suffix == ".md" else "claims.html"
+    return write_text(out, template(name).render(values).rstrip() + "\n")

@@ -1,11 +1,15 @@
-"""Writes the leaderboard as HTML pages: a sortable table with plots, and one page per encoding."""
+"""Writes the leaderboard as HTML pages (a sortable table with plots, one page per encoding) or as a Markdown table."""
 
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from vitpos.encodings import ENCODINGS
@@ -14,23 +18,23 @@ from vitpos.files import write_text
 from vitpos.leaderboard.board import Board, format_measure
 from vitpos.leaderboard.entry import Entry
 from vitpos.leaderboard.protocol import Measure
-from vitpos.plotting import map_rows, scatter, svg
+from vitpos.plotting import map_rows, scatter, svg, svg_with_tooltips
 from vitpos.report.page import prose, template
 
 
 def write_leaderboard(board: Board, out: Path) -> Path:
     """Writes the leaderboard as the HTML page ``out``, such as ``a.html``, and a page per entry into folder ``a``.
 
-    Returns ``out``.
+    If ``out`` ends in ``.md``, one Markdown page without plots is written. Returns ``out``.
     """
     if out.is_dir() or not out.name:
         raise InputError(f"--out {out} is a folder; give the path of a file, such as {out / 'leaderboard.html'}")
+    if out.suffix == ".md":
+        return write_text(out, markdown(board))
     folder = out.with_suffix("")
     pages = [f"{folder.name}/{Path(entry.file_name).stem}.html" for entry in board.entries]
-    shared = {"board": board, "columns": board.protocol.columns, "format_measure": format_measure}
-    text = template("leaderboard.html").render(
-        **shared, pages=pages, plots=_plots(board), resolved=_resolved(board), lacking=board.missing
-    )
+    shared = _shared(board)
+    text = template("leaderboard.html").render(**shared, pages=pages, plots=_plots(board))
     for path, entry in zip(pages, board.entries, strict=True):
         page = template("leaderboard_entry.html").render(
             **shared, entry=entry, definition=_definition(entry), figures=_maps(entry), home=f"../{out.name}"
@@ -39,14 +43,35 @@ def write_leaderboard(board: Board, out: Path) -> Path:
     return write_text(out, text)
 
 
-def _plots(board: Board) -> list[tuple[str, str]]:
-    """Returns pairs (title, data URL of an SVG): scatter plots of the main column against each other column.
+def markdown(board: Board) -> str:
+    """Returns the leaderboard as Markdown: recommendations, a table of all entries, and what is missing."""
+    name = board.protocol.name
+    command = f"vitpos leaderboard --protocol {name} --out results/leaderboard/{name}/README.md"
+    text = template("leaderboard.md").render(**_shared(board), command=command)
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+
+
+def _shared(board: Board) -> dict[str, Any]:
+    """Returns the values that all templates of the leaderboard use."""
+    return {
+        "board": board,
+        "columns": board.protocol.columns,
+        "format_measure": format_measure,
+        "resolved": _resolved(board),
+        "lacking": board.missing,
+    }
+
+
+def _plots(board: Board) -> list[tuple[str, Markup]]:
+    """Returns pairs (title, SVG element): scatter plots of the main column against each other column.
 
     The main column is the first one of the protocol, such as the accuracy. Other columns are left out if neither high nor
-    low values are better. The plot against the time of a training step is the first in the list.
+    low values are better. The plot against the time of a training step is the first in the list. Names are written
+    beside the baselines and the encodings that no other one surpasses in both columns.
     """
     columns, main = board.protocol.columns, board.main
     keys = [key for key, column in columns.items() if column.better and key != main]
+    families = {entry.encoding: entry.family for entry in board.entries}
     found = []
     for key in sorted(keys, key=lambda key: key != "time"):
         points: dict[str, tuple[float, float]] = {}
@@ -55,9 +80,21 @@ def _plots(board: Board) -> list[tuple[str, str]]:
             if x and y and not entry.quick:
                 points[entry.encoding] = (_shown(x.mean, columns[key]), _shown(y.mean, columns[main]))
         if len(points) > 1:
-            title = f"{columns[main].label} against {columns[key].label}"
-            found.append((title, _data_url(scatter(points, x=columns[key].label, y=columns[main].label))))
+            labeled = {*board.protocol.baselines, *_unsurpassed(points, columns[key].better == "lower")}
+            figure = scatter(points, x=columns[key].label, y=columns[main].label, groups=families, labeled=labeled)
+            found.append(
+                (f"{columns[main].label} against {columns[key].label}", Markup(svg_with_tooltips(figure, points)))
+            )
     return found
+
+
+def _unsurpassed(points: Mapping[str, tuple[float, float]], low_x: bool) -> list[str]:
+    """Returns the names of the Pareto-optimal points (x, y): no other point is better in one and not worse in the other.
+
+    Higher values of y are better, and lower values of x if ``low_x``, otherwise higher ones.
+    """
+    signed = {name: (-x if low_x else x, y) for name, (x, y) in points.items()}
+    return [n for n, p in signed.items() if not any(o != p and o[0] >= p[0] and o[1] >= p[1] for o in signed.values())]
 
 
 def _shown(value: float, column: Measure) -> float:

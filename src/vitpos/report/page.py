@@ -26,6 +26,7 @@ from vitpos.lab.results import Results
 from vitpos.lab.tables import Column, Table
 from vitpos.models import MODELS
 from vitpos.plotting import svg
+from vitpos.printable import printable
 from vitpos.registry import Registry
 from vitpos.registry.descriptions import Description
 from vitpos.report.best_encodings import compare_encodings
@@ -51,14 +52,25 @@ def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
 
 
 def template(name: str) -> jinja2.Template:
-    """Loads the Jinja template ``name``, such as ``experiment.html``, from the folder ``templates``."""
+    """Loads the Jinja template ``name``, such as ``experiment.html``, from the folder ``templates``.
+
+    Values are escaped for HTML, except in Markdown (``.md``).
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
+        autoescape=not name.endswith(".md"),
+        trim_blocks=name.endswith(".md"),
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,  # no terminal escapes in the file
     )
+    environment.filters["cell"] = _table_cell
     environment.globals |= {"format_number": table_text.format_number, "format_estimate": table_text.format_estimate}
     return environment.get_template(name)
+
+
+def _table_cell(text: str) -> str:
+    """Returns a text as it is written in a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _experiment(results: Results, number: int) -> dict[str, Any]:
@@ -72,7 +84,7 @@ def _experiment(results: Results, number: int) -> dict[str, Any]:
         "others": _others(results),
         "figures": [(title, note, _data_urls(figure)) for title, note, figure in figures(results)],
         "definitions": _definitions(results),
-        "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in results.trained}),
+        "recipes": sorted({(cell.model, str(cell.train)) for cell, _ in results.trained if not _is_foreign(results)}),
         "machines": [
             dict(items) for items in dict.fromkeys(tuple(folder.machine.items()) for _, folder in results.trained)
         ],
@@ -144,6 +156,8 @@ def _column(column: Column) -> dict[str, str]:
 def command(experiment: Experiment) -> str:
     """Returns the shell command, or the Python call, that repeats the run of an experiment."""
     definition = experiment.definition
+    if "command" in definition:  # the evaluation of a checkpoint
+        return str(definition["command"])
     if "name_given" not in definition:  # it was made in Python
         settings = {
             key: json.loads(value) for key, _, value in (text.partition("=") for text in definition["settings"])
@@ -159,6 +173,11 @@ def command(experiment: Experiment) -> str:
     return shlex.join(words)
 
 
+def _is_foreign(results: Results) -> bool:
+    """Whether the results are those of a checkpoint that no run trained: its model and encoding are no specs."""
+    return "command" in results.experiment.definition
+
+
 def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
     """Returns the docstrings of evaluations, data sets, models and encodings in use: pairs (title, list of (name, HTML)).
 
@@ -169,9 +188,10 @@ def _definitions(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
     used: list[tuple[str, Registry, Sequence[str]]] = [
         ("Evaluations", EVALUATIONS, [*shown, *results.evaluations]),
         ("Data", DATASETS, [cell.data for cell in experiment.cells]),
-        ("Models", MODELS, [cell.model for cell in experiment.cells]),
-        ("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]),
     ]
+    if not _is_foreign(results):
+        used.append(("Models", MODELS, [cell.model for cell in experiment.cells]))
+        used.append(("Encodings", ENCODINGS, [cell.encoding for cell in experiment.cells]))
     found = []
     for title, registry, specs in used:
         names = list(dict.fromkeys(term.name for spec in specs for term in registry.parse(spec)))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -35,13 +36,19 @@ class ModelLimit(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls a function of torch, after the numbers that it creates are subtracted from what is left."""
+        if func is torch._C._set_grad_enabled:  # called when no_grad() ends, also after an error
+            return func(*args, **(kwargs or {}))
         self.calls -= 1
         if func in FACTORIES:
             self.numbers -= _count(func, args, kwargs or {})
+        elif func is F.interpolate:  # of a stored table, for another grid
+            self.numbers -= math.prod(args[0].shape[:2]) * math.prod(_integers((kwargs or {}).get("size", ())))
         elif func in (Tensor.repeat, Tensor.new_zeros, Tensor.new_empty, Tensor.new_ones, Tensor.new_full):
             self.numbers -= math.prod(_integers(args[1:]))
         if self.numbers < 0 or self.calls < 0:
-            raise InputError(f"{self.what} is larger than the stored tensors; is the file damaged?")
+            raise InputError(
+                f"{self.what} is larger than the stored tensors; is the file damaged, or of another architecture?"
+            )
         return func(*args, **(kwargs or {}))
 
 

@@ -1,0 +1,158 @@
+"""``vitpos convert``: another grid, patch size, position encoding or format of a checkpoint, each with a printed proof."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Argument, Option
+
+from vitpos.cli.device import Device
+from vitpos.cli.plugins import Plugins
+from vitpos.cli.trust import Trust
+from vitpos.errors import InputError
+
+if TYPE_CHECKING:
+    from vitpos.interop.proofs import Proof
+
+
+def convert(
+    checkpoint: Annotated[
+        str,
+        Argument(
+            metavar="CHECKPOINT",
+            help="folder of a cell (one training), weights file, timm:NAME, hf:NAME_OR_FOLDER, or a timm state dict "
+            "with --architecture",
+        ),
+    ],
+    out: Annotated[
+        Path | None, Option(help="new file, or folder for timm and hf; without it nothing is written")
+    ] = None,
+    grid: Annotated[str | None, Option(metavar="RxC", help="rows and columns of patches, such as 24x24")] = None,
+    patch: Annotated[str | None, Option(metavar="P", help="patch size in pixels, such as 8 or 8x16")] = None,
+    window: Annotated[str | None, Option(metavar="W", help="side of the windows of a Swin, such as 12 or 6x12")] = None,
+    encoding: Annotated[str | None, Option(metavar="SPEC", help="another position encoding")] = None,
+    heal: Annotated[
+        str | None,
+        Option(
+            metavar="DATA", help="distills the original model into the converted one on these images, without labels"
+        ),
+    ] = None,
+    to: Annotated[Literal["vitpos", "timm", "hf", "onnx"], Option(help="format of the output")] = "vitpos",
+    mode: Annotated[
+        str | None,
+        Option(
+            help="interpolation of tables: bicubic, bilinear-antialias, timm (default), hf, dino, …; all compares them"
+        ),
+    ] = None,
+    coords: Annotated[
+        Literal["interpolate", "rebuild", "ntk"] | None,
+        Option(help="how encodings without a table, such as rope, treat a new grid"),
+    ] = None,
+    patch_mode: Annotated[
+        str | None, Option(help="interpolation by which patches are resized; default: bilinear-antialias")
+    ] = None,
+    data: Annotated[
+        str | None, Option(metavar="SPEC", help="data set for the comparison with the original model")
+    ] = None,
+    images: Annotated[int, Option(min=1, help="maximum number of test images of --data")] = 512,
+    epochs: Annotated[float | None, Option(help="passes of the healing over the training images; default: 1")] = None,
+    lr: Annotated[float | None, Option(help="peak learning rate of the healing; default: 0.001")] = None,
+    dynamic_size: Annotated[
+        bool, Option("--dynamic-size", help="for onnx: the graph takes images of any number of patches")
+    ] = False,
+    positions_as_inputs: Annotated[
+        bool, Option("--positions-as-inputs", help="for onnx: positions of patches are inputs of the graph")
+    ] = False,
+    architecture: Annotated[str | None, Option(metavar="NAME", help="timm model name of a state dict")] = None,
+    as_json: Annotated[bool, Option("--json", help="print the proofs as JSON")] = False,
+    device: Device = None,
+    trust: Trust = False,
+    plugins: Plugins = None,
+) -> None:
+    """Change the grid, patch size, position encoding or format of a checkpoint; prints what changed and by how much."""
+    if out is None and not any((grid, patch, window, encoding)):
+        raise InputError("nothing to convert; give --out FILE, or --grid, --patch, --window or --encoding")
+    if not any((grid, patch, window)):
+        given = {"--mode": mode, "--coords": coords, "--patch-mode": patch_mode}
+        _refuse(given, "is for another grid, patch size or window; add --grid, --patch or --window")
+    if heal is None:
+        _refuse({"--epochs": epochs, "--lr": lr}, "is for the healing; add --heal DATA")
+    from vitpos.cli.progress import progress_bar
+    from vitpos.lab.convert import convert as convert_model
+    from vitpos.lab.heal import Healing
+
+    healing = Healing(epochs=1.0 if epochs is None else epochs, lr=1e-3 if lr is None else lr)
+    with progress_bar(1) as (bar, task):
+        bar.update(task, description="healing" if heal else "converting")
+        _, proofs = convert_model(
+            checkpoint,
+            out=out,
+            grid=_sides("--grid", grid) if grid else None,
+            patch=_sides("--patch", patch) if patch else None,
+            window=_sides("--window", window) if window else None,
+            encoding=encoding,
+            heal=heal,
+            to=to,
+            mode="timm" if mode is None else mode,
+            coords=coords,
+            patch_mode="bilinear-antialias" if patch_mode is None else patch_mode,
+            data=data,
+            images=images,
+            healing=healing,
+            architecture=architecture,
+            dynamic_size=dynamic_size,
+            positions_as_inputs=positions_as_inputs,
+            on_batch=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    _show(proofs, as_json=as_json)
+    if out is not None:
+        print(f"{'folder' if out.is_dir() else 'file'}: {out}", file=sys.stderr)
+
+
+def _refuse(options: Mapping[str, object], reason: str) -> None:
+    """Raises an InputError if one of some options is given."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name} {value} {reason}")
+
+
+def _sides(option: str, text: str) -> tuple[int, int]:
+    """Returns (rows, columns) of a text such as ``14x28``, or of one number for both; raises an InputError otherwise."""
+    first, times, second = text.lower().replace("×", "x").partition("x")
+    sides = (first, second) if times else (first, first)
+    if not times and option == "--grid":
+        raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 24x24")
+    if not all(side.isascii() and side.isdecimal() and int(side[:6]) > 0 and len(side) < 6 for side in sides):
+        example = "24x24" if option == "--grid" else "8 or 8x16"
+        raise InputError(f"{option} {text!r} is not a size; give numbers of 1 or more, such as {example}")
+    return int(sides[0]), int(sides[1])
+
+
+def _show(proofs: list[Proof], *, as_json: bool) -> None:
+    """Prints the proofs on standard output: as JSON, or a table of modes and one paragraph per step."""
+    if as_json:
+        print(json.dumps([proof.to_json() for proof in proofs], indent=1, ensure_ascii=False))
+        return
+    from vitpos.cli.tables import show_numbers
+
+    compared = [proof for proof in proofs if proof.step == "mode" and "norm_ratio" in proof.numbers]
+    if compared:
+        show_numbers("mode", [(proof.change, proof.numbers) for proof in compared])
+    for proof in proofs:
+        if not any(proof is one for one in compared):
+            _show_one(proof)
+
+
+def _show_one(proof: Proof) -> None:
+    from vitpos.cli.tables import output
+
+    output.print(f"{proof.step}: {proof.change}")
+    for name, value in proof.numbers.items():
+        text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        output.print(f"  {name.replace('_', ' '):<22} {text}")
+    if proof.note:
+        output.print(f"  ({proof.note})", style="dim")

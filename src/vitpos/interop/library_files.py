@@ -1,0 +1,288 @@
+"""The weights and the configuration of a model as timm or Hugging Face store them, compared with their model's outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.encodings.rope import RoPE
+from vitpos.errors import InputError
+from vitpos.interop.convert import require_patches
+from vitpos.interop.huggingface import to_huggingface
+from vitpos.interop.load import ACTIVATIONS
+from vitpos.interop.model_spec import Convertible
+from vitpos.interop.proofs import Proof, largest_difference, random_images
+from vitpos.interop.sanitize import sanitize
+from vitpos.interop.timm import to_timm
+from vitpos.models.parts import BLOCKS, HEADS, STEMS
+from vitpos.models.swin import Swin
+from vitpos.models.vit import ViT
+from vitpos.registry import Registry
+
+TOLERANCE = {  # largest difference of outputs; of other types .05. Libraries round rotary tables to float32
+    torch.float64: 1e-5,
+    torch.float32: 1e-4,
+}
+MAX_DOUBLE = 1 << 28  # weights of a model that is copied to float64 for the comparison
+TIMM, TIMM_ROTARY = "vit_base_patch16_224", "eva02_base_patch14_224"  # architectures of a ViT that is not from timm
+TIMM_EPS = 1e-6  # of their norms
+HF_HEADS = {"linear", "none"}  # heads of its models for which a configuration is written
+FROM_LOGITS = ("logits", "image_embeds", "pooler_output")  # outputs of Hugging Face's models, in order of preference
+
+
+@dataclass(frozen=True)
+class LibraryFiles:
+    """What a library needs to load a model.
+
+    Args:
+        tensors: Its name → tensor.
+        config: Content of its ``config.json``.
+        proof: Comparison of its model with ours.
+        model: Its model with these weights, if it can save itself.
+    """
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]
+    proof: Proof
+    model: Any = None
+
+
+def timm_files(source: Convertible) -> LibraryFiles:
+    """Returns weights and ``config.json`` that ``timm.create_model("local-dir:FOLDER", pretrained=True)`` loads.
+
+    Raises an InputError if timm's model does not have the same outputs.
+    """
+    tensors, arguments = to_timm(source.model), timm_arguments(source)
+    architecture = source.origin.architecture
+    if not architecture:
+        rotary = isinstance(source.model, ViT) and "rotate" in source.model.encoding.hooks
+        architecture = TIMM_ROTARY if rotary else TIMM
+        arguments |= _timm_parts(source, architecture, rotary=rotary)
+    config = {
+        "architecture": architecture,
+        "num_classes": source.spec.num_classes,
+        "model_args": arguments,
+        "pretrained_cfg": {
+            "input_size": source.spec.image_shape,
+            "num_classes": source.spec.num_classes,
+            **source.preprocessing.timm_config,
+        },
+    }
+
+    def build() -> nn.Module:
+        import timm
+
+        return timm.create_model(architecture, pretrained=False, **arguments)
+
+    return LibraryFiles(tensors, config, _compared(source, "timm", architecture, build, tensors))
+
+
+def huggingface_files(source: Convertible) -> LibraryFiles:
+    """Returns weights and ``config.json`` that ``from_pretrained(FOLDER)`` of Hugging Face's transformers loads.
+
+    Raises an InputError if Hugging Face's model does not have the same outputs.
+    """
+    tensors = to_huggingface(source.model)
+    try:
+        kind, config = _huggingface_config(source, tensors)
+    except (ImportError, RuntimeError):
+        raise InputError("the format of Hugging Face needs transformers; pip install 'vitpos[interop]'") from None
+    _, height, width = source.spec.image_shape
+    patch, square = require_patches(source.model).patch, height == width
+    config.image_size = height if square else [height, width]
+    config.patch_size = patch[0] if patch[0] == patch[1] else [*patch]
+    config.architectures = [kind.__name__]
+    proof = _compared(source, "Hugging Face", kind.__name__, lambda: kind(config), tensors)
+    with torch.random.fork_rng(devices=[]):
+        model = kind(config).to(next(source.model.parameters()).dtype)
+    model.load_state_dict(tensors)
+    return LibraryFiles(tensors, config.to_dict(), proof, model)
+
+
+def _compared(
+    source: Convertible, library: str, name: str, build: Callable[[], Any], tensors: Mapping[str, Tensor]
+) -> Proof:
+    """Returns the proof that the library's model has the outputs of ours; raises an InputError if it has not."""
+    change = f"weights of {library}'s {name}"
+    package = {"timm": "timm", "Hugging Face": "transformers"}[library]
+    numbers: dict[str, float] = {"tensors": len(tensors)}
+    try:
+        import_module(package)
+    except (ImportError, RuntimeError) as error:  # the latter from a torchvision for another torch
+        return Proof("format", change, numbers, f"not compared: {package} is not there ({sanitize(error, limit=80)})")
+    own = next(source.model.parameters()).dtype
+    small = sum(tensor.numel() for tensor in tensors.values()) <= MAX_DOUBLE
+    for dtype in dict.fromkeys([torch.float64, own] if small else [own]):  # some models of libraries need float32
+        try:
+            difference = _difference(source, build, tensors, dtype)
+            break
+        except Exception as error:  # of another library: any type
+            reason = sanitize(" ".join(str(error).split()), limit=160)
+    else:
+        raise InputError(
+            f"{library}'s {name} does not take this model ({reason}); choose an encoding and a shape that it has"
+        )
+    if not difference <= (most := TOLERANCE.get(dtype, 0.05)):
+        raise InputError(
+            f"{library}'s {name} would have other outputs (difference {difference:.2g}, at most {most:g} is allowed); "
+            "try --coords rebuild, a square grid, or --to vitpos"
+        )
+    return Proof("format", change, numbers | {"output_difference": difference})
+
+
+def _difference(
+    source: Convertible, build: Callable[[], Any], tensors: Mapping[str, Tensor], dtype: torch.dtype
+) -> float:
+    """Returns the largest difference of the outputs of our model and the library's, both computed in ``dtype``."""
+    with torch.random.fork_rng(devices=[]):
+        theirs = build().to(dtype).eval()
+    theirs.load_state_dict(dict(tensors), strict=True)
+    images = random_images(source.spec.image_shape, dtype)
+    with torch.inference_mode():
+        return largest_difference(copy.deepcopy(source.model).to(dtype)(images), _output(theirs(images)))
+
+
+def _output(output: Any) -> Tensor:
+    """Returns the logits or features (B, D) of what a model of a library returns."""
+    if isinstance(output, Tensor):
+        return output
+    found = next((one for key in FROM_LOGITS if (one := getattr(output, key, None)) is not None), None)
+    return output.last_hidden_state[:, 0] if found is None else found
+
+
+def timm_arguments(source: Convertible) -> dict[str, Any]:
+    """Returns the arguments of ``timm.create_model`` that give its model the sizes of ours."""
+    model, spec = source.model, source.spec
+    channels, *size = spec.image_shape
+    if not isinstance(model, ViT | Swin):
+        return {"num_classes": spec.num_classes, "in_chans": channels}
+    sizes = {
+        "img_size": size,
+        "patch_size": list(model.patch),
+        "in_chans": channels,
+        "num_classes": spec.num_classes,
+        "embed_dim": model.geometry.dim,
+    }
+    options = spec.options
+    if isinstance(model, Swin):
+        window = [*options["window"]] if isinstance(options["window"], tuple) else options["window"]
+        return sizes | {"depths": options["depths"], "num_heads": options["heads"], "window_size": window}
+    pool = {"global_pool": "token" if options["pool"] == "cls" else "avg"}
+    if options["head"].startswith("attention"):
+        pool = {"global_pool": "map"}
+    ratio = {} if source.origin.library == "timm" else {"mlp_ratio": options["mlp_ratio"]}
+    return sizes | {"depth": model.geometry.depth, "num_heads": model.geometry.heads} | pool | ratio
+
+
+def _timm_parts(source: Convertible, architecture: str, *, rotary: bool) -> dict[str, Any]:
+    """Returns the arguments of ``timm.create_model`` that describe the parts of a ViT that timm did not make."""
+    model, options = source.model, source.spec.options
+    if not isinstance(model, ViT):
+        raise InputError(f"a {type(model).__name__} of ours has no architecture of timm; only models of timm have one")
+    block = _options(BLOCKS, options["block"])
+    activations = ACTIVATIONS[:1] if rotary else ACTIVATIONS
+    if block["mlp"] not in activations:
+        known = " or ".join(activations)
+        raise InputError(f"timm's {architecture} has the MLP {known}, not {block['mlp']}; use --to vitpos")
+    for eps in {one.eps for one in model.modules() if isinstance(one, nn.LayerNorm)} - {TIMM_EPS}:
+        raise InputError(f"timm's {architecture} has norms with eps={TIMM_EPS:g}, not {eps:g}; use --to vitpos")
+    cls = options["pool"] == "cls"
+    registers = model.geometry.num_prefix - cls
+    tables = [part for part in model.encoding.parts if "vectors" in part.hooks]
+    arguments = {
+        "class_token": cls,
+        "init_values": 1e-5 if block.get("layer_scale") else None,
+        "qkv_bias": "q" in block["bias"],
+        "qk_norm": options["qk_norm"] == "layernorm",
+        "no_embed_class": all(part.prefix_vectors() is None for part in tables),
+    }
+    if rotary:
+        arguments |= {
+            "attn_type": "rope",
+            "qkv_fused": True,
+            "swiglu_mlp": False,
+            "scale_mlp": False,
+            "num_reg_tokens": registers,
+            "use_abs_pos_emb": bool(tables),
+            "use_fc_norm": model.norm.after_pooling,
+        }
+        return arguments | _timm_rope(model)
+    stem = STEMS.parse(options["stem"])[0].name
+    if block["mlp"] != ACTIVATIONS[0]:
+        arguments["act_layer"] = block["mlp"]
+    return arguments | {
+        "reg_tokens": registers,
+        "pos_embed": "learn" if tables else "none",
+        "pre_norm": stem == "norm",
+        "fc_norm": model.norm.after_pooling,
+    }
+
+
+def _timm_rope(model: ViT) -> dict[str, Any]:
+    """Returns the arguments of ``timm.create_model`` that describe the axial rotary encoding of our ViT."""
+    (rotary, *others) = [part for part in model.encoding.parts if "rotate" in part.hooks]
+    if others or type(rotary) is not RoPE:  # the class decides: timm has a counterpart of this encoding only
+        raise InputError(f"timm has no counterpart of our {type(rotary).__name__} in a model that is not from timm")
+    span = [scale * side for scale, side in zip(rotary.scale, rotary.geometry.grid, strict=True)]
+    return {
+        "rope_temperature": float(rotary.base),
+        "rope_grid_indexing": "xy" if rotary.axes == "column_first" else "ij",
+        "rope_rotate_half": rotary.pairing == "halves",
+        "rope_grid_offset": float(rotary.offset),
+        "ref_feat_shape": [round(side) for side in span],
+    }
+
+
+def _options(registry: Registry, spec: str) -> dict[str, Any]:
+    (term,) = registry.parse(spec)
+    return registry.with_defaults(term)
+
+
+def _huggingface_config(source: Convertible, tensors: Mapping[str, Tensor]) -> tuple[Any, Any]:
+    """Returns the class of Hugging Face's model and its configuration, whose sizes of images are set later."""
+    if source.origin.library == "Hugging Face":
+        return source.origin.kind, copy.deepcopy(source.origin.config)
+    model, options = source.model, source.spec.options
+    if not isinstance(model, ViT):
+        raise InputError(f"Hugging Face has no counterpart of our {type(model).__name__}; use --to timm or vitpos")
+    scaled = any(".lambda1" in name for name in tensors)
+    block = _options(BLOCKS, options["block"])
+    gated = block["mlp"].startswith("swiglu")
+    others = "rotate" in model.encoding.hooks or STEMS.parse(options["stem"])[0].name != "plain"
+    if others or HEADS.parse(options["head"])[0].name not in HF_HEADS or (gated and not scaled):
+        raise InputError(
+            "vitpos writes configurations of Hugging Face for models from Hugging Face and for the families ViT and "
+            "DINOv2, and this model has other parts; use --to timm or --to vitpos"
+        )
+    sizes = {
+        "hidden_size": model.geometry.dim,
+        "num_hidden_layers": model.geometry.depth,
+        "num_attention_heads": model.geometry.heads,
+        "num_channels": model.channels,
+        "num_labels": max(source.spec.num_classes, 1),
+        "layer_norm_eps": next(one.eps for one in model.modules() if isinstance(one, nn.LayerNorm)),
+        "qkv_bias": block["bias"] == "qkv",
+    }
+    hidden = int(model.geometry.dim * options["mlp_ratio"])
+    from transformers import AutoConfig
+
+    registers = model.geometry.num_prefix - 1
+    if not scaled:
+        act = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}[block["mlp"]]
+        config = AutoConfig.for_model("vit", intermediate_size=hidden, hidden_act=act, **sizes)
+    else:
+        name = "dinov2_with_registers" if registers else "dinov2"
+        more = {"num_register_tokens": registers} if registers else {}
+        ratio = {"mlp_ratio": options["mlp_ratio"], "use_swiglu_ffn": gated}
+        config = AutoConfig.for_model(name, **sizes, **more, **ratio)
+    classes = {"vit": "ViT", "dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"}
+    module = import_module(f"transformers.models.{config.model_type}.modeling_{config.model_type}")
+    linear = HEADS.parse(options["head"])[0].name == "linear"
+    kind = getattr(module, classes[config.model_type] + ("ForImageClassification" if linear else "Model"))
+    return kind, config

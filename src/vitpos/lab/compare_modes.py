@@ -1,0 +1,124 @@
+"""Compares all modes of resampling position tables on one model, and recommends the one with the least drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from vitpos.data.dataset import Dataset
+from vitpos.encodings.protocols import NTKScalable
+from vitpos.errors import InputError
+from vitpos.interop.convert import Coords, depends_on_coordinates, require_patches, resize
+from vitpos.interop.model_spec import Convertible
+from vitpos.interop.proofs import Proof, norm_ratio, position_tables, round_trip_error
+from vitpos.lab.drift import drift, labels_if_known, predict
+from vitpos.models.base import PatchClassifier
+
+MODES = (
+    "bicubic-antialias",
+    "bicubic",
+    "bicubic-offset",
+    "bicubic-align_corners",
+    "bicubic-norm",
+    "bicubic-antialias-norm",
+    "bilinear",
+    "bilinear-antialias",
+    "bilinear-align_corners",
+    "area",
+)
+
+
+@dataclass
+class Conversion:
+    """The state of a conversion: the original, the model as it is now, and the proofs so far.
+
+    Args:
+        original: The model that was given.
+        current: The converted model.
+        data: Images to measure the drift on; None for none.
+        proofs: One for each step.
+    """
+
+    original: Convertible
+    current: Convertible
+    data: Dataset | None
+    proofs: list[Proof] = field(default_factory=list)
+    _before: Tensor | None = None
+
+    def drift(self, model: Convertible) -> dict[str, float]:
+        """Returns how much the predictions of a model differ from those of the original; {} without images."""
+        if self.data is None:
+            return {}
+        if self._before is None:
+            self._before = predict(self.original.model, self.data, self.original.spec.image_shape)
+        labels = labels_if_known(self._before.shape[1], self.data)
+        return drift(self._before, predict(model.model, self.data, model.spec.image_shape), labels)
+
+    def advance(self, model: Convertible, proof: Proof) -> None:
+        """Replaces the current model and adds a proof, with the drift if there are images."""
+        self.current = model
+        self.proofs.append(replace(proof, numbers={**proof.numbers, **self.drift(model)}))
+
+
+def compare_modes(
+    state: Conversion, make: Callable[[str, Coords | None], Convertible], coords: Coords | None
+) -> tuple[str, Coords | None]:
+    """Adds a proof per mode; returns the mode and coordinates with the least drift, or the default without images.
+
+    Args:
+        state: The conversion.
+        make: Returns the model that is resized with a mode and coordinates.
+        coords: The coordinates that were asked for; None to compare these too.
+    """
+    original = require_patches(state.original.model)
+    found: list[tuple[float, str, Coords | None]] = []
+    for one in _choices(state.original, coords):
+        for mode in MODES if has_tables(original) else MODES[:1]:
+            try:
+                converted = make(mode, one)
+            except InputError as error:  # such as NTK scaling with a single frequency
+                if one in (None, coords):
+                    raise
+                state.proofs.append(Proof("mode", _name(mode, one), {}, str(error)))
+                continue
+            back = resize(
+                converted,
+                grid=original.geometry.grid,
+                patch=original.patch,
+                window=state.original.spec.options.get("window"),
+                mode=mode,
+            )
+            numbers = {
+                "norm_ratio": norm_ratio(original, converted.model),
+                "round_trip": round_trip_error(original, back.model),
+                **state.drift(converted),
+            }
+            found.append((numbers.get("kl", 0.0), mode, one))
+            state.proofs.append(Proof("mode", _name(mode, one), numbers))
+    least = min(found, key=lambda entry: entry[0])
+    if state.data is None:
+        state.proofs.append(Proof("mode", f"used: {_name(*least[1:])}", {}, "give --data to choose one by its drift"))
+    else:
+        note = f"it has the least divergence (kl) from the original on {len(state.data.test)} images"
+        state.proofs.append(Proof("mode", f"recommended and used: {_name(*least[1:])}", {"kl": least[0]}, note))
+    return least[1], least[2]
+
+
+def _choices(source: Convertible, coords: Coords | None) -> Sequence[Coords | None]:
+    """Returns the coordinates that are compared."""
+    encoding = require_patches(source.model).encoding
+    if coords is not None or not depends_on_coordinates(encoding) or "train_grid" not in source.spec.options:
+        return [coords]
+    scaled = any(isinstance(part, NTKScalable) for part in encoding.parts)
+    return ["interpolate", "rebuild", "ntk"] if scaled else ["interpolate", "rebuild"]
+
+
+def has_tables(model: PatchClassifier) -> bool:
+    """Returns whether a model has an encoding with a stored table, for the whole image or for windows."""
+    return bool(position_tables(model))
+
+
+def _name(mode: str, coords: Coords | None) -> str:
+    return mode + (f", coordinates: {coords}" if coords else "")

@@ -1,0 +1,142 @@
+"""Writes a converted model in a format, checks it, and moves the file or folder into place whole and last."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vitpos.errors import InputError
+from vitpos.files import explain_os_errors, read_tensors, write_json, write_tensors
+from vitpos.interop.library_files import LibraryFiles, huggingface_files, timm_files
+from vitpos.interop.model_spec import Convertible
+from vitpos.interop.onnx import export_onnx
+from vitpos.interop.preprocessing import PREPROCESSOR
+from vitpos.interop.proofs import Proof, largest_difference, random_images
+from vitpos.lab.conversion_source import cell_of
+from vitpos.models.base import PatchClassifier
+
+Format = Literal["vitpos", "timm", "hf", "onnx"]
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def check_output(out: Path, to: Format) -> None:
+    """Raises an InputError if ``out`` exists already, or its name does not fit the format."""
+    if os.path.lexists(out):
+        raise InputError(f"{out} already exists; give a new name, or remove it")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent} is not a folder; create it first")
+    suffixes = {"vitpos": (".safetensors",), "onnx": (".onnx",), "timm": (".safetensors", ""), "hf": ("",)}[to]
+    if out.suffix.lower() not in suffixes:
+        wanted = " or ".join(f"a file {one}" if one else "a folder, a name without a dot" for one in suffixes)
+        raise InputError(f"--out {out} does not fit --to {to}; give {wanted}")
+
+
+def write_model(
+    source: Convertible, out: Path, to: Format, *, dynamic_size: bool = False, positions_as_inputs: bool = False
+) -> Proof:
+    """Writes a model as a file or a folder, and returns the proof that it can be read and has the same outputs.
+
+    The result is checked under a temporary name beside ``out``, which nothing is moved to before. ``timm`` and ``hf``
+    with a folder write ``model.safetensors`` and ``config.json``.
+    """
+    check_output(out, to)
+    with _staged(out) as staged:
+        if to == "onnx":
+            return _write_onnx(source, staged, dynamic_size=dynamic_size, positions_as_inputs=positions_as_inputs)
+        return {"vitpos": _write_ours, "timm": _write_timm, "hf": _write_huggingface}[to](source, staged)
+
+
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """Context manager that gives a path in a temporary folder, and moves what was written there to ``out`` at the end."""
+    with explain_os_errors(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+        staged = Path(folder) / out.name
+        yield staged
+        beside = [path for path in Path(folder).iterdir() if path != staged]  # such as the data of a large ONNX file
+        if taken := [path.name for path in (*beside, staged) if os.path.lexists(out.parent / path.name)]:
+            raise InputError(f"{out.parent / taken[0]} already exists; give --out a new name, or remove it")
+        for path in (*beside, staged):
+            path.rename(out.parent / path.name)
+
+
+def _write_ours(source: Convertible, out: Path) -> Proof:
+    state = source.model.state_dict()
+    write_tensors(out, state, {"cell": json.dumps(cell_of(source))})
+    stored, _ = read_tensors(out)
+    again = source.spec.build().to(next(source.model.parameters()).dtype).eval()
+    again.load_state_dict(stored)
+    same, difference = _compare(source, state, stored, again)
+    numbers = {"tensors": len(state), "tensors_equal": same, "output_difference": difference}
+    return Proof("format", "weights file of vitpos", numbers)
+
+
+def _compare(
+    source: Convertible, state: Mapping[str, Tensor], again: Mapping[str, Tensor], model: Callable[[Tensor], Tensor]
+) -> tuple[int, float]:
+    """Returns the number of tensors that are equal bit for bit, and the largest difference of outputs."""
+    same = sum(name in again and torch.equal(tensor, again[name].cpu()) for name, tensor in state.items())
+    dtype = next(source.model.parameters()).dtype
+    images = random_images(source.spec.image_shape, dtype)
+    with torch.inference_mode():
+        return same, largest_difference(source.model(images), model(images))
+
+
+def _write_timm(source: Convertible, out: Path) -> Proof:
+    files = timm_files(source)
+    about = {"architecture": files.config["architecture"], "model_args": json.dumps(files.config["model_args"])}
+    return _write_library(files, out, about)
+
+
+def _write_huggingface(source: Convertible, out: Path) -> Proof:
+    files = huggingface_files(source)  # refuses if transformers is missing
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        files.model.save_pretrained(out)  # under the names of published files, which may differ from those in memory
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+    stated = source.preprocessing
+    if stated.mean is not None and stated.std is not None:
+        _, height, width = source.spec.image_shape
+        sizes = {"do_resize": True, "size": {"height": height, "width": width}}
+        values = {"do_normalize": True, "image_mean": stated.mean, "image_std": stated.std, "do_rescale": True}
+        write_json(out / PREPROCESSOR, {"image_processor_type": "ViTImageProcessor", **sizes, **values})
+    return files.proof
+
+
+def _write_library(files: LibraryFiles, out: Path, about: Mapping[str, str]) -> Proof:
+    """Writes the weights and the configuration of a library: a folder, or a single file that states ``about``."""
+    if out.suffix:
+        write_tensors(out, files.tensors, {"format": "pt", **about})
+        return files.proof
+    out.mkdir()
+    write_json(out / CONFIG, files.config)
+    write_tensors(out / WEIGHTS, files.tensors, {"format": "pt"})
+    return files.proof
+
+
+def _write_onnx(source: Convertible, out: Path, *, dynamic_size: bool, positions_as_inputs: bool) -> Proof:
+    shape = source.spec.image_shape
+    export = export_onnx(
+        source.model,
+        out,
+        image_size=shape[1:] if isinstance(source.model, PatchClassifier) else shape,
+        dynamic_size=dynamic_size,
+        positions_as_inputs=positions_as_inputs,
+    )
+    sizes = ", ".join(
+        f"{height}x{width}" for height, width in dict.fromkeys(tuple(size) for _, *size in export.checked)
+    )
+    note = f"inputs: {', '.join(export.inputs)}; compared with onnxruntime on images of {sizes}"
+    return Proof("format", "ONNX", {"output_difference": export.difference}, note)

@@ -1,0 +1,302 @@
+"""Opens a checkpoint of timm, Hugging Face or vitpos, with data that fit it, to evaluate, attack or inspect it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitpos.data import DATASETS
+from vitpos.data.dataset import Dataset, Split, load
+from vitpos.errors import InputError
+from vitpos.interop.class_names import (
+    IMAGENET,
+    OutputNames,
+    config_names,
+    imagenet_names,
+    match_classes,
+    read_class_file,
+)
+from vitpos.interop.classifier import wrap
+from vitpos.interop.load import find_blueprint, open_module
+from vitpos.interop.preprocessing import Preprocessing, stated_preprocessing, with_normalization
+from vitpos.interop.pretrained import ModelConfig, from_pretrained, image_shape_of, is_saved
+from vitpos.interop.tensor_files import read_contents
+from vitpos.interop.untrusted_files import read_metadata
+from vitpos.lab.cell_models import load_models
+from vitpos.lab.cells import Cell
+from vitpos.lab.device import chosen_device
+from vitpos.models.base import Classifier, Shape
+from vitpos.models.image_limits import check_image_size
+from vitpos.printable import sanitize
+from vitpos.registry.specs import Term
+from vitpos.training.recipe import Recipe
+
+DEFAULT_SIZE = (224, 224)
+MAX_RESIZED = 1 << 34  # numbers in the images of a data set that is resized in memory, one byte each
+OWN_POSITIONS = "own positions"  # in tables, the encoding of a model that is not rebuilt
+CLASSES_REMEDY = "give --classes FILE with the name of each output in order"
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A checkpoint that is ready to be evaluated.
+
+    Args:
+        cell: What tables show of it: data, model, encoding. It was not trained by vitpos.
+        model: The model, in evaluation mode.
+        data: The data set, with images as the model expects them, and the outputs of the model as classes.
+        notes: Sentences on preprocessing, classes and the kind of model.
+    """
+
+    cell: Cell
+    model: Classifier
+    data: Dataset
+    notes: tuple[str, ...]
+
+
+def is_hub_name(source: Path | str) -> bool:
+    """Whether a checkpoint is given by its name in timm or on Hugging Face: ``timm:NAME`` or ``hf:NAME``."""
+    return str(source).startswith(("timm:", "hf:"))
+
+
+def open_models(
+    source: Path, data: str | None, *, architecture: str | None = None, classes: Path | None = None
+) -> Sequence[tuple[Cell, Callable[[], ForeignModel]]]:
+    """Returns pairs (cell, function that opens its model) of a run, a weights file or a checkpoint from elsewhere.
+
+    The arguments are those of `open_checkpoint`; ``source`` may also be the folder of a run or of one of its cells.
+    """
+    if is_foreign(source):
+        found = open_checkpoint(source, data, architecture=architecture, classes=classes)
+        return [(found.cell, lambda: found)]
+    if architecture or classes:
+        option = "--architecture" if architecture else "--classes"
+        raise InputError(f"{source} is of vitpos, which stores model and classes; leave out {option}")
+
+    def open_own(cell: Cell, make: Callable[[], Classifier]) -> ForeignModel:
+        return ForeignModel(cell, make(), load(cell.data), ())
+
+    return [(cell, partial(open_own, cell, make)) for cell, make in load_models(source, data)]
+
+
+def is_foreign(source: Path | str) -> bool:
+    """Whether a model is given by its name on a hub, or is a file or folder that vitpos did not write."""
+    return is_hub_name(source) or (Path(source).exists() and not is_vitpos_output(Path(source)))
+
+
+def is_vitpos_output(path: Path) -> bool:
+    """Whether a path is the folder of a run or of one training, or a weights file, written by vitpos."""
+    return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
+
+
+def open_checkpoint(
+    source: Path | str,
+    data: str | None,
+    *,
+    architecture: str | None = None,
+    classes: Path | None = None,
+    need_classes: bool = True,
+) -> ForeignModel:
+    """Returns a checkpoint of timm, Hugging Face or vitpos with a data set whose images and classes fit it.
+
+    Args:
+        source: ``timm:NAME``, ``hf:NAME``, a folder of Hugging Face or timm, or a file.
+        data: Spec of the data set; only the weights file of a run has data of its own.
+        architecture: Name of a timm model, for a file that does not state it.
+        classes: File with the names of the outputs.
+        need_classes: Whether the outputs must be classes of the data; otherwise the labels of the data are kept.
+    """
+    if not is_hub_name(source) and is_vitpos_output(Path(source)):
+        ((_, make),) = open_models(Path(source), data, architecture=architecture, classes=classes)
+        return make()
+    if data is None:
+        if not is_hub_name(source):
+            read_contents(Path(source))  # a file that cannot be read is the first mistake to name
+        raise InputError(f"{source} has no data of its own; give --data \"image_folder(path='…')\" or another data set")
+    DATASETS.parse(data)  # a mistake in it is reported before anything is loaded
+    name = str(source)
+    opened = _open_saved(Path(name)) if is_saved(Path(name)) else _open_other(name, architecture)
+    module, config, preprocessing = opened.module, opened.config, opened.preprocessing
+    model, shape, encoding, reason = opened.model, opened.image_shape, opened.encoding, opened.reason
+    spec = fit_data(data, shape, preprocessing)
+    loaded = load(spec)
+    notes = [_describe(preprocessing, loaded)]
+    loaded = with_normalization(loaded, preprocessing)
+    if need_classes:
+        if _has_no_classifier(module):
+            raise InputError(
+                f"{name} has no classifier, so that it cannot be evaluated on classes; give a fine-tuned checkpoint, or "
+                "use 'vitpos inspect'"
+            )
+        outputs = _count_outputs(module, loaded) if opened.outputs is None else opened.outputs
+        names = read_class_file(classes) if classes is not None else config_names(config)
+        names = imagenet_names(names) if outputs == IMAGENET and classes is None else names
+        number = match_classes(loaded.classes, outputs, names, remedy=CLASSES_REMEDY)
+        notes.append(_describe_classes(loaded, outputs, names))
+        loaded = _relabeled(loaded, number, names)
+    if reason:
+        notes.append(f"The model is run as it is, with vitpos.attach where possible: {reason}.")
+        model = wrap(model, loaded, has_classes=need_classes)
+    assert isinstance(model, Classifier)
+    shown = architecture or config.get("architecture") or config.get("model_type")
+    title = name if is_hub_name(name) or not isinstance(shown, str) else f"{Path(name).name} ({sanitize(shown)})"
+    cell = Cell(spec, title, encoding, 0, Recipe(epochs=0), ())
+    return ForeignModel(cell, model.to(chosen_device()).eval(), loaded, tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A model from elsewhere as it was opened, and as it is run.
+
+    Args:
+        module: As it was opened.
+        config: What its configuration states.
+        preprocessing: How it wants its images.
+        model: As it is run: ours with the same outputs, or ``module``.
+        image_shape: Channels, height and width of its images.
+        encoding: Spec of its position encoding.
+        outputs: Number of its outputs; None if it is not known yet.
+        reason: Why it was not rebuilt as a model of ours; empty if it was.
+    """
+
+    module: nn.Module
+    config: Mapping[str, Any]
+    preprocessing: Preprocessing
+    model: nn.Module
+    image_shape: Shape
+    encoding: str
+    outputs: int | None
+    reason: str = ""
+
+
+def _open_saved(folder: Path) -> _Opened:
+    model = from_pretrained(folder)
+    stated = ModelConfig.of(model)
+    shape, config = image_shape_of(model), {"architecture": stated.model}
+    return _Opened(model, config, Preprocessing(), model, shape, stated.encoding, stated.num_classes)
+
+
+def _open_other(name: str, architecture: str | None) -> _Opened:
+    module, config = open_module(name, architecture=architecture)
+    preprocessing = stated_preprocessing(name, config)
+    _use(module, preprocessing)
+    try:
+        found = find_blueprint(module)
+        model = found.build()
+        return _Opened(module, config, preprocessing, model, found.image_shape, found.encoding, found.num_classes)
+    except InputError as error:
+        reason = str(error).partition(", which load")[0]
+        shape = _image_shape(module, preprocessing)
+        return _Opened(module, config, preprocessing, module.eval(), shape, OWN_POSITIONS, None, reason)
+
+
+def fit_data(spec: str, shape: tuple[int, int, int], preprocessing: Preprocessing) -> str:
+    """Returns the spec of a data set with the image size, crop and interpolation of a model, unless it states others.
+
+    Args:
+        spec: What the user gave, such as ``image_folder(path='…')``.
+        shape: Channels, height and width of the images of the model.
+        preprocessing: What the checkpoint states.
+    """
+    terms = DATASETS.parse(spec)
+    check_image_size("the checkpoint", shape[1:], channels=shape[0])
+    size: int | tuple[int, int] = shape[1] if shape[1] == shape[2] else shape[1:]
+    first = terms[0]
+    options = DATASETS.describe(first.name).options
+    if "size" in options:
+        first.options.setdefault("size", size)
+    elif "resize" not in {term.name for term in terms} and (data := load(spec)).shape[1:] != shape[1:]:
+        count = len(data.train) + len(data.test)
+        if count * data.shape[0] * math.prod(shape[1:]) > MAX_RESIZED:
+            raise InputError(
+                f"the checkpoint takes images of {shape[1]}×{shape[2]} pixels, and {count:,} images of data {spec!r} in "
+                "this size are too many for memory; add ' + subset(limit=1000, test_limit=1000)' to the data"
+            )
+        terms.append(Term("resize", {"size": size}))
+    for name, value in preprocessing.folder_options.items():
+        if name in options:
+            first.options.setdefault(name, value)
+    return " + ".join(map(str, terms))
+
+
+def _use(module: nn.Module, preprocessing: Preprocessing) -> None:
+    """Removes timm's default normalization of an architecture from a model: that of the data set is the right one then."""
+    if hasattr(module, "pretrained_cfg"):
+        module.pretrained_cfg = {"mean": preprocessing.mean, "std": preprocessing.std}  # type: ignore[assignment]
+
+
+def _image_shape(module: nn.Module, preprocessing: Preprocessing) -> tuple[int, int, int]:
+    """Returns the shape of the images of a model that is not rebuilt: what it states, else what it was pretrained with."""
+    channels = next((one.in_channels for one in module.modules() if isinstance(one, nn.Conv2d)), 3)
+    embed = getattr(module, "patch_embed", None)
+    stated = getattr(embed, "img_size", None) or getattr(getattr(module, "config", None), "image_size", None)
+    size = (stated, stated) if isinstance(stated, int) else tuple(stated or preprocessing.size or DEFAULT_SIZE)
+    return channels, size[0], size[1]
+
+
+def _has_no_classifier(module: nn.Module) -> bool:
+    if isinstance(module, Classifier):
+        return ModelConfig.of(module).num_classes == 0
+    if type(module).__module__.startswith("transformers."):
+        return not type(module).__name__.endswith(("ForImageClassification", "ForImageClassificationWithTeacher"))
+    return getattr(module, "num_classes", None) == 0
+
+
+def _count_outputs(module: nn.Module, data: Dataset) -> int:
+    """Returns the number of logits of a model, by running it on one test image."""
+    classifier = wrap(module, data, has_classes=False)
+    with torch.inference_mode():
+        output = classifier(data.normalize(data.test.images[:1]))
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        raise InputError(
+            f"the {type(module).__name__} returns no logits (batch, classes); give a model with its classifier"
+        )
+    return output.shape[1]
+
+
+def _relabeled(data: Dataset, number: list[int], names: OutputNames | None) -> Dataset:
+    """Returns the data set with the outputs of a model as classes.
+
+    Args:
+        number: The output of each class.
+        names: Names of the outputs; None if they are the classes in order.
+    """
+    if names is None:
+        return data
+    index = torch.tensor(number)
+    train, test = (Split(split.images, index[split.labels]) for split in (data.train, data.test))
+    return replace(data, train=train, test=test, classes=names.shown)
+
+
+def _describe(preprocessing: Preprocessing, data: Dataset) -> str:
+    """Returns a sentence on the size, normalization and cropping of the images, for the user."""
+    height, width = data.shape[1:]
+    stated = preprocessing.mean is not None
+    mean, std = (preprocessing.mean, preprocessing.std) if stated else (data.mean, data.std)
+    values = [
+        f"{name} ({', '.join(f'{x:.4g}' for x in value or ())})" for name, value in (("mean", mean), ("std", std))
+    ]
+    origin = f"from {preprocessing.source}" if stated else "of the data set, because the checkpoint states none"
+    text = f"Images: {height}×{width} pixels, {', '.join(values)}, {origin}"
+    (first, *_) = DATASETS.parse(data.spec)
+    if "test_crop" in (options := DATASETS.with_defaults(first)):
+        fit = "" if options["keep_aspect"] else ", aspect ratio not kept"
+        text += f"; center crop {options['test_crop']:.4g}, {options['interpolation']}{fit}"
+    return text + "."
+
+
+def _describe_classes(data: Dataset, outputs: int, names: OutputNames | None) -> str:
+    count = len(data.classes)
+    if names is None:
+        return (
+            f"Classes: the {count} classes of the data are the {outputs} outputs in order; the checkpoint names none."
+        )
+    rest = "" if count == outputs else f" The prediction is the largest of all {outputs} logits."
+    return f"Classes: {count} of {outputs} outputs, by the names of {sanitize(names.source)}.{rest}"

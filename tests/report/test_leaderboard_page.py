@@ -1,0 +1,34 @@
+"""The pages of the leaderboard: HTML with plots and a page per entry, and a Markdown table."""
+
+from tests.leaderboard.entries import PROTOCOL, made
+from vitpos.leaderboard.board import Board
+from vitpos.report.leaderboard_page import markdown, write_leaderboard
+
+ENTRIES = [made("rope"), made("none", accuracy=0.6), made("learned", seeds=(0,))]
+
+
+def test_the_table_has_a_row_per_entry_and_names_what_is_missing():
+    text = markdown(Board(PROTOCOL, ENTRIES))
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and ".json" in line]
+    assert [row[1] for row in rows] == ["[`rope`](rope.json)", "[`none`](none.json)", "[`learned`](learned.json)"]
+    assert [row[0] for row in rows] == ["| 1", "| 2", "| –"] and [row[3] for row in rows] == ["0, 1, 2"] * 2 + ["0"]
+    assert "`learned` 1, 2" in text and "`liere`" in text.split("without an entry")[1]
+    assert len({len(row) for row in rows}) == 1
+
+
+def test_a_page_links_to_a_page_per_entry(tmp_path):
+    page = write_leaderboard(Board(PROTOCOL, ENTRIES), tmp_path / "board.html").read_text()
+    for entry in ENTRIES:
+        name = f"board/{entry.encoding}.html"
+        assert f'href="{name}"' in page and entry.paper in (tmp_path / name).read_text()
+    assert page.count("<title>rope</title>") == sum(
+        bool(column.better) and key != "accuracy" for key, column in PROTOCOL.columns.items()
+    )
+
+
+def test_names_are_written_for_baselines_and_for_what_no_other_encoding_surpasses(tmp_path):
+    fast, exact, dominated = made("alibi", accuracy=0.65, time=0.9), made("liere", accuracy=0.8), made("cope", time=1.4)
+    page = write_leaderboard(Board(PROTOCOL, [*ENTRIES, fast, exact, dominated]), tmp_path / "board.html").read_text()
+    first = page.split("<svg")[1]  # accuracy against the time of a training step
+    assert all(f"<!-- {name} -->" in first for name in ("alibi", "liere", "none", "learned", "rope"))
+    assert "<!-- cope -->" not in first and "<title>cope</title>" in first
