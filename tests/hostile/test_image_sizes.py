@@ -13,7 +13,8 @@ from tests.references import peer
 from vitpos import InputError, ViT
 from vitpos.data import DATASETS
 from vitpos.interop.preprocessing import Preprocessing
-from vitpos.lab.foreign_models import fit_data, open_checkpoint
+from vitpos.lab.foreign_data import fit_data
+from vitpos.lab.foreign_models import open_checkpoint
 from vitpos.models.image_limits import check_image_size
 
 DATA = "mnist(limit=20, test_limit=8)"

@@ -23,6 +23,7 @@ from vitpos.lab.conversion_source import resized_data
 from vitpos.lab.drift import predict
 from vitpos.lab.heal import Healing
 from vitpos.lab.inspection_targets import find_targets
+from vitpos.models.vit import ViT
 
 TEXT = """
 data = "stripes(count=40)"
@@ -478,9 +479,31 @@ def test_options_are_checked_before_the_checkpoint_is_read(tmp_path):
         vitpos.convert(tmp_path / "no.safetensors", grid=(5, 5), coords="ntks")
 
 
-def test_a_living_model_of_ours_and_a_run_are_refused_with_what_to_give(cells):
-    with pytest.raises(InputError, match="give the folder of a cell, a weights file, or a model"):
-        vitpos.convert(vitpos.load(cells["learned"]), grid=(5, 5))
+def test_a_model_in_memory_is_converted_as_its_file_is(cells):
+    model = vitpos.load(cells["learned + rope"]).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for options in ({"grid": (3, 6)}, {"grid": (5, 5), "coords": "rebuild"}, {"encoding": "rope"}):
+        from_memory, _ = vitpos.convert(model, **options)
+        from_file, _ = vitpos.convert(cells["learned + rope"], **options)
+        shape = (1, *(a * b for a, b in zip(from_file.geometry.grid, from_file.patch, strict=True)))
+        assert torch.equal(from_memory(images(shape)), from_file(images(shape)))
+    assert model.training and same_weights(model.state_dict(), before)
+
+
+def test_a_converted_model_is_converted_again(cells):
+    wide, _ = vitpos.convert(cells["learned + rope"], grid=(3, 6))
+    back, _ = vitpos.convert(wide, encoding="rope")
+    assert back.geometry.grid == (3, 6) and back.train_grid == vitpos.load(cells["rope"]).train_grid
+    again, _ = vitpos.convert(vitpos.convert(cells["rope"], grid=(3, 6))[0], grid=back.train_grid)
+    shape = vitpos.load(cells["rope"]).patch
+    shape = (1, back.train_grid[0] * shape[0], back.train_grid[1] * shape[1])
+    assert torch.equal(again(images(shape)), vitpos.load(cells["rope"])(images(shape)))
+
+
+def test_a_model_built_from_an_object_and_a_run_are_refused_with_what_to_give(cells):
+    built = vitpos.load(cells["learned"])
+    with pytest.raises(InputError, match="build it with a spec, such as 'learned \\+ rope'"):
+        vitpos.convert(ViT((1, 4, 8), 2, built.encoding, patch=2, dim=16, depth=1, heads=2), grid=(5, 5))
     with pytest.raises(InputError, match="is a run; give one of its cells"):
         vitpos.convert(Path(cells["learned"]).parents[1], grid=(5, 5))
 

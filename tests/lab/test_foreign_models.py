@@ -18,7 +18,8 @@ from vitpos.inspection.inspect import inspect
 from vitpos.interop.class_names import OutputNames, config_names, match_classes, read_class_file
 from vitpos.interop.classifier import WrappedClassifier, WrappedViT
 from vitpos.interop.preprocessing import Preprocessing, huggingface_preprocessing, timm_preprocessing
-from vitpos.lab.foreign_models import fit_data, open_checkpoint
+from vitpos.lab.foreign_data import fit_data
+from vitpos.lab.foreign_models import open_checkpoint
 from vitpos.lab.inspection_targets import find_targets
 from vitpos.models.base import PatchClassifier
 

@@ -13,8 +13,9 @@ from vitpos.errors import InputError
 from vitpos.interop.blueprint import Blueprint
 from vitpos.interop.names import Names
 from vitpos.interop.preprocessing import Preprocessing
+from vitpos.interop.pretrained import ModelConfig, image_shape_of
 from vitpos.models import MODELS
-from vitpos.models.base import Classifier, Shape
+from vitpos.models.base import Classifier, PatchClassifier, Shape
 from vitpos.registry.specs import Term
 
 
@@ -117,6 +118,18 @@ def from_blueprint(blueprint: Blueprint, module: Any) -> Convertible:
     spec = ModelSpec(str(term), blueprint.encoding, blueprint.image_shape, blueprint.num_classes)
     origin = replace(timm_origin(blueprint, module), kind=type(module), config=getattr(module, "config", None))
     return Convertible(blueprint.build(), spec, origin)
+
+
+def from_classifier(model: Classifier) -> Convertible:
+    """Returns a model of ours, which becomes part of it, with what it was built from.
+
+    Raises an InputError if the model was built from objects instead of specs.
+    """
+    stated = ModelConfig.of(model)
+    spec = ModelSpec(stated.model, stated.encoding, image_shape_of(model), stated.num_classes)
+    if isinstance(model, PatchClassifier) and model.train_grid != model.geometry.grid and "train_grid" in spec.options:
+        spec = spec.with_options(train_grid=model.train_grid)
+    return Convertible(model, spec).with_model(model, spec)
 
 
 def timm_origin(blueprint: Blueprint, module: Any) -> Origin:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,9 @@ from vitpos.errors import InputError
 from vitpos.files import read_metadata
 from vitpos.interop.library_files import timm_arguments
 from vitpos.interop.load import check_arguments, find_blueprint, open_module, planned_module
-from vitpos.interop.model_spec import Convertible, ModelSpec, Origin, from_blueprint, timm_origin
+from vitpos.interop.model_spec import Convertible, ModelSpec, Origin, from_blueprint, from_classifier, timm_origin
 from vitpos.interop.preprocessing import stated_preprocessing
-from vitpos.interop.pretrained import is_saved
-from vitpos.interop.saved_source import saved_source
+from vitpos.interop.pretrained import from_pretrained, is_saved
 from vitpos.lab.cell_folder import WEIGHTS
 from vitpos.lab.cell_models import load_models, read_image_shape
 from vitpos.lab.cells import Cell
@@ -40,10 +40,7 @@ def read_source(
 ) -> Convertible:
     """Returns a model and what it is built from; `vitpos.load` describes the arguments."""
     if isinstance(what, Classifier):
-        raise InputError(
-            "convert needs to know what the model was built from; give the folder of a cell, a weights file, or a model "
-            "of timm or Hugging Face"
-        )
+        return from_classifier(deepcopy(what).cpu())
     if not isinstance(what, nn.Module) and not str(what).startswith(("timm:", "hf:")):
         path = Path(what)
         if (path / "experiment.json").exists() and not (path / "cell.json").exists():
@@ -51,7 +48,7 @@ def read_source(
         if is_ours(path):
             return _from_cell(path)
         if is_saved(path):
-            return saved_source(path)
+            return from_classifier(from_pretrained(path))
     if isinstance(what, nn.Module):
         return from_blueprint(find_blueprint(what), what)
     module, config = open_module(what, architecture=architecture, pretrained=pretrained)

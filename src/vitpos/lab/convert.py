@@ -69,7 +69,8 @@ def convert(
 
     Args:
         what: What `vitpos.load` takes: the folder of a cell, a weights file of vitpos, ``timm:NAME``, ``hf:FOLDER``, a
-            model of timm or Hugging Face, or a file with ``architecture``.
+            model of timm or Hugging Face, or a file with ``architecture``; or a model of vitpos that was built from specs,
+            such as one that this function returned.
         grid: Rows and columns of patches of the new model. Its images are as large as grid and patch size say.
         patch: Patch size in pixels, one number or (height, width). The projection is resampled by the pseudo-inverse of
             the resizing of patches (FlexiViT). Without ``grid``, images keep their size and the grid changes.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.data import DATASETS
-from vitpos.data.dataset import Dataset, Split, load
+from vitpos.data.dataset import Dataset, load
 from vitpos.errors import InputError
 from vitpos.interop.class_names import (
     IMAGENET,
-    OutputNames,
     config_names,
     imagenet_names,
     match_classes,
@@ -32,14 +30,12 @@ from vitpos.interop.untrusted_files import read_metadata
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.cells import Cell
 from vitpos.lab.device import chosen_device
+from vitpos.lab.foreign_data import describe_classes, describe_images, fit_data, relabeled
 from vitpos.models.base import Classifier, Shape
-from vitpos.models.image_limits import check_image_size
 from vitpos.printable import sanitize
-from vitpos.registry.specs import Term
 from vitpos.training.recipe import Recipe
 
 DEFAULT_SIZE = (224, 224)
-MAX_RESIZED = 1 << 34  # numbers in the images of a data set that is resized in memory, one byte each
 OWN_POSITIONS = "own positions"  # in tables, the encoding of a model that is not rebuilt
 CLASSES_REMEDY = "give --classes FILE with the name of each output in order"
 
@@ -127,7 +123,7 @@ def open_checkpoint(
     model, shape, encoding, reason = opened.model, opened.image_shape, opened.encoding, opened.reason
     spec = fit_data(data, shape, preprocessing)
     loaded = load(spec)
-    notes = [_describe(preprocessing, loaded)]
+    notes = [describe_images(preprocessing, loaded)]
     loaded = with_normalization(loaded, preprocessing)
     if need_classes:
         if _has_no_classifier(module):
@@ -139,8 +135,8 @@ def open_checkpoint(
         names = read_class_file(classes) if classes is not None else config_names(config)
         names = imagenet_names(names) if outputs == IMAGENET and classes is None else names
         number = match_classes(loaded.classes, outputs, names, remedy=CLASSES_REMEDY)
-        notes.append(_describe_classes(loaded, outputs, names))
-        loaded = _relabeled(loaded, number, names)
+        notes.append(describe_classes(loaded, outputs, names))
+        loaded = relabeled(loaded, number, names)
     if reason:
         notes.append(f"The model is run as it is, with vitpos.attach where possible: {reason}.")
         model = wrap(model, loaded, has_classes=need_classes)
@@ -197,35 +193,6 @@ def _open_other(name: str, architecture: str | None) -> _Opened:
         return _Opened(module, config, preprocessing, module.eval(), shape, OWN_POSITIONS, None, reason)
 
 
-def fit_data(spec: str, shape: tuple[int, int, int], preprocessing: Preprocessing) -> str:
-    """Returns the spec of a data set with the image size, crop and interpolation of a model, unless it states others.
-
-    Args:
-        spec: What the user gave, such as ``image_folder(path='…')``.
-        shape: Channels, height and width of the images of the model.
-        preprocessing: What the checkpoint states.
-    """
-    terms = DATASETS.parse(spec)
-    check_image_size("the checkpoint", shape[1:], channels=shape[0])
-    size: int | tuple[int, int] = shape[1] if shape[1] == shape[2] else shape[1:]
-    first = terms[0]
-    options = DATASETS.describe(first.name).options
-    if "size" in options:
-        first.options.setdefault("size", size)
-    elif "resize" not in {term.name for term in terms} and (data := load(spec)).shape[1:] != shape[1:]:
-        count = len(data.train) + len(data.test)
-        if count * data.shape[0] * math.prod(shape[1:]) > MAX_RESIZED:
-            raise InputError(
-                f"the checkpoint takes images of {shape[1]}×{shape[2]} pixels, and {count:,} images of data {spec!r} in "
-                "this size are too many for memory; add ' + subset(limit=1000, test_limit=1000)' to the data"
-            )
-        terms.append(Term("resize", {"size": size}))
-    for name, value in preprocessing.folder_options.items():
-        if name in options:
-            first.options.setdefault(name, value)
-    return " + ".join(map(str, terms))
-
-
 def _use(module: nn.Module, preprocessing: Preprocessing) -> None:
     """Removes timm's default normalization of an architecture from a model: that of the data set is the right one then."""
     if hasattr(module, "pretrained_cfg"):
@@ -259,44 +226,3 @@ def _count_outputs(module: nn.Module, data: Dataset) -> int:
             f"the {type(module).__name__} returns no logits (batch, classes); give a model with its classifier"
         )
     return output.shape[1]
-
-
-def _relabeled(data: Dataset, number: list[int], names: OutputNames | None) -> Dataset:
-    """Returns the data set with the outputs of a model as classes.
-
-    Args:
-        number: The output of each class.
-        names: Names of the outputs; None if they are the classes in order.
-    """
-    if names is None:
-        return data
-    index = torch.tensor(number)
-    train, test = (Split(split.images, index[split.labels]) for split in (data.train, data.test))
-    return replace(data, train=train, test=test, classes=names.shown)
-
-
-def _describe(preprocessing: Preprocessing, data: Dataset) -> str:
-    """Returns a sentence on the size, normalization and cropping of the images, for the user."""
-    height, width = data.shape[1:]
-    stated = preprocessing.mean is not None
-    mean, std = (preprocessing.mean, preprocessing.std) if stated else (data.mean, data.std)
-    values = [
-        f"{name} ({', '.join(f'{x:.4g}' for x in value or ())})" for name, value in (("mean", mean), ("std", std))
-    ]
-    origin = f"from {preprocessing.source}" if stated else "of the data set, because the checkpoint states none"
-    text = f"Images: {height}×{width} pixels, {', '.join(values)}, {origin}"
-    (first, *_) = DATASETS.parse(data.spec)
-    if "test_crop" in (options := DATASETS.with_defaults(first)):
-        fit = "" if options["keep_aspect"] else ", aspect ratio not kept"
-        text += f"; center crop {options['test_crop']:.4g}, {options['interpolation']}{fit}"
-    return text + "."
-
-
-def _describe_classes(data: Dataset, outputs: int, names: OutputNames | None) -> str:
-    count = len(data.classes)
-    if names is None:
-        return (
-            f"Classes: the {count} classes of the data are the {outputs} outputs in order; the checkpoint names none."
-        )
-    rest = "" if count == outputs else f" The prediction is the largest of all {outputs} logits."
-    return f"Classes: {count} of {outputs} outputs, by the names of {sanitize(names.source)}.{rest}"
