@@ -90,7 +90,7 @@ def test_a_vit_with_timms_weights_gives_timms_outputs():
         (SWIN.format((2, 4)), IMAGE, "none", {"norm.weight": None}, "no 'norm.weight'"),
         (SWIN.format((2, 4)), IMAGE, "none", {"extra": torch.ones(1)}, "have 'extra'"),
         (SWIN.format((2, 4)), IMAGE, "none", {"head.fc.bias": torch.ones(7)}, r"'head.fc.bias' is \(7,\)"),
-        ("minimal", (3, 16, 32), "none", {}, "no counterpart of our MinimalAttention"),
+        ("minimal", (3, 16, 32), "none", {}, "no counterpart of vitpos' MinimalAttention"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_nothing_is_loaded(spec, image, encoding, change, message):

@@ -250,7 +250,7 @@ def test_what_a_library_would_compute_otherwise_is_refused_and_nothing_is_writte
     ):
         theirs = randomize(timm.create_model("vit_small_patch16_rope_224", img_size=64, **SMALL), dtype=torch.float32)
         vitpos.convert(theirs, grid=(8, 8), coords="interpolate", to="timm", out=tmp_path / "out")
-    with pytest.raises(InputError, match=r"timm has no counterpart of our 'encoding|does not take this model"):
+    with pytest.raises(InputError, match=r"timm has no counterpart of vitpos' 'encoding|does not take this model"):
         vitpos.convert(cells["learned"], encoding="cpe", to="timm", out=tmp_path / "out")
     assert not list(tmp_path.iterdir())
 

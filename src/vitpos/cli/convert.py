@@ -24,8 +24,8 @@ def convert(
         str,
         Argument(
             metavar="CHECKPOINT",
-            help="folder of a cell (one training), weights file, timm:NAME, hf:NAME_OR_FOLDER, or a timm state dict "
-            "with --architecture",
+            help="timm:NAME, hf:NAME, a folder of timm, Hugging Face or save_pretrained, the folder or weights file of "
+            "a model trained by vitpos, or a file of timm's weights with --architecture",
         ),
     ],
     out: Annotated[

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vitpos.lab.inspection_targets import LoadTarget
 
 Out = Annotated[Path, Option(help="output folder for numbers, figures and an HTML page")]
-Images = Annotated[int, Option(min=5, help="number of test images on which models of a run are inspected")]
+Images = Annotated[int, Option(min=5, help="number of test images on which models are run")]
 ImageFiles = Annotated[
     list[Path] | None, Option("--image", metavar="FILE", help="image on which attention maps are drawn; repeatable")
 ]

@@ -27,7 +27,11 @@ Trust = Annotated[
     ),
 ]
 Data = Annotated[
-    str | None, Option(metavar="SPEC", help="data set in place of the one that a run or weights file names")
+    str | None,
+    Option(
+        metavar="SPEC",
+        help="data set; required for checkpoints of timm and Hugging Face, else in place of the one of the training",
+    ),
 ]
 Architecture = Annotated[
     str | None,

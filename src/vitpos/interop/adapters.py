@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from vitpos.encodings.base import Geometry
+from vitpos.errors import InputError
 
 
 class Attend(Protocol):
@@ -70,7 +71,9 @@ class Adapter:
 
     def patch_size(self, model: nn.Module) -> tuple[int, int]:
         """Returns height and width of a patch in pixels; needed to evaluate an attached model, not to attach."""
-        raise NotImplementedError
+        raise InputError(
+            f"{type(self).__name__} has no patch_size, which vitpos.evaluate needs; return (height, width)"
+        )
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """Returns the blocks in order; each is called with the tokens (B, T, D) as its first argument."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.errors import InputError
+from vitpos.interop.known_models import has_adapter
 from vitpos.interop.names import Names, Slot, load_state
 from vitpos.models.base import Classifier, EncodingLike, Shape, build_encoding, spec_of
 from vitpos.models.vit import ViT
@@ -55,7 +56,7 @@ class Blueprint:
         load_state(self.slots(model), self.library, self.state, unused=self.unused)
         if encoding is not None:
             if not isinstance(model, ViT):
-                raise InputError("encoding= is for Vision Transformers; leave it out, or use vitpos.attach")
+                raise InputError(f"the encoding of a {type(model).__name__} cannot be replaced; leave encoding out")
             model.encoding = build_encoding(encoding, model.geometry).to(dtype=model.project.weight.dtype).eval()
             model._weight_names = self.names(model)
             model._built_with = {**(model._built_with or {}), "encoding": spec_of(encoding)}
@@ -64,9 +65,8 @@ class Blueprint:
 
 def refuse(module: nn.Module, reason: str) -> NoReturn:
     """Raises an InputError: our models have no such part."""
-    raise InputError(
-        f"this {type(module).__name__} has {reason}, which load does not rebuild; use vitpos.attach instead"
-    )
+    remedy = "use vitpos.attach instead" if has_adapter(module) else "for vitpos.attach it needs an adapter"
+    raise InputError(f"this {type(module).__name__} has {reason}, which load does not rebuild; {remedy}")
 
 
 def norm_eps(module: nn.Module, *norms: nn.Module) -> float:

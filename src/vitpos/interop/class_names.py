@@ -41,7 +41,7 @@ def read_class_file(path: Path) -> OutputNames:
 
     An entry of a JSON file may be a list of names, such as a WordNet id and a word.
     """
-    where = f"--classes {path}"
+    where = f"the file of classes {path}"
     try:
         text = read_regular(path, max_bytes=MAX_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:

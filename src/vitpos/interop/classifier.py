@@ -19,6 +19,10 @@ from vitpos.models.activations import OnAttention, OnTokens
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.positions import Positions
 
+NEEDS_BLOCKS = (
+    "this evaluation needs the blocks of vitpos' own models, which a {} does not have; use vitpos.load(model)"
+)
+
 
 @contextmanager
 def as_classifier(model: nn.Module, data: Dataset) -> Iterator[Classifier]:
@@ -215,11 +219,11 @@ class WrappedViT(_Wrapped, PatchClassifier):
 
     def embed_patches(self, images: Tensor, positions: Positions | None = None) -> Any:
         """Raises an InputError: the blocks of foreign models cannot be run one by one."""
-        raise InputError(f"this is not available for a {type(self.model).__name__}; convert it with vitpos.load first")
+        raise InputError(NEEDS_BLOCKS.format(type(self.model).__name__))
 
     def patch_tokens(self, images: Tensor) -> Tensor:
         """Raises an InputError: the patch projection of foreign models is not known."""
-        raise InputError(f"this is not available for a {type(self.model).__name__}; convert it with vitpos.load first")
+        raise InputError(NEEDS_BLOCKS.format(type(self.model).__name__))
 
 
 def _renormalization(model: nn.Module, data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:

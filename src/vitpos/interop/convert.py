@@ -61,7 +61,7 @@ def resize(
     if patch != model.patch:
         spec = spec.with_options(patch=patch)
     if window is not None:
-        _require_option(spec, "window", "--window is for models with windows, such as swin")
+        _require_option(spec, "window", "a window is for models with windows, such as swin")
         spec = spec.with_options(window=window)
     spec = _with_coords(spec, model, grid, coords)
     new = require_patches(spec.build())
@@ -104,7 +104,7 @@ def require_patches(model: nn.Module) -> PatchClassifier:
     """Returns the model if it divides images into patches; raises an InputError otherwise."""
     if not isinstance(model, PatchClassifier):
         raise InputError(
-            f"a {type(model).__name__} has no patches and no position encoding; only its format can be converted (--to)"
+            f"a {type(model).__name__} has no patches and no position encoding; only its format can be converted"
         )
     return model
 
@@ -130,7 +130,7 @@ def _with_coords(spec: ModelSpec, model: PatchClassifier, grid: Grid, coords: Co
     if coords is None:  # also without coordinates: some tables have the size of the training grid, as those of counts
         coords = "interpolate" if accepts else "rebuild"
     if coords == "interpolate":
-        _require_option(spec, "train_grid", "--coords interpolate is for models of type vit; use --coords rebuild")
+        _require_option(spec, "train_grid", "coords 'interpolate' is for models of type vit; use coords 'rebuild'")
         return spec.with_options(train_grid=model.train_grid if model.train_grid != grid else None)
     old = model.train_grid
     spec = spec.with_options(train_grid=None) if accepts else spec
@@ -149,7 +149,7 @@ def _ntk_scaled(encoding: str, model: PatchClassifier, old: Grid, new: Grid) -> 
             term, scaled = Term(term.name, others | ({"ntk_factor": factor} if factor > 1 else {})), True
         terms.append(str(term))
     if not scaled:
-        raise InputError(f"--coords ntk is for encodings with NTK scaling, such as rope, not for {encoding!r}")
+        raise InputError(f"coords 'ntk' is for encodings with NTK scaling, such as rope, not for {encoding!r}")
     return " + ".join(terms)
 
 
@@ -157,15 +157,15 @@ def _check_ntk(term: Term, model: PatchClassifier, old: Grid, new: Grid) -> None
     """Raises an InputError if NTK scaling, with one factor for both axes, does not suit a change of the grid."""
     if new[0] * old[1] != new[1] * old[0]:
         raise InputError(
-            f"--coords ntk has one factor for rows and columns, which change from {old[0]}x{old[1]} to "
-            f"{new[0]}x{new[1]}; use --coords interpolate or a grid with the same aspect ratio"
+            f"coords 'ntk' has one factor for rows and columns, which change from {old[0]}x{old[1]} to "
+            f"{new[0]}x{new[1]}; use coords 'interpolate' or a grid with the same aspect ratio"
         )
     before, after = (build_encoding(str(term), replace(model.geometry, grid=grid)) for grid in (old, new))
     if isinstance(before, HasFrequencies) and isinstance(after, HasFrequencies):
         ours, theirs = before.frequencies(), after.frequencies()
         if ours is not None and theirs is not None and not torch.equal(ours, theirs):
             raise InputError(
-                f"--coords ntk: {str(term)!r} scales coordinates of every grid to one range; use --coords rebuild"
+                f"coords 'ntk': {str(term)!r} scales coordinates of every grid to one range; use coords 'rebuild'"
             )
 
 
@@ -232,7 +232,7 @@ def _grid_of_image(model: PatchClassifier, patch: Grid) -> Grid:
         near = max(1, round(height / patch[0])), max(1, round(width / patch[1]))
         raise InputError(
             f"images of {height}x{width} pixels do not consist of patches of {patch[0]}x{patch[1]}; "
-            f"add a grid, such as --grid {near[0]}x{near[1]}"
+            f"give a grid too, such as {near[0]}x{near[1]}"
         )
     return height // patch[0], width // patch[1]
 

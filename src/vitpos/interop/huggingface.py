@@ -256,13 +256,13 @@ def to_huggingface(model: Classifier) -> dict[str, Tensor]:
     otherwise ViT.
     """
     if not isinstance(model, ViT):
-        raise InputError(f"Hugging Face names are known for ViTs only, not for our {type(model).__name__}; use to_timm")
+        raise InputError(f"Hugging Face names are known for ViTs only, not for a {type(model).__name__}; use to_timm")
     names = model._weight_names
     if not isinstance(names, Names) or names.library != "Hugging Face":
         names = _default_names(model)
     state = {name: slot.read() for name, slot in tensor_slots(model, names).items()}
     if own := [name for name in state if "encoding." in name]:
-        raise InputError(f"Hugging Face has no counterpart of our {own[0]!r}; choose an encoding such as learned")
+        raise InputError(f"Hugging Face has no counterpart of vitpos' {own[0]!r}; choose an encoding such as learned")
     return state | {name: tensor.clone() for name, tensor in names.unused.items()}
 
 

@@ -13,6 +13,16 @@ from vitpos.interop.torch_adapter import TransformerEncoderAdapter
 FAMILIES = "timm's VisionTransformer and Eva, Hugging Face's ViT, DeiT, DINOv2 and DINOv3, torch's TransformerEncoder"
 
 
+ADAPTERS = (TimmAdapter, EvaAdapter, HuggingFaceAdapter)  # of models that get images
+
+
+def has_adapter(module: nn.Module) -> bool:
+    """Returns whether `vitpos.attach` takes a model without the argument ``adapter``."""
+    return any(
+        isinstance(one, nn.TransformerEncoder) or any(known.fits(one) for known in ADAPTERS) for one in module.modules()
+    )
+
+
 def find_model(
     model: nn.Module, adapter: Adapter | None, grid: tuple[int, int] | None, num_prefix: int
 ) -> tuple[nn.Module, Adapter]:
@@ -28,12 +38,12 @@ def find_model(
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder):
             return module, TransformerEncoderAdapter(module, grid, num_prefix)
-        for known in (TimmAdapter, EvaAdapter, HuggingFaceAdapter):
+        for known in ADAPTERS:
             if known.fits(module):
                 if grid is not None or num_prefix:
                     raise InputError(f"a {type(module).__name__} has a grid; leave out grid and num_prefix")
                 return module, known()
     raise InputError(
-        f"no Vision Transformer of a known kind in this {type(model).__name__} (known: {FAMILIES}); "
-        "pass adapter=, see vitpos.Adapter"
+        f"attach has no adapter for {type(model).__name__} (known: {FAMILIES}); if it is a Vision Transformer, pass "
+        "adapter=, see vitpos.Adapter"
     )

@@ -92,7 +92,7 @@ def huggingface_files(source: Convertible) -> LibraryFiles:
     try:
         kind, config = _huggingface_config(source, tensors)
     except (ImportError, RuntimeError):
-        raise InputError("the format of Hugging Face needs transformers; pip install 'vitpos[interop]'") from None
+        raise InputError("the format of Hugging Face needs transformers; pip install transformers") from None
     _, height, width = source.spec.image_shape
     patch, square = require_patches(source.model).patch, height == width
     config.image_size = height if square else [height, width]
@@ -131,7 +131,7 @@ def _compared(
     if not difference <= (most := TOLERANCE.get(dtype, 0.05)):
         raise InputError(
             f"{library}'s {name} would have other outputs (difference {difference:.2g}, at most {most:g} is allowed); "
-            "try --coords rebuild, a square grid, or --to vitpos"
+            "try coords 'rebuild', a square grid, or the format 'vitpos'"
         )
     return Proof("format", change, numbers | {"output_difference": difference})
 
@@ -189,9 +189,9 @@ def _timm_parts(source: Convertible, architecture: str, *, rotary: bool) -> dict
     activations = ACTIVATIONS[:1] if rotary else ACTIVATIONS
     if block["mlp"] not in activations:
         known = " or ".join(activations)
-        raise InputError(f"timm's {architecture} has the MLP {known}, not {block['mlp']}; use --to vitpos")
+        raise InputError(f"timm's {architecture} has the MLP {known}, not {block['mlp']}; use the format 'vitpos'")
     for eps in {one.eps for one in model.modules() if isinstance(one, nn.LayerNorm)} - {TIMM_EPS}:
-        raise InputError(f"timm's {architecture} has norms with eps={TIMM_EPS:g}, not {eps:g}; use --to vitpos")
+        raise InputError(f"timm's {architecture} has norms with eps={TIMM_EPS:g}, not {eps:g}; use the format 'vitpos'")
     cls = options["pool"] == "cls"
     registers = model.geometry.num_prefix - cls
     tables = [part for part in model.encoding.parts if "vectors" in part.hooks]
@@ -228,7 +228,7 @@ def _timm_rope(model: ViT) -> dict[str, Any]:
     """Returns the arguments of ``timm.create_model`` that describe the axial rotary encoding of our ViT."""
     (rotary, *others) = [part for part in model.encoding.parts if "rotate" in part.hooks]
     if others or type(rotary) is not RoPE:  # the class decides: timm has a counterpart of this encoding only
-        raise InputError(f"timm has no counterpart of our {type(rotary).__name__} in a model that is not from timm")
+        raise InputError(f"timm has no counterpart of vitpos' {type(rotary).__name__} in a model that is not from timm")
     span = [scale * side for scale, side in zip(rotary.scale, rotary.geometry.grid, strict=True)]
     return {
         "rope_temperature": float(rotary.base),
@@ -250,7 +250,9 @@ def _huggingface_config(source: Convertible, tensors: Mapping[str, Tensor]) -> t
         return source.origin.kind, copy.deepcopy(source.origin.config)
     model, options = source.model, source.spec.options
     if not isinstance(model, ViT):
-        raise InputError(f"Hugging Face has no counterpart of our {type(model).__name__}; use --to timm or vitpos")
+        raise InputError(
+            f"Hugging Face has no counterpart of vitpos' {type(model).__name__}; use the format 'timm' or 'vitpos'"
+        )
     scaled = any(".lambda1" in name for name in tensors)
     block = _options(BLOCKS, options["block"])
     gated = block["mlp"].startswith("swiglu")
@@ -258,7 +260,7 @@ def _huggingface_config(source: Convertible, tensors: Mapping[str, Tensor]) -> t
     if others or HEADS.parse(options["head"])[0].name not in HF_HEADS or (gated and not scaled):
         raise InputError(
             "vitpos writes configurations of Hugging Face for models from Hugging Face and for the families ViT and "
-            "DINOv2, and this model has other parts; use --to timm or --to vitpos"
+            "DINOv2, and this model has other parts; use the format 'timm' or 'vitpos'"
         )
     sizes = {
         "hidden_size": model.geometry.dim,

@@ -96,14 +96,17 @@ def find_blueprint(module: nn.Module) -> Blueprint:
     for blueprint in (timm_blueprint, huggingface_blueprint):
         if (found := blueprint(module)) is not None:
             return found
-    raise InputError(f"load does not know this {type(module).__name__} (known: {FAMILIES}); use vitpos.attach instead")
+    raise InputError(
+        f"load does not know this {type(module).__name__} (known: {FAMILIES}); vitpos.attach works with other Vision "
+        "Transformers by an adapter"
+    )
 
 
 def _timm(name: str, **options: Any) -> nn.Module:
     try:
         import timm
     except (ImportError, RuntimeError):  # the latter from a torchvision for another torch
-        raise InputError("models of timm need the package; install it with pip install 'vitpos[interop]'") from None
+        raise InputError("models of timm need the package; pip install timm") from None
     if name.split(".")[0] not in timm.list_models():
         raise InputError(f"timm has no model {sanitize(name)!r}; timm.list_models('*vit*') lists them")
     return _in_one_line(f"timm:{name}", lambda: timm.create_model(name, **options))
@@ -136,7 +139,7 @@ def _transformers() -> Any:
     try:
         import transformers
     except ImportError:
-        raise InputError("models of Hugging Face need the package; pip install 'vitpos[interop]'") from None
+        raise InputError("models of Hugging Face need the package; pip install transformers") from None
     return transformers
 
 
@@ -173,8 +176,8 @@ def _file(path: Path, architecture: str | None) -> tuple[nn.Module, Mapping[str,
         if path.is_dir() and isinstance(contents.config.get("model_type"), str):
             return _huggingface_folder(path, contents.tensors)
     raise InputError(
-        f"{path} does not state its architecture; add architecture='vit_base_patch16_224' (a name of timm; "
-        "--architecture on the command line), or build the model, load the file, and pass the model"
+        f"{path} does not state its architecture; add its architecture, such as vit_base_patch16_224 (a name of timm), "
+        "or build the model, load the file, and pass the model"
     )
 
 

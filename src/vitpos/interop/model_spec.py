@@ -144,4 +144,4 @@ def encoding_terms(spec: str) -> list[Term]:
     try:
         return ENCODINGS.parse(spec)
     except InputError as error:
-        raise InputError(f"--encoding: {error}") from None
+        raise InputError(f"encoding {spec!r}: {error}") from None

@@ -142,11 +142,11 @@ def load_state(
     for name in [*slots, *state]:
         if name not in state:
             raise InputError(
-                f"{library}'s weights have no {name!r}, which the model needs; "
-                "build it with the same family and size, and without an encoding"
+                f"{library}'s weights have no {name!r}, which the model needs; build "
+                "the same architecture (a ViT with the encoding 'learned(prefix_embed=True)'), or use vitpos.load"
             )
         if name not in slots and name not in unused:
-            raise InputError(f"{library}'s weights have {name!r}, which the model does not have; build one that does")
+            raise InputError(f"{library}'s weights have {name!r}, which the model does not have; use vitpos.load")
     for name, slot in slots.items():
         if tuple(state[name].shape) != slot.shape:
             raise InputError(

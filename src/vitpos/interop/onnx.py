@@ -106,7 +106,7 @@ def _packages() -> Any:
         try:
             package = import_module(name)
         except ImportError:
-            raise InputError(f"export to ONNX needs the package {name}: pip install 'vitpos[interop]'") from None
+            raise InputError(f"export to ONNX needs the package {name}: pip install {name}") from None
     return package
 
 

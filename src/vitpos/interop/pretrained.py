@@ -245,7 +245,7 @@ def _hub() -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        raise InputError("the Hub needs the package huggingface_hub: pip install 'vitpos[interop]'") from None
+        raise InputError("the Hub needs the package; pip install huggingface_hub") from None
     return huggingface_hub
 
 

@@ -24,7 +24,8 @@ class Proof:
     """What one step of a conversion has changed.
 
     Args:
-        step: ``grid``, ``patch``, ``encoding``, ``heal``, ``drift`` or ``format``.
+        step: ``mode`` (one that is compared, or the one that is used), ``patch``, ``grid``, ``encoding``, ``heal`` or
+            ``format``.
         change: What has changed, as text.
         numbers: Measured values by name, such as the largest difference of outputs.
         note: What the numbers do not say; empty if nothing.

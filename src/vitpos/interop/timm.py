@@ -109,7 +109,7 @@ def timm_names(model: nn.Module) -> dict[str, Slot]:
             return tensor_slots(model, _names_of(model))
         case ResNet():
             return tensor_slots(model, Names("timm", RESNET))
-    raise InputError(f"timm has no counterpart of our {type(model).__name__}; use a swin, resnet or vit")
+    raise InputError(f"timm has no counterpart of vitpos' {type(model).__name__}; use a swin, resnet or vit")
 
 
 def _names_of(model: ViT) -> Names:
@@ -141,6 +141,6 @@ def to_timm(model: Classifier) -> dict[str, Tensor]:
     state = {name: slot.read() for name, slot in timm_names(model).items()}
     if own := [name for name in state if name.startswith("encoding.")]:
         raise InputError(
-            f"timm has no counterpart of our {own[0]!r}; choose an encoding that timm has, such as learned"
+            f"timm has no counterpart of vitpos' {own[0]!r}; choose an encoding that timm has, such as learned"
         )
     return state | {name: tensor.clone() for name, tensor in unused.items()}

@@ -53,8 +53,10 @@ class Conversion:
             return {}
         if self._before is None:
             self._before = predict(self.original.model, self.data, self.original.spec.image_shape)
-        labels = labels_if_known(self._before.shape[1], self.data)
-        return drift(self._before, predict(model.model, self.data, model.spec.image_shape), labels)
+        classes = self.original.spec.num_classes
+        labels = labels_if_known(classes, self.data)
+        after = predict(model.model, self.data, model.spec.image_shape)
+        return drift(self._before, after, labels, features=classes == 0)
 
     def advance(self, model: Convertible, proof: Proof) -> None:
         """Replaces the current model and adds a proof, with the drift if there are images."""
@@ -95,14 +97,19 @@ def compare_modes(
                 "round_trip": round_trip_error(original, back.model),
                 **state.drift(converted),
             }
-            found.append((numbers.get("kl", 0.0), mode, one))
+            found.append((numbers.get("kl", -numbers.get("cosine", 0.0)), mode, one))
             state.proofs.append(Proof("mode", _name(mode, one), numbers))
     least = min(found, key=lambda entry: entry[0])
     if state.data is None:
-        state.proofs.append(Proof("mode", f"used: {_name(*least[1:])}", {}, "give --data to choose one by its drift"))
+        state.proofs.append(
+            Proof("mode", f"used: {_name(*least[1:])}", {}, "give data to choose the mode by its predictions")
+        )
     else:
-        note = f"it has the least divergence (kl) from the original on {len(state.data.test)} images"
-        state.proofs.append(Proof("mode", f"recommended and used: {_name(*least[1:])}", {"kl": least[0]}, note))
+        by_features = state.original.spec.num_classes == 0
+        numbers = {"cosine": -least[0]} if by_features else {"kl": least[0]}
+        best = "the most similar features (cosine)" if by_features else "the least divergence of probabilities (kl)"
+        note = f"it has {best} from the original on {len(state.data.test)} images"
+        state.proofs.append(Proof("mode", f"recommended and used: {_name(*least[1:])}", numbers, note))
     return least[1], least[2]
 
 

@@ -36,7 +36,7 @@ def check_output(out: Path, to: Format) -> None:
     suffixes = {"vitpos": (".safetensors",), "onnx": (".onnx",), "timm": (".safetensors", ""), "hf": ("",)}[to]
     if out.suffix.lower() not in suffixes:
         wanted = " or ".join(f"a file {one}" if one else "a folder, a name without a dot" for one in suffixes)
-        raise InputError(f"--out {out} does not fit --to {to}; give {wanted}")
+        raise InputError(f"{out} does not fit the format {to!r}; give {wanted}")
 
 
 def write_model(
@@ -62,7 +62,7 @@ def _staged(out: Path) -> Iterator[Path]:
         yield staged
         beside = [path for path in Path(folder).iterdir() if path != staged]  # such as the data of a large ONNX file
         if taken := [path.name for path in (*beside, staged) if os.path.lexists(out.parent / path.name)]:
-            raise InputError(f"{out.parent / taken[0]} already exists; give --out a new name, or remove it")
+            raise InputError(f"{out.parent / taken[0]} already exists; give a new name, or remove it")
         for path in (*beside, staged):
             path.rename(out.parent / path.name)
 

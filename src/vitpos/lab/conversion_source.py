@@ -19,7 +19,7 @@ from vitpos.files import read_metadata
 from vitpos.interop.library_files import timm_arguments
 from vitpos.interop.load import check_arguments, find_blueprint, open_module, planned_module
 from vitpos.interop.model_spec import Convertible, ModelSpec, Origin, from_blueprint, from_classifier, timm_origin
-from vitpos.interop.preprocessing import stated_preprocessing
+from vitpos.interop.preprocessing import stated_preprocessing, timm_preprocessing
 from vitpos.interop.pretrained import from_pretrained, is_saved
 from vitpos.lab.cell_folder import WEIGHTS
 from vitpos.lab.cell_models import load_models, read_image_shape
@@ -50,7 +50,8 @@ def read_source(
         if is_saved(path):
             return from_classifier(from_pretrained(path))
     if isinstance(what, nn.Module):
-        return from_blueprint(find_blueprint(what), what)
+        stated = timm_preprocessing(getattr(what, "pretrained_cfg", None), "the model's pretrained_cfg")
+        return replace(from_blueprint(find_blueprint(what), what), preprocessing=stated)
     module, config = open_module(what, architecture=architecture, pretrained=pretrained)
     source = from_blueprint(find_blueprint(module), module)
     return replace(source, preprocessing=stated_preprocessing(str(what), config))

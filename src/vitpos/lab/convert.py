@@ -35,8 +35,8 @@ from vitpos.lab.heal import Healing, heal
 from vitpos.models.base import Classifier
 
 MAX_TOKENS = 4096  # patches of an image on which outputs of original and converted model are compared
-DIFFERENCE = "output_difference: from the original model, which interpolates positions for images of the new size"
-SMALLER = "smaller patches have fewer pixels than weights were trained for: tokens are those of the least squares"
+DIFFERENCE = "output_difference: from the original model at the new image size, where it interpolates its positions"
+SMALLER = "the new patches have fewer pixels: their tokens only approximate the original ones (least squares)"
 NO_BIAS = "the mean of the removed vectors is lost: the patch projection of this model has no bias to add it to"
 Sizes = tuple[Pair | None, Pair | None, Pair | None]  # grid, patch, window
 
@@ -85,7 +85,7 @@ def convert(
             ``timm``, ``hf`` or ``dino``. ``all`` compares ten of them and takes the one with the least drift on ``data``.
         coords: What encodings without a table get: ``interpolate``, coordinates scaled to the range of the old grid (the
             default); ``rebuild``, those of a model built for the new grid, as timm computes them for images of this
-            size (the default for ``timm`` and ``hf``); ``ntk``, these with lower rotary frequencies.
+            size (the default for ``timm`` and ``hf``); ``ntk``, ``rebuild`` with NTK-scaled rotary frequencies.
         patch_mode: Interpolation by which patches are resized; ``timm`` for that of timm.
         data: A data set or its spec, on whose test images each step is compared with the original.
         images: Maximum number of test images for this.
@@ -101,7 +101,7 @@ def convert(
     check_onnx_options(to, **graph)
     sizes = to_sizes(grid, patch, window)
     if heal is not None and encoding is None:
-        raise InputError("healing follows a swap of the encoding; give encoding=SPEC (--encoding) too")
+        raise InputError("healing follows a swap of the encoding; give the new encoding too")
     if out is not None:
         check_output(Path(out), to)
     source = read_source(what, architecture=architecture, pretrained=pretrained)
@@ -165,7 +165,7 @@ def _swap(state: Conversion, encoding: str) -> None:
     after = swap_encoding(before, encoding)
     numbers: dict[str, float] = weights_changed(before.model.state_dict(), after.model.state_dict())
     change = f"encoding {before.spec.encoding} → {after.spec.encoding}"
-    notes = [] if state.data is not None else ["accuracy is lost until the model is healed (--heal DATA) or trained"]
+    notes = [] if state.data is not None else ["accuracy is lost until the model is healed or trained"]
     notes += [NO_BIAS] if drops_constant(before, after) else []
     state.advance(after, Proof("encoding", change, numbers, "; ".join(notes)))
 
@@ -185,9 +185,9 @@ def _heal(
     extra = {"agreement_before_healing": swapped["agreement"]}
     if found.get("accuracy_before"):
         lost = found["accuracy_before"] - swapped["accuracy_after"]
-        extra["accuracy_lost_by_swap"] = lost
+        extra["accuracy_lost"] = lost
         if lost > 0:
-            extra["fraction_of_loss_recovered"] = (found["accuracy_after"] - swapped["accuracy_after"]) / lost
+            extra["fraction_of_lost_accuracy_recovered"] = (found["accuracy_after"] - swapped["accuracy_after"]) / lost
     state.proofs[-1] = replace(state.proofs[-1], numbers={**found, **extra})
 
 

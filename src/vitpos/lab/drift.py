@@ -38,18 +38,22 @@ def prepare(data: Dataset, images: Tensor, shape: Shape) -> Tensor:
     return (resized.float() / 255 - mean) / std
 
 
-def drift(before: Tensor, after: Tensor, labels: Tensor | None) -> dict[str, float]:
-    """Compares the logits (n, classes) of an original and a converted model on the same images.
+def drift(before: Tensor, after: Tensor, labels: Tensor | None, *, features: bool = False) -> dict[str, float]:
+    """Compares the outputs (n, classes) of an original and a converted model on the same images.
 
     Returns ``agreement``, the fraction of images with the same predicted class; ``kl``, the mean Kullback-Leibler
     divergence of the predicted probabilities in nats; ``cosine``, the mean cosine similarity of the logits; and, with
-    ``labels`` (n,), the accuracies ``accuracy_before`` and ``accuracy_after``.
+    ``labels`` (n,), the accuracies ``accuracy_before`` and ``accuracy_after``. If the outputs are ``features`` instead of
+    logits, it returns ``cosine`` only.
     """
+    cosine = {"cosine": F.cosine_similarity(before, after).mean().item()}
+    if features:
+        return cosine
     p, q = before.log_softmax(1), after.log_softmax(1)
     numbers = {
         "agreement": fraction_true(before.argmax(1) == after.argmax(1)),
         "kl": F.kl_div(q, p, log_target=True, reduction="batchmean").item(),
-        "cosine": F.cosine_similarity(before, after).mean().item(),
+        **cosine,
     }
     if labels is not None:
         numbers["accuracy_before"] = fraction_true(before.argmax(1) == labels)

@@ -43,6 +43,8 @@ def evaluate(
     evaluations: Evaluation | Sequence[Evaluation] = "accuracy",
     *,
     recipe: Recipe | None = None,
+    architecture: str | None = None,
+    classes: Path | str | None = None,
     device: str | None = None,
 ) -> dict[str, Result]:
     """Evaluates a model and returns a dictionary evaluation → Result; nothing is stored.
@@ -58,6 +60,8 @@ def evaluate(
         evaluations: One or several specs, such as ``jigsaw(per='image')``, or functions that take an `EvalContext` (model,
             data and recipe) and return a `Result`.
         recipe: How the model was trained, which some attacks depend on; by default that of a path's model, or `Recipe()`.
+        architecture: Name of the timm model of a weights file that does not state it.
+        classes: File with the names of the outputs of a checkpoint of timm or Hugging Face, one per line, or JSON.
         device: ``cpu``, ``cuda``, ``cuda:0``, ``mps`` or ``auto``, where the model is during the evaluation; by default
             where it is, or for a path a GPU if PyTorch finds one (CUDA), otherwise the CPU.
     """
@@ -66,15 +70,19 @@ def evaluate(
         raise InputError(f"evaluate cannot take a model of type {type(model).__name__}; {remedy}")
     if device is not None:
         with using_device(device), _moved(model):
-            return evaluate(model, data, evaluations, recipe=recipe)
+            return evaluate(model, data, evaluations, recipe=recipe, architecture=architecture, classes=classes)
     log: Sequence[Mapping[str, float]] = ()
     if not isinstance(model, nn.Module) and is_foreign(model):
         if isinstance(data, Dataset):
             raise InputError(
                 f"{model} is a checkpoint, whose images depend on it; give data as a spec, such as 'cifar10'"
             )
-        opened = open_checkpoint(model, data)
+        file = None if classes is None else Path(classes)
+        opened = open_checkpoint(model, data, architecture=architecture, classes=file)
         model, data = opened.model, opened.data
+    elif architecture or classes:
+        option = "architecture" if architecture else "classes"
+        raise InputError(f"evaluate got {option}, which is for checkpoints of timm and Hugging Face; leave it out")
     if not isinstance(model, nn.Module):
         log = CellFolder(Path(model)).log
         model, cell = _load_one(Path(model))

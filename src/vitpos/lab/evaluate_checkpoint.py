@@ -47,7 +47,7 @@ def require_new_folder(out: Path) -> None:
     """Raises an InputError if a folder for results cannot be written, or holds results already."""
     require_folder(out)
     if (out / "results.csv").exists() or (out / "experiment.json").exists():
-        raise InputError(f"--out {out} already holds results; give a new folder")
+        raise InputError(f"{out} already holds results; give a new folder")
 
 
 def evaluate_checkpoint(

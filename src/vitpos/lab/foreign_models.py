@@ -31,13 +31,13 @@ from vitpos.lab.cell_models import load_models
 from vitpos.lab.cells import Cell
 from vitpos.lab.device import chosen_device
 from vitpos.lab.foreign_data import describe_classes, describe_images, fit_data, relabeled
-from vitpos.models.base import Classifier, Shape
+from vitpos.models.base import Classifier, PatchClassifier, Shape
 from vitpos.printable import sanitize
 from vitpos.training.recipe import Recipe
 
 DEFAULT_SIZE = (224, 224)
-OWN_POSITIONS = "own positions"  # in tables, the encoding of a model that is not rebuilt
-CLASSES_REMEDY = "give --classes FILE with the name of each output in order"
+OWN_POSITIONS = "built-in"  # in tables, the encoding of a model that is not rebuilt
+CLASSES_REMEDY = "give a file of classes with the name of each output in order"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def open_models(
         found = open_checkpoint(source, data, architecture=architecture, classes=classes)
         return [(found.cell, lambda: found)]
     if architecture or classes:
-        option = "--architecture" if architecture else "--classes"
+        option = "architecture" if architecture else "classes"
         raise InputError(f"{source} is of vitpos, which stores model and classes; leave out {option}")
 
     def open_own(cell: Cell, make: Callable[[], Classifier]) -> ForeignModel:
@@ -115,7 +115,7 @@ def open_checkpoint(
     if data is None:
         if not is_hub_name(source):
             read_contents(Path(source))  # a file that cannot be read is the first mistake to name
-        raise InputError(f"{source} has no data of its own; give --data \"image_folder(path='…')\" or another data set")
+        raise InputError(f"{source} has no data of its own; give data, such as \"image_folder(path='…')\"")
     DATASETS.parse(data)  # a mistake in it is reported before anything is loaded
     name = str(source)
     opened = _open_saved(Path(name)) if is_saved(Path(name)) else _open_other(name, architecture)
@@ -138,8 +138,9 @@ def open_checkpoint(
         notes.append(describe_classes(loaded, outputs, names))
         loaded = relabeled(loaded, number, names)
     if reason:
-        notes.append(f"The model is run as it is, with vitpos.attach where possible: {reason}.")
         model = wrap(model, loaded, has_classes=need_classes)
+        can = "can" if isinstance(model, PatchClassifier) else "cannot"
+        notes.append(f"The model is run unchanged ({reason}); its patches {can} be permuted and hidden.")
     assert isinstance(model, Classifier)
     shown = architecture or config.get("architecture") or config.get("model_type")
     title = name if is_hub_name(name) or not isinstance(shown, str) else f"{Path(name).name} ({sanitize(shown)})"
@@ -188,7 +189,7 @@ def _open_other(name: str, architecture: str | None) -> _Opened:
         model = found.build()
         return _Opened(module, config, preprocessing, model, found.image_shape, found.encoding, found.num_classes)
     except InputError as error:
-        reason = str(error).partition(", which load")[0]
+        reason = str(error).partition(", which load")[0].partition(" (known")[0]
         shape = _image_shape(module, preprocessing)
         return _Opened(module, config, preprocessing, module.eval(), shape, OWN_POSITIONS, None, reason)
 

@@ -43,7 +43,7 @@ def find_targets(
         return [(name, partial(_load_cell, name, *model)) for name, model in zip(names, models, strict=True)]
     if is_saved(path):
         if data is None:
-            raise InputError(f"{path} is a model without data; give --data SPEC, such as mnist")
+            raise InputError(f"{path} is a model without data; give data, such as mnist")
         return [(str(path), lambda: _run_checkpoint(path, None, data, architecture))]
     if data is None:
         return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
@@ -99,5 +99,5 @@ def _names(cells: Sequence[Cell]) -> list[str]:
 
 def _load_cell(name: str, cell: Cell, load_model: Callable[[], Classifier]) -> Target:
     if not cell.data:
-        raise InputError(f"{name} is a converted model without data; give --data SPEC, such as mnist")
+        raise InputError(f"{name} is a converted model without data; give data, such as mnist")
     return target_from_model(name, load_model(), load(cell.data), encoding=cell.encoding)
