@@ -135,7 +135,7 @@ def broken_files(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["foreign.safetensors", "--with", "closed_form"], 2, "give --data"),
+        (["foreign.safetensors", "--with", "closed_form"], 2, "give data"),
         (["cut.safetensors", "--with", "closed_form"], 2, "give a ViT checkpoint"),
         (["text.png", "--with", "closed_form"], 2, "give a ViT checkpoint"),
         (

@@ -72,7 +72,7 @@ def test_a_run_keeps_its_own_data_and_results(trained, tmp_path):
     [
         (["nothing.safetensors", "--data", "mnist", "--out", "out"], "neither the folder of an experiment"),
         (["CHECKPOINT", "--data", "mnist"], "--out is missing"),
-        (["CHECKPOINT", "--out", "out"], "give --data"),
+        (["CHECKPOINT", "--out", "out"], "give data"),
         (["timm:no_such_model", "--data", "mnist", "--out", "out"], "timm has no model"),
         (["CHECKPOINT", "--data", "photographs", "--out", "out"], "channels"),
         (["CHECKPOINT", "--data", "mnist", "--out", "out", "--classes", "no.txt"], "cannot be read"),
@@ -114,4 +114,4 @@ def test_without_data_only_the_tensors_of_a_checkpoint_are_inspected(checkpoint,
     assert "model" not in json.loads((tmp_path / "inspected" / "inspect.json").read_text())
     done = run("attack", checkpoint, "--out", tmp_path / "attacked", "--with", "closed_form")
     assert done.returncode == 2
-    assert "give --data" in done.stderr
+    assert "give data" in done.stderr

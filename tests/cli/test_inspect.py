@@ -42,7 +42,7 @@ def run_of(folder, models, encoding):
 def test_inspect_writes_numbers_figures_and_a_page_for_a_checkpoint(tmp_path):
     file = checkpoint(tmp_path / "vit.safetensors")
     without_grid = vitpos("inspect", file, "--out", tmp_path / "out")
-    assert without_grid.returncode == 2 and "4x7, 7x4" in without_grid.stderr and "--grid" in without_grid.stderr
+    assert without_grid.returncode == 2 and "4x7, 7x4" in without_grid.stderr and "give grid RxC" in without_grid.stderr
     done = vitpos("inspect", file, "--out", tmp_path / "out", "--grid", "4x7")
     assert done.returncode == 0, done.stderr
     assert "learned" in done.stdout and "yes (effect" in done.stdout
@@ -57,7 +57,7 @@ def test_inspect_writes_numbers_figures_and_a_page_for_a_checkpoint(tmp_path):
 def test_a_square_grid_is_assumed_with_a_note_on_how_to_give_another(tmp_path):
     file = checkpoint(tmp_path / "vit.safetensors", grid=(6, 6))
     done = vitpos("inspect", file, "--out", tmp_path / "out")
-    assert done.returncode == 0 and done.stderr.startswith("note: ") and "--grid RxC" in done.stderr.splitlines()[0]
+    assert done.returncode == 0 and done.stderr.startswith("note: ") and "give grid RxC" in done.stderr.splitlines()[0]
     assert json.loads((tmp_path / "out" / "inspect.json").read_text())["grid"] == [6, 6]
     other = vitpos("inspect", file, "--out", tmp_path / "other", "--grid", "4x9")
     assert other.returncode == 0 and "note: " not in other.stderr

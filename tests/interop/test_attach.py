@@ -467,7 +467,7 @@ def test_a_model_of_ones_own_with_an_adapter(encoding):
 def test_wrong_input_gets_one_clear_line(timm):
     model = timm_vit(timm)
     for wrong, message in [
-        (lambda: vitpos.attach(nn.Sequential(nn.Conv2d(3, 8, 3)), "rope"), "no Vision Transformer of a known kind"),
+        (lambda: vitpos.attach(nn.Sequential(nn.Conv2d(3, 8, 3)), "rope"), "attach has no adapter for Sequential"),
         (lambda: vitpos.attach("vit", "rope"), "needs a torch module"),
         (lambda: vitpos.attach(model, "rope", own_positions="drop"), "keep, freeze or remove"),
         (lambda: vitpos.attach(model, "ropes"), "ropes"),
@@ -500,3 +500,20 @@ def test_wrong_input_gets_one_clear_line(timm):
     with pytest.raises(InputError, match="MultiheadAttention"):
         vitpos.attach(model, "rope")
     assert not hasattr(model, "position_encoding")
+
+
+@pytest.mark.parametrize("own_positions", ["keep", "remove"])
+@pytest.mark.parametrize("encoding", ["rope", "learned + sape2", "alibi + cpe"])
+def test_load_gives_the_outputs_of_a_model_with_an_attached_encoding(timm, tmp_path, encoding, own_positions):
+    model = timm_vit(timm)
+    vitpos.attach(model, encoding, own_positions=own_positions)
+    randomize(model.position_encoding)
+    x = images()
+    expected = call(model.eval(), x)
+    ours = vitpos.load(model)
+    assert near(ours(x), expected)
+    assert torch.equal(call(model, x), expected)  # the model itself is as before
+    vitpos.save_pretrained(ours, tmp_path / "saved")
+    assert torch.equal(vitpos.from_pretrained(tmp_path / "saved")(x), ours(x))
+    wide, _ = vitpos.convert(model, grid=(3, 10))
+    assert wide.geometry.grid == (3, 10) and len(wide.encoding.parts) == len(ours.encoding.parts)

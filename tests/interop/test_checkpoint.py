@@ -77,21 +77,21 @@ def test_arrays_of_big_vision_are_read(tmp_path):
 
 def test_a_count_that_is_no_square_gives_no_grid(tmp_path):
     path = save(tmp_path / "x.safetensors", vit() | {"pos_embed": random(1, 1 + 12, DIM)})
-    with pytest.raises(InputError, match=r"12 positions after 1 row for CLS \(3x4, 4x3, 2x6, 6x2.*give --grid RxC$"):
+    with pytest.raises(InputError, match=r"12 positions after 1 row for CLS \(3x4, 4x3, 2x6, 6x2.*give grid RxC$"):
         read_checkpoint(path)
 
 
 def test_a_square_count_is_read_as_a_square_with_a_notice_alone(tmp_path):
     state = vit() | {"pos_embed": random(1, 1 + 16, DIM)}  # 4×4, but it could be 2×8
     path = save(tmp_path / "x.safetensors", state)
-    with pytest.warns(Notice, match=r"16 positions after 1 row for CLS; give --grid RxC if it is not 4x4"):
+    with pytest.warns(Notice, match=r"16 positions after 1 row for CLS; give grid RxC if it is not 4x4"):
         found = read_checkpoint(path)
     assert found.grid == (4, 4) and "assumed" in found.grid_source
     assert shape(read_checkpoint(path, grid=(2, 8)).table) == (2, 8, DIM)
     assert shape(read_checkpoint(path, grid=(17, 1)).table) == (17, 1, DIM), "without a row for CLS, if requested"
-    with pytest.raises(InputError, match=r"does not fit --grid 3x5: it has 16 positions .*4x4, 2x8.*give one of these"):
+    with pytest.raises(InputError, match=r"does not fit grid 3x5: it has 16 positions .*4x4, 2x8.*give one of these"):
         read_checkpoint(path, grid=(3, 5))
-    with pytest.raises(InputError, match="--grid 0x4"):
+    with pytest.raises(InputError, match="grid 0x4"):
         read_checkpoint(path, grid=(0, 4))
 
 
@@ -100,7 +100,7 @@ def test_another_grid_that_a_file_implies_wins_over_the_square(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"image_size": [4, 32]}))  # patches of 2×4 pixels
     assert read_checkpoint(tmp_path).grid == (2, 8)
     (tmp_path / "config.json").write_text(json.dumps({"image_size": [4, 4 * 9]}))
-    with pytest.raises(InputError, match="implies 2x9, which does not fit; give --grid"):
+    with pytest.raises(InputError, match="implies 2x9, which does not fit; give grid"):
         read_checkpoint(tmp_path)
 
 
@@ -133,7 +133,7 @@ def test_training_arguments_determine_the_grid(tmp_path):
 def test_invalid_sizes_in_a_configuration_are_ignored(tmp_path, size):
     save(tmp_path / "model.safetensors", vit())
     (tmp_path / "config.json").write_text(json.dumps({"image_size": size, "model_type": 3, "vision_config": []}))
-    with pytest.raises(InputError, match="give --grid"):
+    with pytest.raises(InputError, match="give grid"):
         read_checkpoint(tmp_path)
 
 
@@ -163,7 +163,7 @@ def test_clips_table_always_has_a_row_for_cls(tmp_path):
 def test_a_configuration_that_does_not_fit_is_an_error(tmp_path):
     save(tmp_path / "model.safetensors", vit())
     (tmp_path / "config.json").write_text('{"image_size": 224}')
-    with pytest.raises(InputError, match=r"15 positions .*112x56, which does not fit; give --grid"):
+    with pytest.raises(InputError, match=r"15 positions .*112x56, which does not fit; give grid"):
         read_checkpoint(tmp_path)
 
 
@@ -215,7 +215,7 @@ def test_a_stored_sin_cos_table_is_recognized_and_determines_the_grid(tmp_path, 
     assert list(found.encodings) == ["sinusoidal"] and found.grid == GRID and "formula" in found.grid_source
     assert "start with columns: sines and cosines of one axis" in found.axes
     assert torch.equal(found.prefix, torch.zeros(1, 16))
-    with pytest.raises(InputError, match="3x5, not of --grid 5x3"):
+    with pytest.raises(InputError, match="3x5, not of grid 5x3"):
         read_checkpoint(tmp_path / "x.pth", grid=(5, 3))
 
 

@@ -202,7 +202,9 @@ def test_hugging_face_reads_a_dinov2_table_of_4x16_as_8x8():
     as_square = resize_table(table.flatten(0, 1).unflatten(0, (8, 8)), (4, 16), mode="hf")
     assert torch.allclose(added[0, 1:].float(), as_square.flatten(0, 1), atol=1e-6)  # the error, at its own size
     assert (as_square - table).abs().max() > 0.1
-    with pytest.raises(InputError, match=r"Dinov2Model would have other outputs .* a square grid, or --to vitpos"):
+    with pytest.raises(
+        InputError, match=r"Dinov2Model would have other outputs .* a square grid, or the format 'vitpos'"
+    ):
         huggingface_files(ours)
 
 
@@ -305,7 +307,7 @@ def test_ntk_scaling_lowers_the_frequencies_and_is_part_of_the_spec():
     assert after.model.encoding.parts[1].base == pytest.approx(expected.base)
     assert resize(after, grid=(16, 24), coords="ntk").spec.encoding.endswith("ntk_factor=4.0)")
     assert resize(after, grid=(4, 6), coords="ntk").spec.encoding == before.spec.encoding  # there and back
-    with pytest.raises(InputError, match="--coords ntk is for encodings with NTK scaling"):
+    with pytest.raises(InputError, match="coords 'ntk' is for encodings with NTK scaling"):
         resize(source("learned"), grid=(8, 8), coords="ntk")
 
 
@@ -313,7 +315,7 @@ def test_ntk_scaling_lowers_the_frequencies_and_is_part_of_the_spec():
     ("encoding", "grid", "message"),
     [
         ("rope", (8, 6), "one factor for rows and columns, which change from 4x6 to 8x6"),
-        ("rope(normalized=True)", (8, 12), "scales coordinates of every grid to one range; use --coords rebuild"),
+        ("rope(normalized=True)", (8, 12), "scales coordinates of every grid to one range; use coords 'rebuild'"),
         ("learned + rope(ref_grid=(4, 6))", (8, 12), "scales coordinates of every grid to one range"),
     ],
 )
@@ -385,7 +387,7 @@ def test_larger_patches_give_the_same_outputs_on_images_whose_patches_are_enlarg
 def test_without_a_grid_images_keep_their_size_and_the_table_follows():
     after = resize(source("learned"), patch=(2, 8))
     assert after.spec.image_shape == (3, 16, 24) and after.model.geometry.grid == (8, 3)
-    with pytest.raises(InputError, match=r"images of 16x24 pixels do not consist of patches of 5x5; add a grid"):
+    with pytest.raises(InputError, match="do not consist of patches of 5x5; give a grid too, such as 3x5"):
         resize(source("learned"), patch=(5, 5))
 
 
@@ -444,7 +446,7 @@ def test_an_encoding_of_ones_own_can_be_swapped_in_and_resized(tmp_path):
         ({"grid": (400, 4)}, "the grid 400x4 is too far from 4x6"),
         ({"patch": (100, 100)}, "images of 16x24 pixels do not consist of patches of 100x100"),
         ({"grid": (8, 8), "mode": "cubic"}, "cannot resample with mode 'cubic'"),
-        ({"grid": (8, 8), "window": (3, 3)}, "--window is for models with windows"),
+        ({"grid": (8, 8), "window": (3, 3)}, "a window is for models with windows"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_in_one_line(options, message):

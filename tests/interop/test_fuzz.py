@@ -45,7 +45,7 @@ def test_hostile_tensor_names_are_sanitized(tmp_path, name):
         {f"pos_embed.{name}": torch.zeros(1).expand(10**6)},
     ):
         assert_rejected(
-            save(tmp_path / "x.pth", state), "known vision|gives? --grid|not a table|not tables|NaN|claims|no named"
+            save(tmp_path / "x.pth", state), "known vision|gives? grid|not a table|not tables|NaN|claims|no named"
         )
     state = vit() | {
         bias: random(45, HEADS),

@@ -288,7 +288,7 @@ def test_a_file_needs_its_architecture_and_has_to_fit_it(timm, tmp_path):
         ours = vitpos.load(tmp_path / file, architecture="test_vit")
         with torch.no_grad():
             assert (ours(x) - theirs(x)).abs().max() < 1e-4
-    with pytest.raises(InputError, match="does not state its architecture; add architecture="):
+    with pytest.raises(InputError, match="does not state its architecture; add its architecture"):
         vitpos.load(tmp_path / "a.safetensors")
     with pytest.raises(InputError, match="give the architecture that it was trained with, not 'vit_tiny_patch16_224'"):
         vitpos.load(tmp_path / "a.safetensors", architecture="vit_tiny_patch16_224")
@@ -311,7 +311,7 @@ def test_timm_names_are_built_by_timm(timm):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda timm: nn.Linear(2, 2), "load does not know this Linear .* use vitpos.attach"),
+        (lambda timm: nn.Linear(2, 2), "load does not know this Linear .* by an adapter"),
         (lambda timm: timm.create_model("test_convnext"), "load does not know this ConvNeXt"),
         (lambda timm: timm.create_model("resnet18"), "blocks of class BasicBlock"),
         (lambda timm: timm.create_model("vit_base_patch16_xp_224", **SMALL), "a norm of class RmsNorm|blocks of class"),

@@ -20,7 +20,7 @@ def test_bias_tables_get_the_shape_of_their_offsets(tmp_path):
     path = save(tmp_path / "x.pth", state)
     with pytest.raises(InputError, match=r"has 45 offsets, .*: 3x5, 5x3, 2x8, 8x2"):
         read_checkpoint(path)
-    with pytest.raises(InputError, match=r"does not fit --grid 4x4: it has 45 offsets .3x5"):
+    with pytest.raises(InputError, match=r"does not fit grid 4x4: it has 45 offsets .3x5"):
         read_checkpoint(path, grid=(4, 4))
     found = read_checkpoint(path, grid=GRID)
     assert [shape(table) for table in found.biases.values()] == [(5, 9, HEADS)] * 2 and found.heads == HEADS

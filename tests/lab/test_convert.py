@@ -112,7 +112,7 @@ def test_a_model_of_timm_becomes_a_file_of_ours(timm, tmp_path):
     with pytest.raises(InputError, match="evaluate got no data"):
         vitpos.evaluate(out)
     ((_, load_target),) = find_targets(out)
-    with pytest.raises(InputError, match="a converted model without data; give --data SPEC"):
+    with pytest.raises(InputError, match="a converted model without data; give data"):
         load_target()
 
 
@@ -200,11 +200,11 @@ def test_the_activation_of_a_model_of_ours_gets_into_the_arguments_of_timm(timm,
         (
             "pre_norm(mlp='swiglu')",
             "learned",
-            "has the MLP gelu or gelu_tanh or quick_gelu, not swiglu; use --to vitpos",
+            "has the MLP gelu or gelu_tanh or quick_gelu, not swiglu; use the format 'vitpos'",
         ),
-        ("pre_norm(mlp='quick_gelu')", "rope", "has the MLP gelu, not quick_gelu; use --to vitpos"),
-        ("pre_norm(eps=1e-05)", "learned", "has norms with eps=1e-06, not 1e-05; use --to vitpos"),
-        ("pre_norm(eps=1e-05)", "rope", "has norms with eps=1e-06, not 1e-05; use --to vitpos"),
+        ("pre_norm(mlp='quick_gelu')", "rope", "has the MLP gelu, not quick_gelu; use the format 'vitpos'"),
+        ("pre_norm(eps=1e-05)", "learned", "has norms with eps=1e-06, not 1e-05; use the format 'vitpos'"),
+        ("pre_norm(eps=1e-05)", "rope", "has norms with eps=1e-06, not 1e-05; use the format 'vitpos'"),
     ],
 )
 def test_parts_that_timm_lacks_are_named(timm, tmp_path, block, encoding, message):
@@ -246,7 +246,7 @@ def test_a_model_of_timm_becomes_one_of_hugging_face_and_back(timm, tmp_path):
 
 def test_what_a_library_would_compute_otherwise_is_refused_and_nothing_is_written(timm, tmp_path, cells):
     with pytest.raises(
-        InputError, match=r"would have other outputs \(difference .* is allowed\); try --coords rebuild"
+        InputError, match=r"would have other outputs \(difference .* is allowed\); try coords 'rebuild'"
     ):
         theirs = randomize(timm.create_model("vit_small_patch16_rope_224", img_size=64, **SMALL), dtype=torch.float32)
         vitpos.convert(theirs, grid=(8, 8), coords="interpolate", to="timm", out=tmp_path / "out")
@@ -447,9 +447,9 @@ def test_plugins_that_a_file_from_elsewhere_names_do_not_get_into_the_converted_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"to": "onnx", "out": "a.safetensors"}, "does not fit --to onnx; give a file .onnx"),
-        ({"to": "hf", "out": "a.safetensors"}, "does not fit --to hf; give a folder"),
-        ({"out": "a.pth"}, "does not fit --to vitpos"),
+        ({"to": "onnx", "out": "a.safetensors"}, "does not fit the format 'onnx'; give a file .onnx"),
+        ({"to": "hf", "out": "a.safetensors"}, "does not fit the format 'hf'; give a folder"),
+        ({"out": "a.pth"}, "does not fit the format 'vitpos'"),
         ({"out": "no/such/a.safetensors"}, "is not a folder; create it first"),
         ({"mode": "cubic"}, "cannot resample with mode 'cubic'"),
         ({"coords": "ntks"}, "coords='ntks'; choose one of interpolate, rebuild, ntk"),
@@ -462,7 +462,7 @@ def test_plugins_that_a_file_from_elsewhere_names_do_not_get_into_the_converted_
         ({"dynamic_size": True}, "dynamic_size is for ONNX, not for to='vitpos'"),
         ({"positions_as_inputs": True, "to": "timm"}, "positions_as_inputs is for ONNX, not for to='timm'"),
         ({"heal": "mnist"}, "healing follows a swap of the encoding"),
-        ({"encoding": "ropes"}, "--encoding: .*ropes"),
+        ({"encoding": "ropes"}, "encoding 'ropes': .*rope"),
         ({"encoding": "rope", "heal": "mnists"}, "mnists"),
     ],
 )

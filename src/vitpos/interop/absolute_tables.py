@@ -128,7 +128,7 @@ def _on_grid(table: Tensor, requested: Grid | None, label: str) -> AbsoluteTable
     grid = (table.shape[0], table.shape[1])
     if requested not in (None, grid):
         stored, asked = format_grid(grid), format_grid(requested)
-        raise InputError(f"{label} is stored on the grid {stored}, not {asked}; give no grid")
+        raise InputError(f"{label} is stored on the grid {stored}, not grid {asked}; leave out grid")
     sin_cos = match_sincos(table.flatten(0, 1), [grid])
     return _described(table, table.new_zeros(0, table.shape[-1]), "the shape of the table", sin_cos)
 
@@ -170,7 +170,7 @@ def _flat(trunk: Trunk, rows: Tensor, hints: Sequence[GridHint], requested: Grid
         sin_cos = _sincos_hint(rows, counts)
         if requested is not None and sin_cos and sin_cos[0].grid != requested:
             stored, asked = format_grid(sin_cos[0].grid), format_grid(requested)
-            raise InputError(f"{label} is the sin-cos table of {stored}, not of {asked}; give no grid")
+            raise InputError(f"{label} is the sin-cos table of {stored}, not of grid {asked}; leave out grid")
         hints = [*sin_cos, *hints]
     grid, count, source = choose_grid(label, counts, hints, requested)
     vectors = rows[len(rows) - count :]

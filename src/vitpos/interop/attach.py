@@ -1,4 +1,4 @@
-"""`attach`: gives a living Vision Transformer of timm, Hugging Face, torch or your own any position encoding, in place."""
+"""`attach`: gives a Vision Transformer of timm, Hugging Face, torch or your own any position encoding, in place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitpos.errors import InputError
 from vitpos.interop.adapters import Adapter
 from vitpos.interop.attachment import Attachment, OwnPositions
 from vitpos.interop.known_models import find_model
-from vitpos.models.base import EncodingLike, build_encoding
+from vitpos.models.base import EncodingLike, build_encoding, spec_of
 from vitpos.positions import Positions
 
 
@@ -46,7 +46,7 @@ def attach(
     if "_attachment" in vars(trunk):
         raise InputError(f"the {type(trunk).__name__} has an attached encoding; call vitpos.detach(model) first")
     geometry = adapter.geometry(trunk)
-    attachment = Attachment(trunk, adapter, geometry, build_encoding(encoding, geometry))
+    attachment = Attachment(trunk, adapter, geometry, build_encoding(encoding, geometry), spec_of(encoding))
     attachment.install(own_positions)
     return model
 
@@ -79,6 +79,11 @@ def penalty(model: nn.Module) -> Tensor | float:
     """Returns the extra loss of the attached encoding for the last batch, such as that of `mjp`; 0 for most encodings."""
     attachment = find_attachment(model)
     return 0.0 if attachment.pos is None else attachment.all.penalty(attachment.pos)
+
+
+def is_attached(model: nn.Module) -> bool:
+    """Returns whether a model or one of its submodules has an attached encoding."""
+    return any("_attachment" in vars(module) for module in model.modules())
 
 
 def find_attachment(model: nn.Module) -> Attachment:

@@ -32,10 +32,13 @@ class Attachment:
         adapter: Finds the parts of the model.
         geometry: Width, heads, depth, grid and prefix tokens of the model.
         encoding: The attached encoding.
+        spec: Its spec; None if it was given as an object without one.
     """
 
-    def __init__(self, model: nn.Module, adapter: Adapter, geometry: Geometry, encoding: PositionEncoding):
-        self.model, self.adapter, self.geometry, self.encoding = model, adapter, geometry, encoding
+    def __init__(
+        self, model: nn.Module, adapter: Adapter, geometry: Geometry, encoding: PositionEncoding, spec: str | None
+    ):
+        self.model, self.adapter, self.geometry, self.encoding, self.spec = model, adapter, geometry, encoding, spec
         self.all = encoding  # the attached encoding, and the positions that the model has of its own
         self.has_table = False  # whether the model adds a learned table itself
         self.starts_at_block = True  # whether the first block is the first module that gets all tokens

@@ -44,10 +44,11 @@ class Blueprint:
     state: Mapping[str, Tensor]
     unused: tuple[str, ...] = field(default=())
 
-    def build(self, encoding: EncodingLike | None = None) -> Classifier:
+    def build(self, encoding: EncodingLike | None = None, *, spec: str | None = None) -> Classifier:
         """Returns our model with the weights of the other, in evaluation mode.
 
-        With another ``encoding``, the positions of the other model are left out, and those of the encoding are new.
+        With another ``encoding``, the positions of the other model are left out. ``spec`` is that of an encoding that is
+        given as an object.
         """
         with torch.random.fork_rng(devices=[]):
             model = self.model(self.image_shape, self.num_classes, self.encoding, **self.options)
@@ -59,7 +60,7 @@ class Blueprint:
                 raise InputError(f"the encoding of a {type(model).__name__} cannot be replaced; leave encoding out")
             model.encoding = build_encoding(encoding, model.geometry).to(dtype=model.project.weight.dtype).eval()
             model._weight_names = self.names(model)
-            model._built_with = {**(model._built_with or {}), "encoding": spec_of(encoding)}
+            model._built_with = {**(model._built_with or {}), "encoding": spec or spec_of(encoding)}
         return model
 
 

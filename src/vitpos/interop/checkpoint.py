@@ -85,12 +85,12 @@ def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint
         grid: rows and columns of patches; needed if neither tensors nor configuration determine them.
     """
     if grid is not None and min(grid) < 1:
-        raise InputError(f"a grid of {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
+        raise InputError(f"grid {format_grid(grid)} has no positions; give rows and columns, such as 14x14")
     contents = read_contents(path)
     with errors_in_one_line(contents.path):
         found = recognize(contents, grid=grid)
     if found.grid and found.grid_source.startswith(ASSUMED):
-        remedy = f"give its grid if it is not {format_grid(found.grid)}"
+        remedy = f"give grid RxC if it is not {format_grid(found.grid)}"
         warnings.warn(f"{contents.path}: the file does not state its grid, {found.grid_source}; {remedy}", Notice, 2)
     return found
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitpos.data.dataset import Dataset
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
-from vitpos.interop.attach import at_positions, attach, detach, find_attachment
+from vitpos.interop.attach import at_positions, attach, detach, find_attachment, is_attached
 from vitpos.interop.attachment import Attachment
 from vitpos.interop.sanitize import sanitize
 from vitpos.models.activations import OnAttention, OnTokens
@@ -39,12 +39,12 @@ def as_classifier(model: nn.Module, data: Dataset) -> Iterator[Classifier]:
     if isinstance(model, Classifier):
         yield model
         return
-    attached, training = _is_attached(model), model.training
+    attached, training = is_attached(model), model.training
     try:
         yield wrap(model, data)
     finally:
         model.train(training)
-        if not attached and _is_attached(model):
+        if not attached and is_attached(model):
             detach(model)
 
 
@@ -56,7 +56,7 @@ def wrap(model: nn.Module, data: Dataset, *, has_classes: bool = True) -> Classi
         data: The data set on which it is run.
         has_classes: Whether its outputs must be the classes of the data; an InputError if they are not.
     """
-    known = _is_attached(model)
+    known = is_attached(model)
     if not known:
         try:
             attach(model, "none")
@@ -64,10 +64,6 @@ def wrap(model: nn.Module, data: Dataset, *, has_classes: bool = True) -> Classi
         except InputError:  # no Vision Transformer of a known kind: a model without patches
             pass
     return WrappedViT(model, data, has_classes) if known else WrappedClassifier(model, data, has_classes)
-
-
-def _is_attached(model: nn.Module) -> bool:
-    return any("_attachment" in vars(module) for module in model.modules())
 
 
 class _Wrapped(Classifier):
@@ -97,7 +93,7 @@ class _Wrapped(Classifier):
             shape = tuple(images.shape[1:])
             raise InputError(
                 f"the {type(self.model).__name__} does not take images of shape {shape} ({sanitize(error)}); "
-                "leave them at the model's size"
+                "give data of the model's size, as by ' + resize(size=224)'"
             ) from error
         return cast(Tensor, getattr(output, "logits", output))
 
@@ -124,6 +120,8 @@ class _Wrapped(Classifier):
         try:
             with torch.inference_mode():
                 logits = self.forward(data.normalize(data.test.images[:1].to(device)))
+        except InputError:  # of the image size, from `forward`
+            raise
         except (RuntimeError, AssertionError, ValueError, TypeError, AttributeError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(

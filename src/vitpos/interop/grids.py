@@ -68,7 +68,7 @@ def choose_grid(
             note = f", although {other[0].source} implies {format_grid(other[0].grid)}" if other else ""
             return requested, math.prod(requested), f"as requested{note}"
         raise InputError(
-            f"{name} does not fit the grid {format_grid(requested)}: it has {_candidates(counts)}; give one of these"
+            f"{name} does not fit grid {format_grid(requested)}: it has {_candidates(counts)}; give one of these"
         )
     for hint in hints:
         if math.prod(hint.grid) in counts:
@@ -79,9 +79,7 @@ def choose_grid(
         side = math.isqrt(squares[0])
         return (side, side), squares[0], f"{ASSUMED}: {squares[0]} positions{counts[squares[0]]}"
     mismatch = "".join(f"; {hint.source} implies {format_grid(hint.grid)}, which does not fit" for hint in hints[:1])
-    raise InputError(
-        f"{name} has {_candidates(counts)}, and the file does not state its grid{mismatch}; give the grid, rows and columns"
-    )
+    raise InputError(f"{name} has {_candidates(counts)}, and the file does not state its grid{mismatch}; give grid RxC")
 
 
 def _candidates(counts: Mapping[int, str]) -> str:

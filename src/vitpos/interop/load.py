@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from vitpos.encodings.base import PositionEncoding, SumEncoding
 from vitpos.errors import InputError
 from vitpos.interop.architecture import find_trunk
+from vitpos.interop.attach import detach, find_attachment, is_attached
 from vitpos.interop.blueprint import Blueprint
 from vitpos.interop.huggingface import huggingface_blueprint
 from vitpos.interop.huggingface_folder import (
@@ -88,7 +91,27 @@ def open_module(
 
 def from_module(module: nn.Module, *, encoding: EncodingLike | None = None) -> Classifier:
     """Returns our model with the outputs of a model (``nn.Module``) of timm or Hugging Face, and copies of its weights."""
-    return find_blueprint(module).build(encoding)
+    if encoding is None and is_attached(module):
+        return from_attached(module)
+    return find_blueprint(detached(module)).build(encoding)
+
+
+def detached(module: nn.Module) -> nn.Module:
+    """Returns a model without attached encoding: itself, or a copy."""
+    return detach(deepcopy(module)) if is_attached(module) else module
+
+
+def from_attached(module: nn.Module) -> Classifier:
+    """Returns our model with the outputs of a model with an attached encoding, which becomes a part of it."""
+    attachment = find_attachment(module)
+    blueprint, encoding = find_blueprint(detached(module)), deepcopy(attachment.encoding)
+    if attachment.all is attachment.encoding:  # without positions of the model's own
+        return blueprint.build(encoding, spec=attachment.spec)
+    own = blueprint.build().encoding
+    assert isinstance(own, PositionEncoding)  # there are own positions, so that it is a ViT
+    both = SumEncoding([own, encoding])
+    spec = None if attachment.spec is None else f"{blueprint.encoding} + {attachment.spec}"
+    return blueprint.build(both, spec=spec)
 
 
 def find_blueprint(module: nn.Module) -> Blueprint:
@@ -105,8 +128,10 @@ def find_blueprint(module: nn.Module) -> Blueprint:
 def _timm(name: str, **options: Any) -> nn.Module:
     try:
         import timm
-    except (ImportError, RuntimeError):  # the latter from a torchvision for another torch
+    except ImportError:
         raise InputError("models of timm need the package; pip install timm") from None
+    except RuntimeError as error:  # from a torchvision for another torch
+        raise InputError(f"timm cannot be imported ({sanitize(error)}); repair that installation") from None
     if name.split(".")[0] not in timm.list_models():
         raise InputError(f"timm has no model {sanitize(name)!r}; timm.list_models('*vit*') lists them")
     return _in_one_line(f"timm:{name}", lambda: timm.create_model(name, **options))

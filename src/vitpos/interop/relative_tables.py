@@ -143,12 +143,10 @@ def _choose_window(
     candidates = format_grids(fitting)
     if requested:
         raise InputError(
-            f"{label} does not fit the grid {format_grid(requested)}: it has {rows} offsets ({candidates}); "
+            f"{label} does not fit grid {format_grid(requested)}: it has {rows} offsets ({candidates}); "
             "give one of these"
         )
-    raise InputError(
-        f"{label} has {rows} offsets, and the file does not state their grid: {candidates}; give the grid, rows and columns"
-    )
+    raise InputError(f"{label} has {rows} offsets, and the file does not state their grid: {candidates}; give grid RxC")
 
 
 def find_decomposed_tables(trunk: Trunk, path: str) -> dict[str, tuple[Tensor, Tensor]]:

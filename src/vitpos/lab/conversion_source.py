@@ -16,8 +16,9 @@ from vitpos.data import DATASETS
 from vitpos.data.dataset import load as load_data
 from vitpos.errors import InputError
 from vitpos.files import read_metadata
+from vitpos.interop.attach import is_attached
 from vitpos.interop.library_files import timm_arguments
-from vitpos.interop.load import check_arguments, find_blueprint, open_module, planned_module
+from vitpos.interop.load import check_arguments, find_blueprint, from_attached, open_module, planned_module
 from vitpos.interop.model_spec import Convertible, ModelSpec, Origin, from_blueprint, from_classifier, timm_origin
 from vitpos.interop.preprocessing import stated_preprocessing, timm_preprocessing
 from vitpos.interop.pretrained import from_pretrained, is_saved
@@ -49,6 +50,8 @@ def read_source(
             return _from_cell(path)
         if is_saved(path):
             return from_classifier(from_pretrained(path))
+    if isinstance(what, nn.Module) and is_attached(what):
+        return from_classifier(from_attached(what))
     if isinstance(what, nn.Module):
         stated = timm_preprocessing(getattr(what, "pretrained_cfg", None), "the model's pretrained_cfg")
         return replace(from_blueprint(find_blueprint(what), what), preprocessing=stated)
