@@ -514,6 +514,6 @@ def test_load_gives_the_outputs_of_a_model_with_an_attached_encoding(timm, tmp_p
     assert near(ours(x), expected)
     assert torch.equal(call(model, x), expected)  # the model itself is as before
     vitpos.save_pretrained(ours, tmp_path / "saved")
-    assert torch.equal(vitpos.from_pretrained(tmp_path / "saved")(x), ours(x))
+    assert near(vitpos.from_pretrained(tmp_path / "saved")(x), expected)
     wide, _ = vitpos.convert(model, grid=(3, 10))
     assert wide.geometry.grid == (3, 10) and len(wide.encoding.parts) == len(ours.encoding.parts)
