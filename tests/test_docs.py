@@ -418,7 +418,7 @@ def test_accuracies_of_healing_are_stored():
         for row in csv.DictReader(file):
             found.setdefault(row["metric"], []).append(float(row["value"]))
     labels = {"with learned positions": "original", "after the swap": "swapped", "healed for one epoch": "healed"}
-    labels |= {"with RoPE from scratch, one epoch": "scratch"}
+    labels |= {"RoPE trained from scratch for one epoch": "scratch"}
     for row in table(PAGES["docs/convert.md"], "model", "accuracy"):
         check(row["accuracy"], *spread(found[labels.pop(row["model"])], 100))
     assert not labels and min(found["recovered"]) >= 0.95

@@ -64,6 +64,11 @@ class ExportModule(nn.Module):
         """
         if coords is None or index is None or known is None:
             return self.model(images)
+        assert isinstance(self.model, PatchClassifier)
+        for tensor in (coords, index, known):  # stated at once, so that no guard depends on a difference of their sizes
+            torch._check(tensor.shape[0] == images.shape[0])
+            for axis, patch in enumerate(self.model.patch):
+                torch._check(tensor.shape[axis + 1] * patch == images.shape[axis + 2])
         grid = (index.shape[1], index.shape[2])
         return self.model(images, Positions(grid, coords.flatten(1, 2), index.flatten(1), known.flatten(1)))
 
