@@ -25,7 +25,7 @@ from vitpos import Recipe, fit
 from vitpos.data.dataset import Dataset, load
 from vitpos.files import write_csv
 from vitpos.interop.convert import swap_encoding
-from vitpos.interop.model_spec import Convertible, ModelSpec
+from vitpos.interop.model_spec import ModelSpec, SourceModel
 from vitpos.lab.drift import predict
 from vitpos.lab.heal import Healing, heal
 from vitpos.lab.machine import machine, package_commit
@@ -54,7 +54,7 @@ def run(seed: int, data: Dataset, healing: Healing) -> dict[str, float]:
     """Returns the accuracies of one seed, and the seconds of the parts."""
     spec = ModelSpec(MODEL, BEFORE, data.shape, len(data.classes))
     began = time.perf_counter()
-    source = Convertible(trained(spec, data, RECIPE, seed), spec)
+    source = SourceModel(trained(spec, data, RECIPE, seed), spec)
     numbers = {"original": accuracy(source.model, data), "seconds_training": time.perf_counter() - began}
     swapped = swap_encoding(source, AFTER)
     numbers["swapped"] = accuracy(swapped.model, data)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         penalty as penalty,
         at_positions as at_positions,
     )
-    from vitpos.interop.proofs import Proof as Proof
+    from vitpos.interop.step_reports import StepReport as StepReport
     from vitpos.lab.convert import convert as convert
     from vitpos.interop.export import export_program as export_program
     from vitpos.interop.onnx import export_onnx as export_onnx
@@ -147,7 +147,7 @@ _HOMES = {
     "vitpos.evaluations.result": ("Result",),
     "vitpos.interop.adapters": ("Adapter",),
     "vitpos.interop.attach": ("at_positions", "attach", "detach", "penalty"),
-    "vitpos.interop.proofs": ("Proof",),
+    "vitpos.interop.step_reports": ("StepReport",),
     "vitpos.lab.convert": ("convert",),
     "vitpos.interop.export": ("export_program",),
     "vitpos.interop.onnx": ("export_onnx",),

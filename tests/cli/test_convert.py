@@ -1,4 +1,4 @@
-"""``vitpos convert``: proofs on standard output, one line for a mistake, a file in place whole and last."""
+"""``vitpos convert``: reports on standard output, one line for a mistake, a file in place whole and last."""
 
 import json
 import pickle
@@ -49,9 +49,9 @@ def test_everything_at_once_prints_a_proof_of_each_step(cell, tmp_path):
 def test_json_is_alone_on_standard_output(cell, tmp_path):
     done = command("convert", cell, "--grid", "3x3", "--mode", "all", "--json", "--out", tmp_path / "a.safetensors")
     assert done.returncode == 0, done.stderr
-    proofs = json.loads(done.stdout)
-    assert proofs[0] == {"step": "mode", "change": "bicubic-antialias", "numbers": proofs[0]["numbers"], "note": ""}
-    assert {proof["step"] for proof in proofs} == {"mode", "grid", "format"}
+    reports = json.loads(done.stdout)
+    assert reports[0] == {"step": "mode", "change": "bicubic-antialias", "numbers": reports[0]["numbers"], "note": ""}
+    assert {report["step"] for report in reports} == {"mode", "grid", "format"}
 
 
 def test_all_modes_are_compared_in_one_table(cell):

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.checkpoint_options import Architecture, Classes, Data, Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
 from vitpos.cli.reproducible import Reproducible
-from vitpos.cli.trust import Architecture, Classes, Data, Trust
 from vitpos.errors import InputError
 
 
@@ -82,7 +82,7 @@ def _evaluate_checkpoint(
     from vitpos.lab.console import Console
     from vitpos.lab.downloads import data_terms_of, download, missing_downloads
     from vitpos.lab.evaluate_checkpoint import evaluate_checkpoint, require_new_folder
-    from vitpos.lab.foreign_models import is_hub_name, open_checkpoint
+    from vitpos.lab.open_models import is_hub_name, open_checkpoint
     from vitpos.report import write_report
 
     if (source.is_dir() and not any(source.iterdir())) or not (is_hub_name(source) or source.exists()):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.checkpoint_options import Architecture, Data, Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
-from vitpos.cli.trust import Architecture, Data, Trust
 from vitpos.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def _inspect_all(
     from vitpos.cli.tables import show_columns
     from vitpos.files import require_folder
     from vitpos.lab.experiment_folder import ExperimentFolder
-    from vitpos.lab.foreign_models import is_vitpos_output
     from vitpos.lab.inspection_targets import find_targets
+    from vitpos.lab.open_models import is_vitpos_output
     from vitpos.report.inspection_page import folder_name, write_all_numbers, write_inspection, write_page
     from vitpos.report.inspection_table import comparison_table
 

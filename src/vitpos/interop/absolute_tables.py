@@ -15,8 +15,8 @@ from torch import Tensor
 from vitpos.errors import InputError
 from vitpos.interop.architecture import TABLE_INCLUDES_PREFIX, TABLES, Trunk
 from vitpos.interop.grids import Grid, GridHint, choose_grid, factorizations, format_grid
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import to_float32
+from vitpos.printable import sanitize
 
 MAX_NUMBERS = 1 << 28  # of a sum of row and column vectors, which a small file could make larger than memory
 ROW_MAJOR = "tokens in row-major order"

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.printable import sanitize
 
 PROJECTIONS = {  # pattern of the patch projection's name → library
     r"patch_embed\.(proj|conv)\.weight": "timm",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.errors import InputError
 from vitpos.interop.adapters import Adapter
 from vitpos.interop.attachment import Attachment, OwnPositions
-from vitpos.interop.known_models import find_model
+from vitpos.interop.find_adapter import find_model
 from vitpos.models.base import EncodingLike, build_encoding, spec_of
 from vitpos.positions import Positions
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.errors import InputError
-from vitpos.interop.known_models import has_adapter
+from vitpos.interop.find_adapter import has_adapter
 from vitpos.interop.names import Names, Slot, load_state
 from vitpos.models.base import Classifier, EncodingLike, Shape, build_encoding, spec_of
 from vitpos.models.vit import ViT

@@ -25,9 +25,9 @@ from vitpos.interop.relative_tables import (
     window_hints,
 )
 from vitpos.interop.rotary_tables import RotaryTables, find_rotary_tables, rotary_grid_hints
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.untrusted_files import errors_in_one_line
+from vitpos.printable import sanitize
 
 CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, before a block (CPE, PEG)
 NONE_STORED = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.printable import sanitize
 from vitpos.regular_files import read_regular
 
 MAX_BYTES, MAX_NAME = 1 << 24, 1000

@@ -13,7 +13,7 @@ from vitpos.encodings._table_interpolation import parse_mode
 from vitpos.encodings.base import PositionEncoding, total
 from vitpos.encodings.protocols import HasFrequencies, NTKScalable, Resizable, resized
 from vitpos.errors import InputError
-from vitpos.interop.model_spec import Convertible, ModelSpec, Origin, encoding_terms
+from vitpos.interop.model_spec import ModelSpec, Origin, SourceModel, encoding_terms
 from vitpos.interop.patch_size import parse_patch_mode, resample_projection
 from vitpos.models.base import Classifier, PatchClassifier, build_encoding
 from vitpos.models.vit import ViT
@@ -28,7 +28,7 @@ FREE_OF_COORDINATES = {"permutation_invariant", "index_only"}
 
 
 def resize(
-    source: Convertible,
+    source: SourceModel,
     *,
     grid: Grid | None = None,
     patch: Grid | None = None,
@@ -36,7 +36,7 @@ def resize(
     mode: str = MODE,
     coords: Coords | None = None,
     patch_mode: str = PATCH_MODE,
-) -> Convertible:
+) -> SourceModel:
     """Returns the model for another grid, patch size or window; all other weights are copied bit for bit.
 
     Args:
@@ -72,12 +72,12 @@ def resize(
     return source.with_model(new, spec)
 
 
-def swap_encoding(source: Convertible, encoding: str) -> Convertible:
+def swap_encoding(source: SourceModel, encoding: str) -> SourceModel:
     """Returns the model with another position encoding; all other weights are copied.
 
     Encodings that the old and the new sum have in common keep their weights. Of those that are left out, the vectors of
     prefix tokens are added to these tokens, and the mean of the vectors of patches to the bias of the patch projection,
-    if it has one (see `drops_constant`): they do not depend on the position. The weights of new encodings are random,
+    if it has one (see `loses_mean`): they do not depend on the position. The weights of new encodings are random,
     with a fixed seed.
     """
     model, terms = require_patches(source.model), encoding_terms(encoding)
@@ -217,7 +217,7 @@ def _fold_constants(model: PatchClassifier, left_out: list[PositionEncoding], st
             state["prefix_tokens"] = state["prefix_tokens"] + prefix
 
 
-def drops_constant(before: Convertible, after: Convertible) -> bool:
+def loses_mean(before: SourceModel, after: SourceModel) -> bool:
     """Returns whether a swap has lost the mean of the vectors of removed encodings: the projection has no bias for it."""
     model = require_patches(before.model)
     kept = {str(term) for term in ENCODINGS.parse(after.spec.encoding)}

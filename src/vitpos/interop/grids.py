@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.printable import sanitize
 
 Grid = tuple[int, int]  # rows, columns
 MAX_LISTED = 8  # candidates that an error lists

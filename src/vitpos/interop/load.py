@@ -27,12 +27,12 @@ from vitpos.interop.huggingface_folder import (
     without_messages,
     without_random_weights,
 )
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.timm_blueprint import timm_blueprint
 from vitpos.models.base import Classifier, EncodingLike
 from vitpos.models.image_limits import check_image_size
 from vitpos.models.model_limits import ModelLimit
+from vitpos.printable import sanitize
 
 FAMILIES = (
     "timm's VisionTransformer, Eva, SwinTransformer and ResNet, Hugging Face's ViT, DeiT, DINOv2, DINOv3, and the image "

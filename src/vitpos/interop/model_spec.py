@@ -1,4 +1,4 @@
-"""`ModelSpec`: the texts from which a model is built, and `Convertible`: a model with its `ModelSpec`."""
+"""`ModelSpec`: the texts from which a model is built, and `SourceModel`: a model with its `ModelSpec`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Convertible:
+class SourceModel:
     """A model of ours in evaluation mode, what it is built from, and where it comes from.
 
     Args:
@@ -97,14 +97,14 @@ class Convertible:
     about: Mapping[str, Any] = field(default_factory=dict)
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
-    def with_model(self, model: Classifier, spec: ModelSpec) -> Convertible:
+    def with_model(self, model: Classifier, spec: ModelSpec) -> SourceModel:
         """Returns a copy with another model, which gets the names of weights of the library."""
         model = model.to(next(self.model.parameters()).dtype).eval()
         model._weight_names = self.origin.names(model)
         return replace(self, model=model, spec=spec)
 
 
-def from_blueprint(blueprint: Blueprint, module: Any) -> Convertible:
+def from_blueprint(blueprint: Blueprint, module: Any) -> SourceModel:
     """Returns our model of a model of timm or Hugging Face, with what it is built from.
 
     Args:
@@ -116,11 +116,11 @@ def from_blueprint(blueprint: Blueprint, module: Any) -> Convertible:
         str(Term(name, {key: value for key, value in blueprint.options.items() if value is not None}))
     )
     spec = ModelSpec(str(term), blueprint.encoding, blueprint.image_shape, blueprint.num_classes)
-    origin = replace(timm_origin(blueprint, module), kind=type(module), config=getattr(module, "config", None))
-    return Convertible(blueprint.build(), spec, origin)
+    origin = replace(origin_of(blueprint, module), kind=type(module), config=getattr(module, "config", None))
+    return SourceModel(blueprint.build(), spec, origin)
 
 
-def from_classifier(model: Classifier) -> Convertible:
+def from_classifier(model: Classifier) -> SourceModel:
     """Returns a model of ours, which becomes part of it, with what it was built from.
 
     Raises an InputError if the model was built from objects instead of specs.
@@ -129,10 +129,10 @@ def from_classifier(model: Classifier) -> Convertible:
     spec = ModelSpec(stated.model, stated.encoding, image_shape_of(model), stated.num_classes)
     if isinstance(model, PatchClassifier) and model.train_grid != model.geometry.grid and "train_grid" in spec.options:
         spec = spec.with_options(train_grid=model.train_grid)
-    return Convertible(model, spec).with_model(model, spec)
+    return SourceModel(model, spec).with_model(model, spec)
 
 
-def timm_origin(blueprint: Blueprint, module: Any) -> Origin:
+def origin_of(blueprint: Blueprint, module: Any) -> Origin:
     """Returns the library of a model, its names of weights, and, for a model of timm, its architecture."""
     cfg = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
     architecture = str(cfg.get("architecture", "")) if isinstance(cfg, Mapping) and blueprint.library == "timm" else ""

@@ -15,7 +15,6 @@ from vitpos import __version__
 from vitpos.errors import InputError, RunError
 from vitpos.files import write_json, write_tensors, write_text
 from vitpos.interop.model_card import model_card
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import read_json_object
 from vitpos.interop.untrusted_files import errors_in_one_line, read_file
 from vitpos.models import MODELS
@@ -23,6 +22,7 @@ from vitpos.models.base import Classifier, PatchClassifier, Shape
 from vitpos.models.image_limits import check_model_images
 from vitpos.models.model_limits import ModelLimit
 from vitpos.patches import patch_grid
+from vitpos.printable import sanitize
 from vitpos.registry import Term, plugins
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"

@@ -13,8 +13,8 @@ from torch import Tensor
 from vitpos.errors import InputError
 from vitpos.interop.architecture import Trunk
 from vitpos.interop.grids import GridHint, grid_from_axial_angles, grid_from_coordinates, grid_hints
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import to_float32
+from vitpos.printable import sanitize
 
 MODEL_NAMES = {  # encoding → pattern of the names of models that have it without storing anything
     "rope_dino": r"(?i)dinov3",

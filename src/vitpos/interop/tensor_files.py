@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import errors_in_one_line, read_file
+from vitpos.printable import sanitize
 from vitpos.regular_files import read_regular
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".ckpt")

@@ -88,7 +88,7 @@ def vit_names(
     return Names("timm", rename, split, AXES)
 
 
-def timm_names(model: nn.Module) -> dict[str, Slot]:
+def timm_slots(model: nn.Module) -> dict[str, Slot]:
     """Returns timm's name → `Slot`, a view into our tensors in timm's shape: writing to it changes our model.
 
     A model that `vitpos.load` made of a timm model has the names of that model. Another ViT has those of timm's
@@ -128,7 +128,7 @@ def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
             a row for CLS as in timm.
         state: timm's ``state_dict()``.
     """
-    load_state(timm_names(model), "timm", state)
+    load_state(timm_slots(model), "timm", state)
 
 
 def to_timm(model: Classifier) -> dict[str, Tensor]:
@@ -138,7 +138,7 @@ def to_timm(model: Classifier) -> dict[str, Tensor]:
     names are those of timm's ``VisionTransformer``, or of ``Eva`` for a ViT with rotary positions.
     """
     unused = _names_of(model).unused if isinstance(model, ViT) else {}
-    state = {name: slot.read() for name, slot in timm_names(model).items()}
+    state = {name: slot.read() for name, slot in timm_slots(model).items()}
     if own := [name for name in state if name.startswith("encoding.")]:
         raise InputError(
             f"timm has no counterpart of vitpos' {own[0]!r}; choose an encoding that timm has, such as learned"

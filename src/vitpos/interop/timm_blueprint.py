@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from vitpos.interop.blueprint import Blueprint, learned_spec, mlp_ratio, norm_eps, refuse, spec
-from vitpos.interop.timm import timm_names, vit_names
+from vitpos.interop.timm import timm_slots, vit_names
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
@@ -69,7 +69,7 @@ def _vit(module: Any) -> Blueprint:
             split_qkv=getattr(attention, "qkv", None) is None,
             split_mlp=hasattr(block.mlp, "fc1_g"),
         ),
-        slots=timm_names,
+        slots=timm_slots,
         state=module.state_dict(),
     )
 
@@ -218,7 +218,7 @@ def _swin(module: Any) -> Blueprint:
             "mlp_ratio": mlp_ratio(block.mlp.fc1.out_features, embed.proj.out_channels),
         },
         names=lambda model: None,
-        slots=timm_names,
+        slots=timm_slots,
         state=module.state_dict(),
     )
 
@@ -244,6 +244,6 @@ def _resnet(module: Any) -> Blueprint:
         encoding="none",
         options={"depths": tuple(map(len, stages)), "width": module.conv1.out_channels},
         names=lambda model: None,
-        slots=timm_names,
+        slots=timm_slots,
         state=module.state_dict(),
     )

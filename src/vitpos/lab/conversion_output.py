@@ -15,11 +15,11 @@ from torch import Tensor
 
 from vitpos.errors import InputError
 from vitpos.files import explain_os_errors, read_tensors, write_json, write_tensors
-from vitpos.interop.library_files import LibraryFiles, huggingface_files, timm_files
-from vitpos.interop.model_spec import Convertible
+from vitpos.interop.library_export import LibraryExport, huggingface_files, timm_files
+from vitpos.interop.model_spec import SourceModel
 from vitpos.interop.onnx import export_onnx
 from vitpos.interop.preprocessing import PREPROCESSOR
-from vitpos.interop.proofs import Proof, largest_difference, random_images
+from vitpos.interop.step_reports import StepReport, largest_difference, random_images
 from vitpos.lab.conversion_source import cell_of
 from vitpos.models.base import PatchClassifier
 
@@ -40,9 +40,9 @@ def check_output(out: Path, to: Format) -> None:
 
 
 def write_model(
-    source: Convertible, out: Path, to: Format, *, dynamic_size: bool = False, positions_as_inputs: bool = False
-) -> Proof:
-    """Writes a model as a file or a folder, and returns the proof that it can be read and has the same outputs.
+    source: SourceModel, out: Path, to: Format, *, dynamic_size: bool = False, positions_as_inputs: bool = False
+) -> StepReport:
+    """Writes a model as a file or a folder, and returns the report that it can be read and has the same outputs.
 
     The result is checked under a temporary name beside ``out``, which nothing is moved to before. ``timm`` and ``hf``
     with a folder write ``model.safetensors`` and ``config.json``.
@@ -67,7 +67,7 @@ def _staged(out: Path) -> Iterator[Path]:
             path.rename(out.parent / path.name)
 
 
-def _write_ours(source: Convertible, out: Path) -> Proof:
+def _write_ours(source: SourceModel, out: Path) -> StepReport:
     state = source.model.state_dict()
     write_tensors(out, state, {"cell": json.dumps(cell_of(source))})
     stored, _ = read_tensors(out)
@@ -75,11 +75,11 @@ def _write_ours(source: Convertible, out: Path) -> Proof:
     again.load_state_dict(stored)
     same, difference = _compare(source, state, stored, again)
     numbers = {"tensors": len(state), "tensors_equal": same, "output_difference": difference}
-    return Proof("format", "weights file of vitpos", numbers)
+    return StepReport("format", "weights file of vitpos", numbers)
 
 
 def _compare(
-    source: Convertible, state: Mapping[str, Tensor], again: Mapping[str, Tensor], model: Callable[[Tensor], Tensor]
+    source: SourceModel, state: Mapping[str, Tensor], again: Mapping[str, Tensor], model: Callable[[Tensor], Tensor]
 ) -> tuple[int, float]:
     """Returns the number of tensors that are equal bit for bit, and the largest difference of outputs."""
     same = sum(name in again and torch.equal(tensor, again[name].cpu()) for name, tensor in state.items())
@@ -89,13 +89,13 @@ def _compare(
         return same, largest_difference(source.model(images), model(images))
 
 
-def _write_timm(source: Convertible, out: Path) -> Proof:
+def _write_timm(source: SourceModel, out: Path) -> StepReport:
     files = timm_files(source)
     about = {"architecture": files.config["architecture"], "model_args": json.dumps(files.config["model_args"])}
     return _write_library(files, out, about)
 
 
-def _write_huggingface(source: Convertible, out: Path) -> Proof:
+def _write_huggingface(source: SourceModel, out: Path) -> StepReport:
     files = huggingface_files(source)  # refuses if transformers is missing
     from transformers.utils import logging
 
@@ -112,21 +112,21 @@ def _write_huggingface(source: Convertible, out: Path) -> Proof:
         sizes = {"do_resize": True, "size": {"height": height, "width": width}}
         values = {"do_normalize": True, "image_mean": stated.mean, "image_std": stated.std, "do_rescale": True}
         write_json(out / PREPROCESSOR, {"image_processor_type": "ViTImageProcessor", **sizes, **values})
-    return files.proof
+    return files.report
 
 
-def _write_library(files: LibraryFiles, out: Path, about: Mapping[str, str]) -> Proof:
+def _write_library(files: LibraryExport, out: Path, about: Mapping[str, str]) -> StepReport:
     """Writes the weights and the configuration of a library: a folder, or a single file that states ``about``."""
     if out.suffix:
         write_tensors(out, files.tensors, {"format": "pt", **about})
-        return files.proof
+        return files.report
     out.mkdir()
     write_json(out / CONFIG, files.config)
     write_tensors(out / WEIGHTS, files.tensors, {"format": "pt"})
-    return files.proof
+    return files.report
 
 
-def _write_onnx(source: Convertible, out: Path, *, dynamic_size: bool, positions_as_inputs: bool) -> Proof:
+def _write_onnx(source: SourceModel, out: Path, *, dynamic_size: bool, positions_as_inputs: bool) -> StepReport:
     shape = source.spec.image_shape
     export = export_onnx(
         source.model,
@@ -139,4 +139,4 @@ def _write_onnx(source: Convertible, out: Path, *, dynamic_size: bool, positions
         f"{height}x{width}" for height, width in dict.fromkeys(tuple(size) for _, *size in export.checked)
     )
     note = f"inputs: {', '.join(export.inputs)}; compared with onnxruntime on images of {sizes}"
-    return Proof("format", "ONNX", {"output_difference": export.difference}, note)
+    return StepReport("format", "ONNX", {"output_difference": export.difference}, note)

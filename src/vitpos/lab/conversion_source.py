@@ -17,9 +17,9 @@ from vitpos.data.dataset import load as load_data
 from vitpos.errors import InputError
 from vitpos.files import read_metadata
 from vitpos.interop.attach import is_attached
-from vitpos.interop.library_files import timm_arguments
+from vitpos.interop.library_export import timm_arguments
 from vitpos.interop.load import check_arguments, find_blueprint, from_attached, open_module, planned_module
-from vitpos.interop.model_spec import Convertible, ModelSpec, Origin, from_blueprint, from_classifier, timm_origin
+from vitpos.interop.model_spec import ModelSpec, Origin, SourceModel, from_blueprint, from_classifier, origin_of
 from vitpos.interop.preprocessing import stated_preprocessing, timm_preprocessing
 from vitpos.interop.pretrained import from_pretrained, is_saved
 from vitpos.lab.cell_folder import WEIGHTS
@@ -38,7 +38,7 @@ MAX_LAYERS = 1000  # of a model of timm that a file states
 
 def read_source(
     what: str | Path | nn.Module, *, architecture: str | None = None, pretrained: bool = True
-) -> Convertible:
+) -> SourceModel:
     """Returns a model and what it is built from; `vitpos.load` describes the arguments."""
     if isinstance(what, Classifier):
         return from_classifier(deepcopy(what).cpu())
@@ -60,7 +60,7 @@ def read_source(
     return replace(source, preprocessing=stated_preprocessing(str(what), config))
 
 
-def _from_cell(path: Path) -> Convertible:
+def _from_cell(path: Path) -> SourceModel:
     (cell, make), *_ = load_models(path, need_data=False)
     model = make().cpu()
     weights = path if path.is_file() else path / WEIGHTS
@@ -72,7 +72,7 @@ def _from_cell(path: Path) -> Convertible:
     spec = ModelSpec(cell.model, cell.encoding, shape, len(stored["classes"]))
     if not is_trusted(path):  # what it names must not be imported through the converted file
         stored = {**stored, "plugins": {}}
-    source = Convertible(model, spec, _origin(stored.get("origin"), weights), {"cell": stored, "image_shape": shape})
+    source = SourceModel(model, spec, _origin(stored.get("origin"), weights), {"cell": stored, "image_shape": shape})
     return source.with_model(model, spec)
 
 
@@ -83,11 +83,11 @@ def _origin(stored: Any, path: Path) -> Origin:
     with suppress(InputError):  # timm is not installed, or does not know the model
         arguments = check_arguments(stored.get("model_args"), MAX_LAYERS, path)
         module = planned_module(stored["timm"], arguments)
-        return timm_origin(find_blueprint(module), module)
+        return origin_of(find_blueprint(module), module)
     return Origin()
 
 
-def cell_of(source: Convertible) -> dict[str, Any]:
+def cell_of(source: SourceModel) -> dict[str, Any]:
     """Returns the settings that a weights file of a converted model states, so that `vitpos.load` builds it again.
 
     The data are those of the original training, resized if the images have another size now; empty if they are unknown.

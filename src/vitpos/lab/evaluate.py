@@ -18,7 +18,7 @@ from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.files import exclusive
-from vitpos.interop.classifier import as_classifier
+from vitpos.interop.wrapped_models import as_classifier
 from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import load_model, load_models
@@ -28,8 +28,8 @@ from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment_folder import ExperimentFolder
-from vitpos.lab.foreign_models import is_foreign, open_checkpoint
 from vitpos.lab.initial_weights import check_weights_origin, without_initial_weights
+from vitpos.lab.open_models import is_foreign, open_checkpoint
 from vitpos.lab.results import Results
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe

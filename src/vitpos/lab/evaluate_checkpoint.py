@@ -16,8 +16,8 @@ from vitpos.lab.evaluate import evaluate_with_events
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.experiment_folder import ExperimentFolder
-from vitpos.lab.foreign_models import ForeignModel
 from vitpos.lab.machine import machine
+from vitpos.lab.open_models import OpenedModel
 from vitpos.lab.results import Results
 from vitpos.lab.trust import sign
 
@@ -51,7 +51,7 @@ def require_new_folder(out: Path) -> None:
 
 
 def evaluate_checkpoint(
-    foreign: ForeignModel, specs: Sequence[str], out: Path, observer: Observer, command: str = ""
+    foreign: OpenedModel, specs: Sequence[str], out: Path, observer: Observer, command: str = ""
 ) -> tuple[Results, list[str]]:
     """Evaluates a checkpoint and stores the results in ``out``: ``results.csv``, and numbers and arrays in ``cells``.
 

@@ -15,7 +15,7 @@ from vitpos.interop.grids import Grid
 from vitpos.interop.pretrained import is_saved
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.cells import Cell
-from vitpos.lab.foreign_models import is_hub_name, is_vitpos_output, open_checkpoint
+from vitpos.lab.open_models import is_hub_name, is_vitpos_output, open_checkpoint
 from vitpos.models.base import Classifier, PatchClassifier
 
 LoadTarget = Callable[[], Target]

@@ -16,13 +16,13 @@ from vitpos.errors import InputError
 from vitpos.interop.convert import require_patches
 from vitpos.interop.huggingface import to_huggingface
 from vitpos.interop.load import ACTIVATIONS
-from vitpos.interop.model_spec import Convertible
-from vitpos.interop.proofs import Proof, largest_difference, random_images
-from vitpos.interop.sanitize import sanitize
+from vitpos.interop.model_spec import SourceModel
+from vitpos.interop.step_reports import StepReport, largest_difference, random_images
 from vitpos.interop.timm import to_timm
 from vitpos.models.parts import BLOCKS, HEADS, STEMS
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
+from vitpos.printable import sanitize
 from vitpos.registry import Registry
 
 TOLERANCE = {  # largest difference of outputs; of other types .05. Libraries round rotary tables to float32
@@ -37,23 +37,23 @@ FROM_LOGITS = ("logits", "image_embeds", "pooler_output")  # outputs of Hugging 
 
 
 @dataclass(frozen=True)
-class LibraryFiles:
+class LibraryExport:
     """What a library needs to load a model.
 
     Args:
         tensors: Its name → tensor.
         config: Content of its ``config.json``.
-        proof: Comparison of its model with ours.
+        report: Comparison of its model with ours.
         model: Its model with these weights, if it can save itself.
     """
 
     tensors: dict[str, Tensor]
     config: dict[str, Any]
-    proof: Proof
+    report: StepReport
     model: Any = None
 
 
-def timm_files(source: Convertible) -> LibraryFiles:
+def timm_files(source: SourceModel) -> LibraryExport:
     """Returns weights and ``config.json`` that ``timm.create_model("local-dir:FOLDER", pretrained=True)`` loads.
 
     Raises an InputError if timm's model does not have the same outputs.
@@ -80,10 +80,10 @@ def timm_files(source: Convertible) -> LibraryFiles:
 
         return timm.create_model(architecture, pretrained=False, **arguments)
 
-    return LibraryFiles(tensors, config, _compared(source, "timm", architecture, build, tensors))
+    return LibraryExport(tensors, config, _compared(source, "timm", architecture, build, tensors))
 
 
-def huggingface_files(source: Convertible) -> LibraryFiles:
+def huggingface_files(source: SourceModel) -> LibraryExport:
     """Returns weights and ``config.json`` that ``from_pretrained(FOLDER)`` of Hugging Face's transformers loads.
 
     Raises an InputError if Hugging Face's model does not have the same outputs.
@@ -98,24 +98,26 @@ def huggingface_files(source: Convertible) -> LibraryFiles:
     config.image_size = height if square else [height, width]
     config.patch_size = patch[0] if patch[0] == patch[1] else [*patch]
     config.architectures = [kind.__name__]
-    proof = _compared(source, "Hugging Face", kind.__name__, lambda: kind(config), tensors)
+    report = _compared(source, "Hugging Face", kind.__name__, lambda: kind(config), tensors)
     with torch.random.fork_rng(devices=[]):
         model = kind(config).to(next(source.model.parameters()).dtype)
     model.load_state_dict(tensors)
-    return LibraryFiles(tensors, config.to_dict(), proof, model)
+    return LibraryExport(tensors, config.to_dict(), report, model)
 
 
 def _compared(
-    source: Convertible, library: str, name: str, build: Callable[[], Any], tensors: Mapping[str, Tensor]
-) -> Proof:
-    """Returns the proof that the library's model has the outputs of ours; raises an InputError if it has not."""
+    source: SourceModel, library: str, name: str, build: Callable[[], Any], tensors: Mapping[str, Tensor]
+) -> StepReport:
+    """Returns the report that the library's model has the outputs of ours; raises an InputError if it has not."""
     change = f"weights of {library}'s {name}"
     package = {"timm": "timm", "Hugging Face": "transformers"}[library]
     numbers: dict[str, float] = {"tensors": len(tensors)}
     try:
         import_module(package)
     except (ImportError, RuntimeError) as error:  # the latter from a torchvision for another torch
-        return Proof("format", change, numbers, f"not compared: {package} is not there ({sanitize(error, limit=80)})")
+        return StepReport(
+            "format", change, numbers, f"not compared: {package} is not there ({sanitize(error, limit=80)})"
+        )
     own = next(source.model.parameters()).dtype
     small = sum(tensor.numel() for tensor in tensors.values()) <= MAX_DOUBLE
     for dtype in dict.fromkeys([torch.float64, own] if small else [own]):  # some models of libraries need float32
@@ -133,11 +135,11 @@ def _compared(
             f"{library}'s {name} would have other outputs (difference {difference:.2g}, at most {most:g} is allowed); "
             "try coords 'rebuild', a square grid, or the format 'vitpos'"
         )
-    return Proof("format", change, numbers | {"output_difference": difference})
+    return StepReport("format", change, numbers | {"output_difference": difference})
 
 
 def _difference(
-    source: Convertible, build: Callable[[], Any], tensors: Mapping[str, Tensor], dtype: torch.dtype
+    source: SourceModel, build: Callable[[], Any], tensors: Mapping[str, Tensor], dtype: torch.dtype
 ) -> float:
     """Returns the largest difference of the outputs of our model and the library's, both computed in ``dtype``."""
     with torch.random.fork_rng(devices=[]):
@@ -156,7 +158,7 @@ def _output(output: Any) -> Tensor:
     return output.last_hidden_state[:, 0] if found is None else found
 
 
-def timm_arguments(source: Convertible) -> dict[str, Any]:
+def timm_arguments(source: SourceModel) -> dict[str, Any]:
     """Returns the arguments of ``timm.create_model`` that give its model the sizes of ours."""
     model, spec = source.model, source.spec
     channels, *size = spec.image_shape
@@ -180,7 +182,7 @@ def timm_arguments(source: Convertible) -> dict[str, Any]:
     return sizes | {"depth": model.geometry.depth, "num_heads": model.geometry.heads} | pool | ratio
 
 
-def _timm_parts(source: Convertible, architecture: str, *, rotary: bool) -> dict[str, Any]:
+def _timm_parts(source: SourceModel, architecture: str, *, rotary: bool) -> dict[str, Any]:
     """Returns the arguments of ``timm.create_model`` that describe the parts of a ViT that timm did not make."""
     model, options = source.model, source.spec.options
     if not isinstance(model, ViT):
@@ -244,7 +246,7 @@ def _options(registry: Registry, spec: str) -> dict[str, Any]:
     return registry.with_defaults(term)
 
 
-def _huggingface_config(source: Convertible, tensors: Mapping[str, Tensor]) -> tuple[Any, Any]:
+def _huggingface_config(source: SourceModel, tensors: Mapping[str, Tensor]) -> tuple[Any, Any]:
     """Returns the class of Hugging Face's model and its configuration, whose sizes of images are set later."""
     if source.origin.library == "Hugging Face":
         return source.origin.kind, copy.deepcopy(source.origin.config)

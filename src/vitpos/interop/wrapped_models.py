@@ -14,10 +14,10 @@ from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.interop.attach import at_positions, attach, detach, find_attachment, is_attached
 from vitpos.interop.attachment import Attachment
-from vitpos.interop.sanitize import sanitize
 from vitpos.models.activations import OnAttention, OnTokens
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.positions import Positions
+from vitpos.printable import sanitize
 
 NEEDS_BLOCKS = (
     "this evaluation needs the blocks of vitpos' own models, which a {} does not have; use vitpos.load(model)"

@@ -21,12 +21,12 @@ from vitpos.interop.class_names import (
     match_classes,
     read_class_file,
 )
-from vitpos.interop.classifier import wrap
 from vitpos.interop.load import find_blueprint, open_module
 from vitpos.interop.preprocessing import Preprocessing, stated_preprocessing, with_normalization
 from vitpos.interop.pretrained import ModelConfig, from_pretrained, image_shape_of, is_saved
 from vitpos.interop.tensor_files import read_contents
 from vitpos.interop.untrusted_files import read_metadata
+from vitpos.interop.wrapped_models import wrap
 from vitpos.lab.cell_models import load_models
 from vitpos.lab.cells import Cell
 from vitpos.lab.device import chosen_device
@@ -41,7 +41,7 @@ CLASSES_REMEDY = "give a file of classes with the name of each output in order"
 
 
 @dataclass(frozen=True)
-class ForeignModel:
+class OpenedModel:
     """A checkpoint that is ready to be evaluated.
 
     Args:
@@ -64,7 +64,7 @@ def is_hub_name(source: Path | str) -> bool:
 
 def open_models(
     source: Path, data: str | None, *, architecture: str | None = None, classes: Path | None = None
-) -> Sequence[tuple[Cell, Callable[[], ForeignModel]]]:
+) -> Sequence[tuple[Cell, Callable[[], OpenedModel]]]:
     """Returns pairs (cell, function that opens its model) of a run, a weights file or a checkpoint from elsewhere.
 
     The arguments are those of `open_checkpoint`; ``source`` may also be the folder of a run or of one of its cells.
@@ -76,8 +76,8 @@ def open_models(
         option = "architecture" if architecture else "classes"
         raise InputError(f"{source} is of vitpos, which stores model and classes; leave out {option}")
 
-    def open_own(cell: Cell, make: Callable[[], Classifier]) -> ForeignModel:
-        return ForeignModel(cell, make(), load(cell.data), ())
+    def open_own(cell: Cell, make: Callable[[], Classifier]) -> OpenedModel:
+        return OpenedModel(cell, make(), load(cell.data), ())
 
     return [(cell, partial(open_own, cell, make)) for cell, make in load_models(source, data)]
 
@@ -99,7 +99,7 @@ def open_checkpoint(
     architecture: str | None = None,
     classes: Path | None = None,
     need_classes: bool = True,
-) -> ForeignModel:
+) -> OpenedModel:
     """Returns a checkpoint of timm, Hugging Face or vitpos with a data set whose images and classes fit it.
 
     Args:
@@ -145,7 +145,7 @@ def open_checkpoint(
     shown = architecture or config.get("architecture") or config.get("model_type")
     title = name if is_hub_name(name) or not isinstance(shown, str) else f"{Path(name).name} ({sanitize(shown)})"
     cell = Cell(spec, title, encoding, 0, Recipe(epochs=0), ())
-    return ForeignModel(cell, model.to(chosen_device()).eval(), loaded, tuple(notes))
+    return OpenedModel(cell, model.to(chosen_device()).eval(), loaded, tuple(notes))
 
 
 @dataclass(frozen=True)

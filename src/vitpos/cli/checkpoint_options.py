@@ -1,4 +1,4 @@
-"""The options of commands that read runs and checkpoints: ``--trust``, ``--data``, ``--architecture``, ``--classes``."""
+"""Options of commands that read runs and checkpoints: ``--trust``, ``--data``, ``--architecture``, ``--classes``."""
 
 from __future__ import annotations
 
