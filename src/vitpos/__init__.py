@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from vitpos.lab.evaluate import evaluate as evaluate
     from vitpos.lab.events import Observer as Observer
     from vitpos.lab.experiment import Experiment as Experiment
+    from vitpos.lab.heal import Healing as Healing
     from vitpos.lab.load import load as load
     from vitpos.lab.results import Results as Results
     from vitpos.lab.runner import run as run
@@ -155,6 +156,7 @@ _HOMES = {
     "vitpos.lab.evaluate": ("evaluate",),
     "vitpos.lab.events": ("Observer",),
     "vitpos.lab.experiment": ("Experiment",),
+    "vitpos.lab.heal": ("Healing",),
     "vitpos.lab.load": ("load",),
     "vitpos.lab.results": ("Results",),
     "vitpos.lab.runner": ("run",),

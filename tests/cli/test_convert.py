@@ -31,7 +31,7 @@ def cell(tmp_path_factory):
     return path
 
 
-def test_everything_at_once_prints_a_proof_of_each_step(cell, tmp_path):
+def test_everything_at_once_prints_a_report_of_each_step(cell, tmp_path):
     out = tmp_path / "new.safetensors"
     data = "mnist(limit=64, test_limit=40)"
     done = command(
@@ -44,6 +44,19 @@ def test_everything_at_once_prints_a_proof_of_each_step(cell, tmp_path):
     assert "grid 4x4 → 5x6, tables: bicubic-antialias" in done.stdout and "agreement before healing" in done.stdout
     assert done.stderr == f"file: {out}\n"
     assert vitpos.load(out)(torch.zeros(1, 1, 40, 24)).shape == (1, 10)
+
+
+def test_trust_lets_a_saved_folder_name_code(tmp_path):
+    model = vitpos.ViT((1, 8, 8), 10, "none", patch=4, dim=8, depth=1, heads=2)
+    config = vitpos.save_pretrained(model, tmp_path / "saved") / "config.json"
+    code = "from vitpos import PositionEncoding\n\n\nclass Mine(PositionEncoding):\n    pass\n"
+    (tmp_path / "mine.py").write_text(code)
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"encoding": f"{tmp_path / 'mine.py'}:Mine"}))
+    words = ("convert", tmp_path / "saved", "--out", tmp_path / "out.safetensors")
+    done = command(*words)
+    assert done.returncode == 2 and "if you trust it, use --trust, or trust=True in Python" in done.stderr
+    done = command(*words, "--trust")
+    assert done.returncode == 0 and (tmp_path / "out.safetensors").exists(), done.stderr
 
 
 def test_json_is_alone_on_standard_output(cell, tmp_path):

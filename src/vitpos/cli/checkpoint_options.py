@@ -23,7 +23,7 @@ Trust = Annotated[
         "--trust",
         callback=_trust,
         is_eager=True,
-        help="read the data and import the plug-ins that a run or weights file from elsewhere names",
+        help="read the data and import the plug-ins that a run, a weights file or a folder of save_pretrained names",
     ),
 ]
 Data = Annotated[

@@ -56,7 +56,8 @@ def convert(
         str | None, Option(help="interpolation by which patches are resized; default: bilinear-antialias")
     ] = None,
     data: Annotated[
-        str | None, Option(metavar="SPEC", help="data set for the comparison with the original model")
+        str | None,
+        Option(metavar="SPEC", help="data for the comparison with the original model; default: that of --heal"),
     ] = None,
     images: Annotated[int, Option(min=1, help="maximum number of test images of --data")] = 512,
     epochs: Annotated[float | None, Option(help="passes of the healing over the training images; default: 1")] = None,

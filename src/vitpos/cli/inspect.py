@@ -112,16 +112,16 @@ def _inspect_all(
     from vitpos.cli.progress import progress_bar
     from vitpos.cli.tables import show_columns
     from vitpos.files import require_folder
+    from vitpos.lab.cell_models import is_vitpos_output
     from vitpos.lab.experiment_folder import ExperimentFolder
     from vitpos.lab.inspection_targets import find_targets
-    from vitpos.lab.open_models import is_vitpos_output
     from vitpos.report.inspection_page import folder_name, write_all_numbers, write_inspection, write_page
     from vitpos.report.inspection_table import comparison_table
 
     require_folder(out)
-    ours = [path for path, grid in sources if grid and is_vitpos_output(path)]
-    if ours and (len(ours) == len(sources) or len({grid for _, grid in sources}) > 1):
-        raise InputError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
+    stored = [path for path, grid in sources if grid and is_vitpos_output(path)]
+    if stored and (len(stored) == len(sources) or len({grid for _, grid in sources}) > 1):
+        raise InputError(f"--grid is for checkpoints that do not store their grid, and {stored[0]} does; leave it out")
     targets: list[tuple[str, LoadTarget]] = []
     for path, grid in sources:
         found = find_targets(path, grid, data, architecture)

@@ -47,12 +47,12 @@ class AbsoluteTable:
         axes: text on the order of tokens, and of axes within a vector where known.
     """
 
-    table: Tensor  # (R, C, D)
-    prefix: Tensor  # (P, D), rows of prefix tokens
-    source: str  # what determined the grid, such as "the shape of the table"
-    encoding: str  # name of our encoding of the same kind
+    table: Tensor
+    prefix: Tensor
+    source: str
+    encoding: str
     description: str
-    axes: str  # order of tokens, and of axes within a vector where known
+    axes: str
 
     @property
     def grid(self) -> Grid:
@@ -65,12 +65,12 @@ class SinCosTable:
     """The sin-cos formula by which a stored position table was computed.
 
     Args:
-        grid: rows and columns of a 2-D formula; None for a 1-D formula of the index.
+        grid: rows and columns of a 2-D formula; None for a 1-D formula of the index, which implies no grid.
         axes: text on which axis the vectors start with, and the order of sines and cosines.
     """
 
-    grid: Grid | None  # None for a 1-D formula of the index, which implies no grid
-    axes: str  # which axis the vectors start with, and their layout
+    grid: Grid | None
+    axes: str
 
 
 def find_absolute_table(

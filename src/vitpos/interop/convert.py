@@ -81,8 +81,7 @@ def swap_encoding(source: SourceModel, encoding: str) -> SourceModel:
     with a fixed seed.
     """
     model, terms = require_patches(source.model), encoding_terms(encoding)
-    before = dict(zip(map(str, ENCODINGS.parse(source.spec.encoding)), model.encoding.parts, strict=False))
-    kept = {str(term): before[str(term)] for term in terms if str(term) in before}
+    kept, removed = _kept_and_removed(source, terms)
     spec = replace(source.spec, encoding=" + ".join(map(str, terms)))
     if "train_grid" in spec.term.options and not _needs_train_grid(terms, kept, model):
         spec = spec.with_options(train_grid=None)
@@ -92,12 +91,21 @@ def swap_encoding(source: SourceModel, encoding: str) -> SourceModel:
         if str(term) in kept:
             part.load_state_dict(kept[str(term)].state_dict())
     state |= {f"encoding.{name}": tensor for name, tensor in new.encoding.state_dict().items()}
-    left_out = [part for part in model.encoding.parts if not any(part is one for one in kept.values())]
-    _fold_constants(model, left_out, state)
+    _fold_constants(model, removed, state)
     _load(new, state, spec)
     if spec.encoding != source.spec.encoding:  # the library's model of this name has the old one
         source = replace(source, origin=Origin())
     return source.with_model(new, spec)
+
+
+def _kept_and_removed(
+    source: SourceModel, terms: list[Term]
+) -> tuple[dict[str, PositionEncoding], list[PositionEncoding]]:
+    """Returns the encodings of a model that ``terms`` name too, by spec, and the encodings that they do not name."""
+    parts = require_patches(source.model).encoding.parts
+    before = dict(zip(map(str, ENCODINGS.parse(source.spec.encoding)), parts, strict=False))
+    kept = {str(term): before[str(term)] for term in terms if str(term) in before}
+    return kept, [part for part in parts if not any(part is one for one in kept.values())]
 
 
 def require_patches(model: nn.Module) -> PatchClassifier:
@@ -162,8 +170,8 @@ def _check_ntk(term: Term, model: PatchClassifier, old: Grid, new: Grid) -> None
         )
     before, after = (build_encoding(str(term), replace(model.geometry, grid=grid)) for grid in (old, new))
     if isinstance(before, HasFrequencies) and isinstance(after, HasFrequencies):
-        ours, theirs = before.frequencies(), after.frequencies()
-        if ours is not None and theirs is not None and not torch.equal(ours, theirs):
+        first, second = before.frequencies(), after.frequencies()
+        if first is not None and second is not None and not torch.equal(first, second):
             raise InputError(
                 f"coords 'ntk': {str(term)!r} scales coordinates of every grid to one range; use coords 'rebuild'"
             )
@@ -207,9 +215,9 @@ def _constants(model: PatchClassifier, parts: list[PositionEncoding]) -> tuple[T
         return None if vectors is None else vectors.mean((0, 1)), total(part.prefix_vectors() for part in parts)
 
 
-def _fold_constants(model: PatchClassifier, left_out: list[PositionEncoding], state: dict[str, Tensor]) -> None:
-    """Adds what encodings that are left out add to every token at all positions to the weights in ``state``."""
-    mean, prefix = _constants(model, left_out)
+def _fold_constants(model: PatchClassifier, removed: list[PositionEncoding], state: dict[str, Tensor]) -> None:
+    """Adds to the weights in ``state`` what removed encodings add to every token at all positions."""
+    mean, prefix = _constants(model, removed)
     with torch.no_grad():
         if mean is not None and "project.bias" in state:
             state["project.bias"] = state["project.bias"] + mean
@@ -220,10 +228,8 @@ def _fold_constants(model: PatchClassifier, left_out: list[PositionEncoding], st
 def loses_mean(before: SourceModel, after: SourceModel) -> bool:
     """Returns whether a swap has lost the mean of the vectors of removed encodings: the projection has no bias for it."""
     model = require_patches(before.model)
-    kept = {str(term) for term in ENCODINGS.parse(after.spec.encoding)}
-    terms = ENCODINGS.parse(before.spec.encoding)
-    left_out = [part for term, part in zip(terms, model.encoding.parts, strict=False) if str(term) not in kept]
-    return model.project.bias is None and _constants(model, left_out)[0] is not None
+    _, removed = _kept_and_removed(before, ENCODINGS.parse(after.spec.encoding))
+    return model.project.bias is None and _constants(model, removed)[0] is not None
 
 
 def _grid_of_image(model: PatchClassifier, patch: Grid) -> Grid:

@@ -199,5 +199,5 @@ def _all_finite(*tensors: Tensor) -> bool:
 
 
 def grid_hints(grids: Iterable[tuple[Grid | None, str]]) -> list[GridHint]:
-    """Returns a :class:`GridHint` (possible grid and its source) for each pair (grid, tensor name) with a grid."""
+    """Returns a `GridHint` per pair (grid, tensor name); skips pairs whose grid is None."""
     return [GridHint(grid, sanitize(source)) for grid, source in grids if grid is not None]

@@ -15,14 +15,14 @@ from vitpos.encodings.rope import RoPE
 from vitpos.errors import InputError
 from vitpos.interop.convert import require_patches
 from vitpos.interop.huggingface import to_huggingface
-from vitpos.interop.load import ACTIVATIONS
+from vitpos.interop.load import TIMM_ACTIVATIONS
 from vitpos.interop.model_spec import SourceModel
 from vitpos.interop.step_reports import StepReport, largest_difference, random_images
 from vitpos.interop.timm import to_timm
 from vitpos.models.parts import BLOCKS, HEADS, STEMS
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
-from vitpos.printable import sanitize
+from vitpos.printable import one_line, sanitize
 from vitpos.registry import Registry
 
 TOLERANCE = {  # largest difference of outputs; of other types .05. Libraries round rotary tables to float32
@@ -43,7 +43,7 @@ class LibraryExport:
     Args:
         tensors: Its name → tensor.
         config: Content of its ``config.json``.
-        report: Comparison of its model with ours.
+        report: Comparison of its model with the vitpos model.
         model: Its model with these weights, if it can save itself.
     """
 
@@ -108,7 +108,7 @@ def huggingface_files(source: SourceModel) -> LibraryExport:
 def _compared(
     source: SourceModel, library: str, name: str, build: Callable[[], Any], tensors: Mapping[str, Tensor]
 ) -> StepReport:
-    """Returns the report that the library's model has the outputs of ours; raises an InputError if it has not."""
+    """Returns a report that compares the library's model with the vitpos model; raises an InputError if outputs differ."""
     change = f"weights of {library}'s {name}"
     package = {"timm": "timm", "Hugging Face": "transformers"}[library]
     numbers: dict[str, float] = {"tensors": len(tensors)}
@@ -125,7 +125,7 @@ def _compared(
             difference = _difference(source, build, tensors, dtype)
             break
         except Exception as error:  # of another library: any type
-            reason = sanitize(" ".join(str(error).split()), limit=160)
+            reason = one_line(error)
     else:
         raise InputError(
             f"{library}'s {name} does not take this model ({reason}); choose an encoding and a shape that it has"
@@ -141,13 +141,13 @@ def _compared(
 def _difference(
     source: SourceModel, build: Callable[[], Any], tensors: Mapping[str, Tensor], dtype: torch.dtype
 ) -> float:
-    """Returns the largest difference of the outputs of our model and the library's, both computed in ``dtype``."""
+    """Returns the largest difference of the outputs of the vitpos model and the library's, both computed in ``dtype``."""
     with torch.random.fork_rng(devices=[]):
-        theirs = build().to(dtype).eval()
-    theirs.load_state_dict(dict(tensors), strict=True)
+        module = build().to(dtype).eval()
+    module.load_state_dict(dict(tensors), strict=True)
     images = random_images(source.spec.image_shape, dtype)
     with torch.inference_mode():
-        return largest_difference(copy.deepcopy(source.model).to(dtype)(images), _output(theirs(images)))
+        return largest_difference(copy.deepcopy(source.model).to(dtype)(images), _output(module(images)))
 
 
 def _output(output: Any) -> Tensor:
@@ -159,7 +159,7 @@ def _output(output: Any) -> Tensor:
 
 
 def timm_arguments(source: SourceModel) -> dict[str, Any]:
-    """Returns the arguments of ``timm.create_model`` that give its model the sizes of ours."""
+    """Returns the arguments of ``timm.create_model`` that give its model the sizes of the vitpos model."""
     model, spec = source.model, source.spec
     channels, *size = spec.image_shape
     if not isinstance(model, ViT | Swin):
@@ -186,9 +186,9 @@ def _timm_parts(source: SourceModel, architecture: str, *, rotary: bool) -> dict
     """Returns the arguments of ``timm.create_model`` that describe the parts of a ViT that timm did not make."""
     model, options = source.model, source.spec.options
     if not isinstance(model, ViT):
-        raise InputError(f"a {type(model).__name__} of ours has no architecture of timm; only models of timm have one")
+        raise InputError(f"timm has no architecture for a {type(model).__name__} of vitpos; use the format 'vitpos'")
     block = _options(BLOCKS, options["block"])
-    activations = ACTIVATIONS[:1] if rotary else ACTIVATIONS
+    activations = TIMM_ACTIVATIONS[:1] if rotary else TIMM_ACTIVATIONS
     if block["mlp"] not in activations:
         known = " or ".join(activations)
         raise InputError(f"timm's {architecture} has the MLP {known}, not {block['mlp']}; use the format 'vitpos'")
@@ -216,7 +216,7 @@ def _timm_parts(source: SourceModel, architecture: str, *, rotary: bool) -> dict
         }
         return arguments | _timm_rope(model)
     stem = STEMS.parse(options["stem"])[0].name
-    if block["mlp"] != ACTIVATIONS[0]:
+    if block["mlp"] != TIMM_ACTIVATIONS[0]:
         arguments["act_layer"] = block["mlp"]
     return arguments | {
         "reg_tokens": registers,
@@ -227,7 +227,7 @@ def _timm_parts(source: SourceModel, architecture: str, *, rotary: bool) -> dict
 
 
 def _timm_rope(model: ViT) -> dict[str, Any]:
-    """Returns the arguments of ``timm.create_model`` that describe the axial rotary encoding of our ViT."""
+    """Returns the arguments of ``timm.create_model`` that describe the axial rotary encoding of a vitpos ViT."""
     (rotary, *others) = [part for part in model.encoding.parts if "rotate" in part.hooks]
     if others or type(rotary) is not RoPE:  # the class decides: timm has a counterpart of this encoding only
         raise InputError(f"timm has no counterpart of vitpos' {type(rotary).__name__} in a model that is not from timm")

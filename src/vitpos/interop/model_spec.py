@@ -1,4 +1,4 @@
-"""`ModelSpec`: the texts from which a model is built, and `SourceModel`: a model with its `ModelSpec`."""
+"""`ModelSpec`: the specs from which a model is built, and `SourceModel`: a model with its `ModelSpec`."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Origin:
     """The library that a model comes from.
 
     Args:
-        library: ``timm``, ``Hugging Face``, or empty for a model of ours.
+        library: ``timm``, ``Hugging Face``, or empty for a model that is not from a library.
         architecture: Name of the model in timm.
         kind: Class of the model, for Hugging Face.
         config: Configuration of the model, for Hugging Face.
-        names: Returns the library's names of the weights of our model.
+        names: Returns the library's names of the weights of the vitpos model.
     """
 
     library: str = ""
@@ -81,13 +81,13 @@ class Origin:
 
 @dataclass(frozen=True)
 class SourceModel:
-    """A model of ours in evaluation mode, what it is built from, and where it comes from.
+    """A vitpos model in evaluation mode, what it is built from, and where it comes from: the input of a conversion.
 
     Args:
         model: The model.
         spec: What it is built from.
         origin: The library that it comes from.
-        about: What a weights file states besides: ``data``, ``classes``, ``train`` and ``seed`` of its training.
+        about: What the weights file of a training states: ``cell``, its settings, and ``image_shape``; empty otherwise.
         preprocessing: How the images of the original checkpoint are normalized, if it states it.
     """
 
@@ -105,7 +105,7 @@ class SourceModel:
 
 
 def from_blueprint(blueprint: Blueprint, module: Any) -> SourceModel:
-    """Returns our model of a model of timm or Hugging Face, with what it is built from.
+    """Builds the vitpos model that ``blueprint`` describes; returns it with its specs and source library.
 
     Args:
         blueprint: Describes the model.
@@ -121,7 +121,7 @@ def from_blueprint(blueprint: Blueprint, module: Any) -> SourceModel:
 
 
 def from_classifier(model: Classifier) -> SourceModel:
-    """Returns a model of ours, which becomes part of it, with what it was built from.
+    """Returns a `SourceModel` of a vitpos model, with the specs that it was built from; the model is not copied.
 
     Raises an InputError if the model was built from objects instead of specs.
     """

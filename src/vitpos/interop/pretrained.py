@@ -22,7 +22,7 @@ from vitpos.models.base import Classifier, PatchClassifier, Shape
 from vitpos.models.image_limits import check_model_images
 from vitpos.models.model_limits import ModelLimit
 from vitpos.patches import patch_grid
-from vitpos.printable import sanitize
+from vitpos.printable import one_line, sanitize
 from vitpos.registry import Term, plugins
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
@@ -32,7 +32,7 @@ MAX_SIDE = 1 << 15  # of images and grids, and for the number of classes
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a model is built from: data that names built-in things, as it is stored in ``config.json``.
+    """What a model is built from: data that names registered models and encodings, as it is stored in ``config.json``.
 
     Args:
         model: Spec of the model with its options, such as ``vit(dim=64, patch=8)``.
@@ -161,7 +161,7 @@ def from_pretrained(
         source: A local folder, or the name of a repository on the Hugging Face Hub, ``user/name``.
         revision: Branch, tag or commit of the repository.
         token: Access token for a private repository; by default that of ``hf auth login``.
-        trust: Imports the code that the configuration names.
+        trust: Whether the code that the configuration names is imported, and a model of any size is built.
     """
     folder = Path(source)
     if not folder.is_dir():
@@ -171,7 +171,7 @@ def from_pretrained(
     with errors_in_one_line(folder):
         config = ModelConfig.read(folder / CONFIG)
         state, _ = read_file(folder / WEIGHTS)
-        remedy = "if you trust its author, give trust=True"
+        remedy = "if you trust it, use --trust, or trust=True in Python"
         what = f"the model {sanitize(config.model)} with encoding {sanitize(config.encoding)}"
         allowed = nullcontext() if trust else plugins.refusing_imports(f"{folder} may come from elsewhere", remedy)
         with allowed, nullcontext() if trust else ModelLimit(state, what):
@@ -224,7 +224,7 @@ def push_to_hub(
             name = api.create_repo(repository, private=private, exist_ok=True).repo_id
             return str(api.upload_folder(repo_id=name, folder_path=folder, commit_message=message))
         except Exception as error:  # of the network or the hub: any type
-            cause = f"{sanitize(repository)} was not uploaded ({_reason(error)})"
+            cause = f"{sanitize(repository)} was not uploaded ({one_line(error)})"
             raise RunError(f"{cause}; check the name, the network, and 'hf auth login'") from None
 
 
@@ -237,7 +237,7 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
         return Path(path).parent
     except Exception as error:  # of the network or the hub: any type
         raise InputError(
-            f"{sanitize(name)} was not downloaded ({_reason(error)}); check the name, the network and your access"
+            f"{sanitize(name)} was not downloaded ({one_line(error)}); check the name, the network and your access"
         ) from None
 
 
@@ -247,10 +247,6 @@ def _hub() -> Any:
     except ImportError:
         raise InputError("the Hub needs the package; pip install huggingface_hub") from None
     return huggingface_hub
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {sanitize(' '.join(str(error).split()), limit=160)}"
 
 
 def _sides(values: Any, count: int, least: int = 1) -> bool:

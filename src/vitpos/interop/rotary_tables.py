@@ -35,10 +35,10 @@ class RotaryTables:
         periods: (d/4,), for coordinates from −1 to 1 (DINOv3); None if not stored.
     """
 
-    encoding: str  # name of our encoding of the same kind
+    encoding: str
     description: str
-    frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians per patch, row before column
-    periods: Tensor | None = None  # (d/4,), for coordinates from −1 to 1 (DINOv3)
+    frequencies: Tensor | None = None
+    periods: Tensor | None = None
 
 
 def find_rotary_tables(trunk: Trunk, config: Mapping[str, Any], path: str) -> RotaryTables | None:

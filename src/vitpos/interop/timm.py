@@ -1,7 +1,7 @@
 """timm's names of weights: ``load_timm(model, timm_model.state_dict())`` and ``to_timm(model)``.
 
-Each family is a table from our names to timm's. Shapes differ in patch projections, which are convolutions in timm, and
-in position tables, which are flat in timm.
+Each family is a table from names in vitpos to timm's. Shapes differ in patch projections, which are convolutions in
+timm, and in position tables, which are flat in timm.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def vit_names(
     split_qkv: bool = False,
     split_mlp: bool = False,
 ) -> Names:
-    """Returns timm's names of the weights of our ViT.
+    """Returns timm's names of the weights of a vitpos ViT.
 
     Args:
         eva: Whether timm's model is an ``Eva``, which names LayerScale in another way.
@@ -89,7 +89,7 @@ def vit_names(
 
 
 def timm_slots(model: nn.Module) -> dict[str, Slot]:
-    """Returns timm's name → `Slot`, a view into our tensors in timm's shape: writing to it changes our model.
+    """Returns a dictionary from timm's tensor names to `Slot`s: views into the tensors of ``model``, in timm's shapes.
 
     A model that `vitpos.load` made of a timm model has the names of that model. Another ViT has those of timm's
     ``VisionTransformer``, or of ``Eva`` if it has rotary positions.
@@ -119,7 +119,7 @@ def _names_of(model: ViT) -> Names:
 
 
 def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Loads the state dict of a timm Swin, ResNet or ViT into our model of the same shape, in place.
+    """Loads the state dict of a timm Swin, ResNet or ViT into a vitpos model of the same shape, in place.
 
     Raises, and loads nothing, if a tensor is missing, unexpected or of another shape.
 
@@ -132,7 +132,7 @@ def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def to_timm(model: Classifier) -> dict[str, Tensor]:
-    """Returns the weights of our ViT, Swin or ResNet under timm's names: a state dict that timm's model loads.
+    """Returns the weights of a vitpos ViT, Swin or ResNet under timm's names: a state dict that timm's model loads.
 
     If `vitpos.load` made the model of a timm model, it is the state dict of that model, bit for bit. Otherwise the
     names are those of timm's ``VisionTransformer``, or of ``Eva`` for a ViT with rotary positions.

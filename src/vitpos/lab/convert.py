@@ -31,24 +31,26 @@ from vitpos.interop.step_reports import (
     norm_ratio,
     weights_changed,
 )
-from vitpos.lab.compare_modes import Conversion, compare_modes, has_tables
+from vitpos.lab.compare_modes import compare_modes, has_tables
+from vitpos.lab.conversion import Conversion
 from vitpos.lab.conversion_options import ALL, Pair, Size, check_choices, check_onnx_options, to_sizes
 from vitpos.lab.conversion_output import Format, check_output, write_model
 from vitpos.lab.conversion_source import read_source
 from vitpos.lab.device import chosen_device
 from vitpos.lab.drift import IMAGES
 from vitpos.lab.heal import Healing, heal
+from vitpos.lab.trust import trusting
 from vitpos.models.base import Classifier
 
 MAX_TOKENS = 4096  # patches of an image on which outputs of original and converted model are compared
-DIFFERENCE = "output_difference: from the original model at the new image size, where it interpolates its positions"
+DIFFERENCE = "output_difference: from the original model at the new image size (0 only for the same interpolation)"
 SMALLER = "the new patches have fewer pixels: their tokens only approximate the original ones (least squares)"
 NO_BIAS = "the mean of the removed vectors is lost: the patch projection of this model has no bias to add it to"
 Sizes = tuple[Pair | None, Pair | None, Pair | None]  # grid, patch, window
 
 
 def convert(
-    what: str | Path | nn.Module,
+    model: str | Path | nn.Module,
     *,
     grid: tuple[int, int] | None = None,
     patch: Size | None = None,
@@ -65,6 +67,7 @@ def convert(
     healing: Healing | None = None,
     architecture: str | None = None,
     pretrained: bool = True,
+    trust: bool = False,
     dynamic_size: bool = False,
     positions_as_inputs: bool = False,
     on_batch: Callable[[int, int], None] = lambda done, total: None,
@@ -74,30 +77,33 @@ def convert(
     The steps are grid and patch size, then the encoding, then healing, then the format.
 
     Args:
-        what: What `vitpos.load` takes: the folder of a cell, a weights file of vitpos, ``timm:NAME``, ``hf:FOLDER``, a
+        model: What `vitpos.load` takes: the folder of a cell, a weights file of vitpos, ``timm:NAME``, ``hf:FOLDER``, a
             model of timm or Hugging Face, or a file with ``architecture``; or a model of vitpos that was built from specs,
             such as one that this function returned.
         grid: Rows and columns of patches of the new model. Its images are as large as grid and patch size say.
         patch: Patch size in pixels, one number or (height, width). The projection is resampled by the pseudo-inverse of
             the resizing of patches (FlexiViT). Without ``grid``, images keep their size and the grid changes.
         window: Side of the windows of a Swin Transformer, one number or (rows, columns).
-        encoding: Spec of another position encoding. Encodings that both sums have keep their weights.
+        encoding: Spec of another position encoding. Encodings that occur in the old and the new spec keep their weights.
         heal: A data set or its spec: the model is trained on its training images, without labels, to imitate the
             original.
         to: Format of ``out``: ``vitpos``, ``timm``, ``hf`` (Hugging Face) or ``onnx``.
         out: New file or folder; by default nothing is written.
         mode: Interpolation of stored position tables: ``bicubic``, ``bilinear`` or ``area``, optionally followed by
             ``-antialias``, ``-align_corners``, ``-offset`` (DINO's 0.1) and ``-norm``; or the default of a library,
-            ``timm``, ``hf`` or ``dino``. ``all`` compares ten of them and takes the one with the least drift on ``data``.
+            ``timm``, ``hf`` or ``dino``. ``all`` compares ten of them, and the choices of ``coords`` unless it is
+            given, and takes the one with the lowest KL divergence (``kl``) on ``data``; for a model without tables it
+            compares the choices of ``coords`` alone.
         coords: What encodings without a table get: ``interpolate``, coordinates scaled to the range of the old grid (the
             default); ``rebuild``, those of a model built for the new grid, as timm computes them for images of this
             size (the default for ``timm`` and ``hf``); ``ntk``, ``rebuild`` with NTK-scaled rotary frequencies.
         patch_mode: Interpolation by which patches are resized; ``timm`` for that of timm.
-        data: A data set or its spec, on whose test images each step is compared with the original.
+        data: A data set or its spec, on whose test images each step is compared with the original; by default ``heal``.
         images: Maximum number of test images for this.
         healing: Options of the healing.
         architecture: Name in timm of the model in a file.
         pretrained: Whether ``timm:`` and ``hf:`` load trained weights.
+        trust: As for `vitpos.load`.
         dynamic_size: For ONNX: images may have any height and width of 2 patches or more.
         positions_as_inputs: For ONNX: the positions of the patches are inputs of the graph too, see `vitpos.export_onnx`.
         on_batch: Called after each step of healing with the numbers of steps done and of all.
@@ -110,7 +116,8 @@ def convert(
         raise InputError("healing follows a swap of the encoding; give the new encoding too")
     if out is not None:
         check_output(Path(out), to)
-    source = read_source(what, architecture=architecture, pretrained=pretrained)
+    with trusting(trust):
+        source = read_source(model, architecture=architecture, pretrained=pretrained)
     shown = _dataset(data if data is not None else heal, source)
     shown = shown.sample_test(images) if shown is not None else None
     state = Conversion(source, source, shown)
