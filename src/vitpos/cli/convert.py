@@ -13,6 +13,7 @@ from typer import Argument, Option
 from vitpos.cli.checkpoint_options import Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
+from vitpos.cli.sizes import parse_grid, parse_sides
 from vitpos.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def convert(
         _, reports = convert_model(
             checkpoint,
             out=out,
-            grid=_sides("--grid", grid) if grid else None,
-            patch=_sides("--patch", patch) if patch else None,
-            window=_sides("--window", window) if window else None,
+            grid=parse_grid("--grid", grid) if grid else None,
+            patch=parse_sides("--patch", patch) if patch else None,
+            window=parse_sides("--window", window) if window else None,
             encoding=encoding,
             heal=heal,
             to=to,
@@ -119,18 +120,6 @@ def _refuse(options: Mapping[str, object], reason: str) -> None:
     for name, value in options.items():
         if value is not None:
             raise InputError(f"{name} {value} {reason}")
-
-
-def _sides(option: str, text: str) -> tuple[int, int]:
-    """Returns (rows, columns) of a text such as ``14x28``, or of one number for both; raises an InputError otherwise."""
-    first, times, second = text.lower().replace("×", "x").partition("x")
-    sides = (first, second) if times else (first, first)
-    if not times and option == "--grid":
-        raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 24x24")
-    if not all(side.isascii() and side.isdecimal() and int(side[:6]) > 0 and len(side) < 6 for side in sides):
-        example = "24x24" if option == "--grid" else "8 or 8x16"
-        raise InputError(f"{option} {text!r} is not a size; give numbers of 1 or more, such as {example}")
-    return int(sides[0]), int(sides[1])
 
 
 def _show(reports: list[StepReport], *, as_json: bool) -> None:
