@@ -37,7 +37,8 @@ from vitpos import Recipe, fit
 from vitpos.data.dataset import Dataset, load
 from vitpos.files import write_csv
 from vitpos.interop.convert import swap_encoding
-from vitpos.interop.model_spec import ModelSpec, SourceModel
+from vitpos.interop.model_spec import ModelSpec
+from vitpos.interop.source_model import SourceModel
 from vitpos.lab.drift import predict
 from vitpos.lab.heal import Healing, heal
 from vitpos.lab.machine import machine, package_commit

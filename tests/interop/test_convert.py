@@ -17,8 +17,9 @@ from vitpos.interop import to_huggingface, to_timm
 from vitpos.interop.convert import resize, swap_encoding
 from vitpos.interop.library_export import huggingface_files
 from vitpos.interop.load import find_blueprint
-from vitpos.interop.model_spec import ModelSpec, SourceModel, from_blueprint
+from vitpos.interop.model_spec import ModelSpec
 from vitpos.interop.patch_size import resample_projection, resize_matrix, resize_patches
+from vitpos.interop.source_model import SourceModel, from_blueprint
 from vitpos.interop.step_reports import (
     difference_at_new_size,
     difference_of_tokens,

@@ -15,7 +15,8 @@ from tests.references import peer
 from vitpos import InputError
 from vitpos.data.dataset import load as load_data
 from vitpos.files import read_tensors, write_tensors
-from vitpos.interop.model_spec import ModelSpec, SourceModel
+from vitpos.interop.model_spec import ModelSpec
+from vitpos.interop.source_model import SourceModel
 from vitpos.interop.untrusted_files import metadata_or_empty
 from vitpos.lab.compare_modes import MODES
 from vitpos.lab.conversion_output import resized_data, write_model

@@ -13,8 +13,9 @@ from vitpos.encodings._table_interpolation import parse_mode
 from vitpos.encodings.base import PositionEncoding, total
 from vitpos.encodings.protocols import HasFrequencies, NTKScalable, Resizable, resized
 from vitpos.errors import InputError
-from vitpos.interop.model_spec import ModelSpec, Origin, SourceModel, encoding_terms
+from vitpos.interop.model_spec import ModelSpec, encoding_terms
 from vitpos.interop.patch_size import parse_patch_mode, resample_projection
+from vitpos.interop.source_model import Origin, SourceModel
 from vitpos.models.base import Classifier, PatchClassifier, build_encoding
 from vitpos.models.vit import ViT
 from vitpos.positions import Positions

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from vitpos.encodings.rope import RoPE
 from vitpos.errors import InputError
 from vitpos.interop.convert import require_patches
-from vitpos.interop.huggingface import to_huggingface
+from vitpos.interop.huggingface import ACTIVATION_NAMES, to_huggingface
 from vitpos.interop.load import TIMM_ACTIVATIONS
-from vitpos.interop.model_spec import SourceModel
+from vitpos.interop.source_model import SourceModel
 from vitpos.interop.step_reports import StepReport, largest_difference, random_images
-from vitpos.interop.timm import to_timm
+from vitpos.interop.timm import is_eva, to_timm
 from vitpos.models.parts import BLOCKS, HEADS, STEMS
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
@@ -61,7 +61,7 @@ def timm_files(source: SourceModel) -> LibraryExport:
     tensors, arguments = to_timm(source.model), timm_arguments(source)
     architecture = source.origin.architecture
     if not architecture:
-        rotary = isinstance(source.model, ViT) and "rotate" in source.model.encoding.hooks
+        rotary = is_eva(source.model)
         architecture = TIMM_ROTARY if rotary else TIMM
         arguments |= _timm_parts(source, architecture, rotary=rotary)
     config = {
@@ -259,7 +259,8 @@ def _huggingface_config(source: SourceModel, tensors: Mapping[str, Tensor]) -> t
     block = _options(BLOCKS, options["block"])
     gated = block["mlp"].startswith("swiglu")
     others = "rotate" in model.encoding.hooks or STEMS.parse(options["stem"])[0].name != "plain"
-    if others or HEADS.parse(options["head"])[0].name not in HF_HEADS or (gated and not scaled):
+    mlp_exists = scaled if gated else block["mlp"] in ACTIVATION_NAMES.values()
+    if others or HEADS.parse(options["head"])[0].name not in HF_HEADS or not mlp_exists:
         raise InputError(
             "vitpos writes configurations of Hugging Face for models from Hugging Face and for the families ViT and "
             "DINOv2, and this model has other parts; use the format 'timm' or 'vitpos'"
@@ -278,8 +279,8 @@ def _huggingface_config(source: SourceModel, tensors: Mapping[str, Tensor]) -> t
 
     registers = model.geometry.num_prefix - 1
     if not scaled:
-        act = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}[block["mlp"]]
-        config = AutoConfig.for_model("vit", intermediate_size=hidden, hidden_act=act, **sizes)
+        activation = next(name for name, mlp in ACTIVATION_NAMES.items() if mlp == block["mlp"])
+        config = AutoConfig.for_model("vit", intermediate_size=hidden, hidden_act=activation, **sizes)
     else:
         name = "dinov2_with_registers" if registers else "dinov2"
         more = {"num_register_tokens": registers} if registers else {}

@@ -17,7 +17,7 @@ from vitpos.errors import InputError
 from vitpos.interop.architecture import find_trunk
 from vitpos.interop.attach import detach, find_attachment, is_attached
 from vitpos.interop.blueprint import Blueprint
-from vitpos.interop.huggingface import huggingface_blueprint
+from vitpos.interop.huggingface_blueprint import huggingface_blueprint
 from vitpos.interop.huggingface_folder import (
     REPORTED,
     factory_of,

@@ -21,6 +21,11 @@ from vitpos.models.vit import ViT
 
 Split = tuple[tuple[str, int], ...]  # part of the library's name, and its number of rows relative to the others
 
+SEPARATE_QKV: dict[str, Split] = {  # of libraries that project q, k and v by three layers
+    r"\.qkv\.": ((".q_proj.", 1), (".k_proj.", 1), (".v_proj.", 1)),
+    r"\.qv_bias$": ((".q_proj.bias", 1), (".v_proj.bias", 1)),
+}
+
 
 @dataclass(frozen=True)
 class Names:

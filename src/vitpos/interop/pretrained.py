@@ -15,6 +15,7 @@ from vitpos import __version__
 from vitpos.errors import InputError, RunError
 from vitpos.files import write_json, write_tensors, write_text
 from vitpos.interop.model_card import model_card
+from vitpos.interop.model_spec import ModelSpec
 from vitpos.interop.tensor_files import read_json_object
 from vitpos.interop.untrusted_files import errors_in_one_line, read_file
 from vitpos.models import MODELS
@@ -31,21 +32,14 @@ MAX_SIDE = 1 << 15  # of images and grids, and for the number of classes
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """What a model is built from: data that names registered models and encodings, as it is stored in ``config.json``.
+class ModelConfig(ModelSpec):
+    """A `ModelSpec` as it is stored in ``config.json``: data that names registered models and encodings.
 
     Args:
-        model: Spec of the model with its options, such as ``vit(dim=64, patch=8)``.
-        encoding: Spec of the position encoding.
-        image_shape: Channels, height and width of the training images.
-        num_classes: Number of logits.
+        model, encoding, image_shape, num_classes: As in `ModelSpec`.
         grid: Rows and columns that stored tables were resampled for, if they differ from those of ``image_shape``.
     """
 
-    model: str
-    encoding: str
-    image_shape: tuple[int, int, int]
-    num_classes: int
     grid: tuple[int, int] | None = None
 
     @staticmethod
@@ -81,10 +75,9 @@ class ModelConfig:
         sizes: dict[str, Any] = {"image_shape": tuple(shape or ()), "num_classes": classes}
         return ModelConfig(str(texts[0]), str(texts[1]), grid=None if grid is None else (grid[0], grid[1]), **sizes)
 
-    def build(self, state: dict[str, Tensor]) -> Classifier:
+    def build_with(self, state: dict[str, Tensor]) -> Classifier:
         """Returns the model in evaluation mode, with the given tensors as its weights; their dtypes are kept."""
-        with torch.random.fork_rng(devices=[]):
-            model: Classifier = MODELS.build(self.model, self.image_shape, self.num_classes, self.encoding)
+        model = self.build()
         if self.grid is not None and isinstance(model, PatchClassifier):
             model = model.to("meta").resized(self.grid)  # without memory: the tensors come from ``state``
         wanted = model.state_dict()
@@ -127,7 +120,7 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
 def _check_same(model: Classifier, config: ModelConfig, state: dict[str, Tensor]) -> None:
     remedy = "a part of it was changed after it was built; build it with this part, or save its state_dict()"
     try:
-        again = config.build(state)
+        again = config.build_with(state)
     except InputError as error:
         raise InputError(f"the model is not the one that {config.model} describes ({error}): {remedy}") from None
     if _grids(again) != _grids(model):
@@ -176,7 +169,7 @@ def from_pretrained(
         allowed = nullcontext() if trust else plugins.refusing_imports(f"{folder} may come from elsewhere", remedy)
         with allowed, nullcontext() if trust else ModelLimit(state, what):
             try:
-                model = config.build(state)
+                model = config.build_with(state)
             except InputError as error:
                 raise InputError(f"{folder}: {error}") from None
         if not trust:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.relative import RelativeBias
 from vitpos.errors import InputError
-from vitpos.interop.names import Names, Slot, load_state, tensor_slots
+from vitpos.interop.names import SEPARATE_QKV, Names, Slot, load_state, tensor_slots
 from vitpos.models.base import Classifier
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
@@ -53,10 +53,6 @@ VIT = TRANSFORMER | {
 EVA = VIT | {r"\.ls(\d)\.gamma": r".gamma_\1"}
 AXES = {r"_token$|^pos_embed$|^attn_pool\.latent$": 3}
 POOL = {r"attn_pool\.in_proj\.": (("attn_pool.q.", 1), ("attn_pool.kv.", 2))}
-QKV = {
-    r"\.qkv\.": ((".q_proj.", 1), (".k_proj.", 1), (".v_proj.", 1)),
-    r"\.qv_bias$": ((".q_proj.bias", 1), (".v_proj.bias", 1)),
-}
 PACKED_QKV = {r"\.qv_bias$": ((".q_bias", 1), (".v_bias", 1))}
 GATED_MLP = {r"\.mlp\.fc1\.": ((".mlp.fc1_g.", 1), (".mlp.fc1_x.", 1))}
 
@@ -83,7 +79,7 @@ def vit_names(
     if tokens is None:
         cls = int(model.pool == "cls")
         tokens = (("cls_token", cls), ("reg_token", model.geometry.num_prefix - cls))
-    split = POOL | (QKV if split_qkv else PACKED_QKV) | (GATED_MLP if split_mlp else {})
+    split = POOL | (SEPARATE_QKV if split_qkv else PACKED_QKV) | (GATED_MLP if split_mlp else {})
     split |= {r"^prefix_tokens$": tuple((name, count) for name, count in tokens if count)}
     return Names("timm", rename, split, AXES)
 
@@ -115,7 +111,12 @@ def timm_slots(model: nn.Module) -> dict[str, Slot]:
 def _names_of(model: ViT) -> Names:
     if isinstance(model._weight_names, Names) and model._weight_names.library == "timm":
         return model._weight_names
-    return vit_names(model, eva="rotate" in model.encoding.hooks)
+    return vit_names(model, eva=is_eva(model))
+
+
+def is_eva(model: Classifier) -> bool:
+    """Returns whether a vitpos model that is not from timm is an ``Eva`` there: a ViT with rotary positions."""
+    return isinstance(model, ViT) and "rotate" in model.encoding.hooks
 
 
 def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from vitpos.encodings.protocols import NTKScalable
 from vitpos.errors import InputError
 from vitpos.interop.convert import Coords, depends_on_coordinates, require_patches, resize
-from vitpos.interop.model_spec import SourceModel
+from vitpos.interop.source_model import SourceModel
 from vitpos.interop.step_reports import StepReport, norm_ratio, position_tables, round_trip_error
 from vitpos.lab.conversion import Conversion
 from vitpos.models.base import PatchClassifier

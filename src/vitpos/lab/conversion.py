@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
-from vitpos.interop.model_spec import SourceModel
+from vitpos.interop.source_model import SourceModel
 from vitpos.interop.step_reports import StepReport
 from vitpos.lab.drift import drift, labels_if_known, predict
 

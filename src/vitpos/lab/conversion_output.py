@@ -19,9 +19,9 @@ from vitpos.errors import InputError
 from vitpos.files import explain_os_errors, read_tensors, write_json, write_tensors
 from vitpos.interop.huggingface_folder import without_messages
 from vitpos.interop.library_export import LibraryExport, huggingface_files, timm_arguments, timm_files
-from vitpos.interop.model_spec import SourceModel
 from vitpos.interop.onnx import export_onnx
 from vitpos.interop.preprocessing import PREPROCESSOR
+from vitpos.interop.source_model import SourceModel
 from vitpos.interop.step_reports import StepReport, largest_difference, random_images
 from vitpos.lab.cells import Cell
 from vitpos.lab.format_version import FORMAT_VERSION

@@ -16,9 +16,10 @@ from vitpos.errors import InputError
 from vitpos.files import read_metadata
 from vitpos.interop.attach import is_attached
 from vitpos.interop.load import check_arguments, find_blueprint, from_attached, is_hub_name, open_module, planned_module
-from vitpos.interop.model_spec import ModelSpec, Origin, SourceModel, from_blueprint, from_classifier, origin_of
+from vitpos.interop.model_spec import ModelSpec
 from vitpos.interop.preprocessing import stated_preprocessing, timm_preprocessing
 from vitpos.interop.pretrained import from_pretrained, is_saved
+from vitpos.interop.source_model import Origin, SourceModel, from_blueprint, from_classifier, origin_of
 from vitpos.lab.cell_folder import WEIGHTS
 from vitpos.lab.cell_models import is_vitpos_output, load_models, read_image_shape, refuse_run
 from vitpos.lab.trust import is_trusted, trusts_everything

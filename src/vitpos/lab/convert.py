@@ -22,8 +22,8 @@ from vitpos.interop.convert import (
     resize,
     swap_encoding,
 )
-from vitpos.interop.model_spec import SourceModel
 from vitpos.interop.preprocessing import with_normalization
+from vitpos.interop.source_model import SourceModel
 from vitpos.interop.step_reports import (
     StepReport,
     difference_at_new_size,
