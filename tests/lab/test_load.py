@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tests.lab import foreign
 from tests.processes import vitpos as vitpos_command
 from vitpos import InputError
 from vitpos.lab.cell_models import load_model
+from vitpos.registry.plugins import PluginWarning
 
 TEXT = """
 data = "stripes(count=40)"
@@ -94,8 +96,10 @@ def test_code_that_a_run_names_is_imported_once_it_is_trusted(tmp_path):
     assert done.returncode == 0, done.stderr
     (tmp_path / "out" / ".signature").unlink()
     (folder,) = (tmp_path / "out" / "cells").iterdir()
-    with pytest.warns(), pytest.raises(InputError, match="trust=True in Python"):
+    with pytest.warns(PluginWarning), pytest.raises(InputError, match="trust=True in Python"):
         vitpos.load(folder)
-    assert type(vitpos.load(folder, trust=True).encoding).__name__ == "Mine"
+    with warnings.catch_warnings(action="error", category=PluginWarning):
+        assert vitpos.run(str(tmp_path / "one.toml"), tmp_path / "out", workers=1, trust=True).trained
+        assert type(vitpos.load(folder, trust=True).encoding).__name__ == "Mine"
     with pytest.raises(InputError, match="is a run; give one of its cells"):
         vitpos.load(tmp_path / "out")
