@@ -55,12 +55,12 @@ def make(name: str, options: dict, encoding: str | None = None, own_positions: s
 def ratios(encoding: str, options: dict, batch: int, pairs: int) -> list[float]:
     """Returns the time of a step with the attached encoding divided by that of timm's own, for each pair of steps."""
     name, own_positions = CASES[encoding]
-    theirs, ours = Trainer(make(name, options), batch), Trainer(make(name, options, encoding, own_positions), batch)
-    theirs.step(), ours.step()
+    plain, attached = Trainer(make(name, options), batch), Trainer(make(name, options, encoding, own_positions), batch)
+    plain.step(), attached.step()
     found = []
     for number in range(pairs):
-        times = {one: process_time(one.step) for one in ((theirs, ours) if number % 2 else (ours, theirs))}
-        found.append(times[ours] / times[theirs])
+        times = {one: process_time(one.step) for one in ((plain, attached) if number % 2 else (attached, plain))}
+        found.append(times[attached] / times[plain])
     return found
 
 

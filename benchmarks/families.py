@@ -112,15 +112,15 @@ def attached(model: nn.Module, call: Call, x: Tensor, **options: object) -> str:
     return found
 
 
-def resized(model: nn.Module, ours: nn.Module, x: Tensor, expected: Tensor, mode: str) -> str:
+def resized(model: nn.Module, loaded: nn.Module, x: Tensor, expected: Tensor, mode: str) -> str:
     """Returns the difference of outputs after `vitpos.convert` to another, non-square image size.
 
     A model without patches is called with the images of that size.
     """
-    if hasattr(ours, "geometry"):
-        grid = (x.shape[2] // ours.patch[0], x.shape[3] // ours.patch[1])
-        ours, _ = vitpos.convert(model, grid=grid, mode=mode, coords="rebuild")
-    return difference(ours(x), expected)
+    if hasattr(loaded, "geometry"):
+        grid = (x.shape[2] // loaded.patch[0], x.shape[3] // loaded.patch[1])
+        loaded, _ = vitpos.convert(model, grid=grid, mode=mode, coords="rebuild")
+    return difference(loaded(x), expected)
 
 
 def exported(model: nn.Module, size: tuple[int, int]) -> str:
@@ -151,15 +151,15 @@ def row(
     found = {"library": library, "family": family, "model": name, "attach": measured(lambda: attached(model, call, x))}
     larger = images(size[0] * 3 // 2, size[1] * 2)
     try:
-        ours = vitpos.load(model)
+        loaded = vitpos.load(model)
     except InputError as error:
         found["load"] = found["resize"] = refused(error)
-        ours = None
-    if ours is not None:
-        found["load"] = measured(lambda: difference(ours(x), call(model, x)))
+        loaded = None
+    if loaded is not None:
+        found["load"] = measured(lambda: difference(loaded(x), call(model, x)))
         mode = "timm" if library == "timm" else "hf"
-        found["resize"] = measured(lambda: resized(model, ours, larger, other(deepcopy(model), larger), mode))
-    found["export"] = measured(lambda: exported(model if ours is None else ours, size))
+        found["resize"] = measured(lambda: resized(model, loaded, larger, other(deepcopy(model), larger), mode))
+    found["export"] = measured(lambda: exported(model if loaded is None else loaded, size))
     return found
 
 

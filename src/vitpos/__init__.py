@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         penalty as penalty,
         at_positions as at_positions,
     )
-    from vitpos.interop.proofs import Proof as Proof
+    from vitpos.interop.step_reports import StepReport as StepReport
     from vitpos.lab.convert import convert as convert
     from vitpos.interop.export import export_program as export_program
     from vitpos.interop.onnx import export_onnx as export_onnx
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from vitpos.lab.evaluate import evaluate as evaluate
     from vitpos.lab.events import Observer as Observer
     from vitpos.lab.experiment import Experiment as Experiment
+    from vitpos.lab.heal import Healing as Healing
     from vitpos.lab.load import load as load
     from vitpos.lab.results import Results as Results
     from vitpos.lab.runner import run as run
@@ -147,7 +148,7 @@ _HOMES = {
     "vitpos.evaluations.result": ("Result",),
     "vitpos.interop.adapters": ("Adapter",),
     "vitpos.interop.attach": ("at_positions", "attach", "detach", "penalty"),
-    "vitpos.interop.proofs": ("Proof",),
+    "vitpos.interop.step_reports": ("StepReport",),
     "vitpos.lab.convert": ("convert",),
     "vitpos.interop.export": ("export_program",),
     "vitpos.interop.onnx": ("export_onnx",),
@@ -155,6 +156,7 @@ _HOMES = {
     "vitpos.lab.evaluate": ("evaluate",),
     "vitpos.lab.events": ("Observer",),
     "vitpos.lab.experiment": ("Experiment",),
+    "vitpos.lab.heal": ("Healing",),
     "vitpos.lab.load": ("load",),
     "vitpos.lab.results": ("Results",),
     "vitpos.lab.runner": ("run",),

@@ -23,3 +23,8 @@ def sanitize(text: object, *, limit: int = MAX_CHARACTERS) -> str:
     plain = plain if len(plain) <= limit else plain[:limit] + plain[-limit:]  # before escaping a very long string
     plain = printable(plain).replace("\n", r"\n").replace("$", r"\x24")
     return plain if len(plain) <= limit else f"{plain[: limit // 2 - 1]}…{plain[-(limit // 2) :]}"
+
+
+def one_line(error: BaseException) -> str:
+    """Returns type and message of an exception as one printable line, such as ``OSError: not found``."""
+    return f"{type(error).__name__}: {sanitize(' '.join(str(error).split()), limit=240)}"

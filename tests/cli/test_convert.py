@@ -1,4 +1,4 @@
-"""``vitpos convert``: proofs on standard output, one line for a mistake, a file in place whole and last."""
+"""``vitpos convert``: reports on standard output, one line for a mistake, a file in place whole and last."""
 
 import json
 import pickle
@@ -31,7 +31,7 @@ def cell(tmp_path_factory):
     return path
 
 
-def test_everything_at_once_prints_a_proof_of_each_step(cell, tmp_path):
+def test_everything_at_once_prints_a_report_of_each_step(cell, tmp_path):
     out = tmp_path / "new.safetensors"
     data = "mnist(limit=64, test_limit=40)"
     done = command(
@@ -46,12 +46,25 @@ def test_everything_at_once_prints_a_proof_of_each_step(cell, tmp_path):
     assert vitpos.load(out)(torch.zeros(1, 1, 40, 24)).shape == (1, 10)
 
 
+def test_trust_lets_a_saved_folder_name_code(tmp_path):
+    model = vitpos.ViT((1, 8, 8), 10, "none", patch=4, dim=8, depth=1, heads=2)
+    config = vitpos.save_pretrained(model, tmp_path / "saved") / "config.json"
+    code = "from vitpos import PositionEncoding\n\n\nclass Mine(PositionEncoding):\n    pass\n"
+    (tmp_path / "mine.py").write_text(code)
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"encoding": f"{tmp_path / 'mine.py'}:Mine"}))
+    words = ("convert", tmp_path / "saved", "--out", tmp_path / "out.safetensors")
+    done = command(*words)
+    assert done.returncode == 2 and "if you trust it, use --trust, or trust=True in Python" in done.stderr
+    done = command(*words, "--trust")
+    assert done.returncode == 0 and (tmp_path / "out.safetensors").exists(), done.stderr
+
+
 def test_json_is_alone_on_standard_output(cell, tmp_path):
     done = command("convert", cell, "--grid", "3x3", "--mode", "all", "--json", "--out", tmp_path / "a.safetensors")
     assert done.returncode == 0, done.stderr
-    proofs = json.loads(done.stdout)
-    assert proofs[0] == {"step": "mode", "change": "bicubic-antialias", "numbers": proofs[0]["numbers"], "note": ""}
-    assert {proof["step"] for proof in proofs} == {"mode", "grid", "format"}
+    reports = json.loads(done.stdout)
+    assert reports[0] == {"step": "mode", "change": "bicubic-antialias", "numbers": reports[0]["numbers"], "note": ""}
+    assert {report["step"] for report in reports} == {"mode", "grid", "format"}
 
 
 def test_all_modes_are_compared_in_one_table(cell):

@@ -14,7 +14,7 @@ from vitpos import InputError, ViT
 from vitpos.data import DATASETS
 from vitpos.interop.preprocessing import Preprocessing
 from vitpos.lab.foreign_data import fit_data
-from vitpos.lab.foreign_models import open_checkpoint
+from vitpos.lab.open_models import open_checkpoint
 from vitpos.models.image_limits import check_image_size
 
 DATA = "mnist(limit=20, test_limit=8)"

@@ -464,6 +464,24 @@ def test_a_model_of_ones_own_with_an_adapter(encoding):
     assert torch.equal(call(vitpos.detach(model), x), before)
 
 
+@pytest.mark.parametrize("own_positions", ["keep", "freeze"])
+def test_positions_that_no_adapter_finds_are_not_silently_kept(timm, own_positions):
+    model = timm_vit(timm, pos_embed="none")
+    with pytest.raises(InputError, match=r"own_positions='remove': TimmAdapter\.table and \.rotary return None"):
+        vitpos.attach(model, "rope", own_positions="remove")
+    assert not hasattr(model, "position_encoding")
+    vitpos.attach(model, "rope", own_positions=own_positions)
+
+
+def test_positions_on_another_grid_are_those_of_a_plain_call(timm):
+    model = vitpos.attach(timm_vit(timm, dynamic_img_size=True), "rope").eval()
+    x, grid = images((IMAGE[0] * 2, IMAGE[1] * 2)), (GRID[0] * 2, GRID[1] * 2)
+    with torch.no_grad():
+        plain = model(x)
+        with vitpos.at_positions(model, Positions.from_grid(grid, train_grid=GRID)):
+            assert near(model(x), plain)
+
+
 def test_wrong_input_gets_one_clear_line(timm):
     model = timm_vit(timm)
     for wrong, message in [

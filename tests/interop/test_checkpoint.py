@@ -13,7 +13,7 @@ from vitpos.errors import InputError, Notice
 from vitpos.interop.absolute_tables import match_sincos
 from vitpos.interop.checkpoint import read_checkpoint
 from vitpos.interop.grids import factorizations, grid_from_axial_angles
-from vitpos.interop.tensor_files import read_tensors
+from vitpos.interop.tensor_files import read_contents
 
 
 def shape(tensor):
@@ -69,7 +69,7 @@ def test_arrays_of_big_vision_are_read(tmp_path):
         "params/note": np.array("text"),
     }
     np.savez_compressed(tmp_path / "x.npz", **arrays)
-    assert torch.equal(read_tensors(tmp_path / "x.npz")["params/img/embedding/kernel"], kernel)
+    assert torch.equal(read_contents(tmp_path / "x.npz").tensors["params/img/embedding/kernel"], kernel)
     found = read_checkpoint(tmp_path / "x.npz", grid=GRID)
     assert torch.equal(found.table.flatten(0, 1), random(1, COUNT, DIM)[0])
     assert (found.format, found.depth, found.heads, found.patch, found.channels) == ("JAX", 7, 4, (2, 4), 3)

@@ -15,11 +15,12 @@ from vitpos.encodings import ENCODINGS
 from vitpos.encodings._table_interpolation import resize_table
 from vitpos.interop import to_huggingface, to_timm
 from vitpos.interop.convert import resize, swap_encoding
-from vitpos.interop.library_files import huggingface_files
+from vitpos.interop.library_export import huggingface_files
 from vitpos.interop.load import find_blueprint
-from vitpos.interop.model_spec import Convertible, ModelSpec, from_blueprint
+from vitpos.interop.model_spec import ModelSpec
 from vitpos.interop.patch_size import resample_projection, resize_matrix, resize_patches
-from vitpos.interop.proofs import (
+from vitpos.interop.source_model import SourceModel, from_blueprint
+from vitpos.interop.step_reports import (
     difference_at_new_size,
     difference_of_tokens,
     norm_ratio,
@@ -40,15 +41,15 @@ def table_of(grid, dim=6, seed=0):
     return torch.randn(*grid, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).float()
 
 
-def source(encoding="learned", *, grid=(4, 6), patch=(4, 4), **options) -> Convertible:
+def source(encoding="learned", *, grid=(4, 6), patch=(4, 4), **options) -> SourceModel:
     """A model of ours with random weights in every parameter."""
     shape = (3, grid[0] * patch[0], grid[1] * patch[1])
     text = ", ".join(f"{key}={value!r}" for key, value in options.items())
     spec = ModelSpec(f"vit(patch={patch}, dim=32, depth=2, heads=2{', ' * bool(text)}{text})", encoding, shape, 5)
-    return Convertible(randomize(spec.build()), spec)
+    return SourceModel(randomize(spec.build()), spec)
 
 
-def foreign(module) -> Convertible:
+def foreign(module) -> SourceModel:
     return from_blueprint(find_blueprint(module), module)
 
 
@@ -457,7 +458,7 @@ def test_what_cannot_be_converted_is_refused_in_one_line(options, message):
 def test_a_model_without_patches_has_no_grid():
     spec = ModelSpec("cnn(width=4)", "none", (3, 16, 16), 5)
     with pytest.raises(InputError, match="a CNN has no patches"):
-        resize(Convertible(spec.build(), spec), grid=(2, 2))
+        resize(SourceModel(spec.build(), spec), grid=(2, 2))
 
 
 def test_a_vit_with_a_training_grid_is_the_resized_one():

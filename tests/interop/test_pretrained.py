@@ -163,9 +163,9 @@ def test_code_that_a_configuration_names_is_imported_only_if_trusted(tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(PLUGIN)
     edit(folder, encoding=f"{plugin}:Mine")
-    refused("if you trust its author, give trust=True", lambda: from_pretrained(folder))
+    refused("if you trust it, use --trust, or trust=True in Python", lambda: from_pretrained(folder))
     edit(folder, encoding="none", model=f"vit(patch=(4, 6), dim=32, depth=2, heads=2, head='{plugin}:Mine')")
-    refused("give trust=True", lambda: from_pretrained(folder))
+    refused("trust=True in Python", lambda: from_pretrained(folder))
     assert not (tmp_path / "imported").exists()
     edit(folder, encoding=f"{plugin}:Mine", model="vit(patch=(4, 6), dim=32, depth=2, heads=2, registers=1)")
     assert type(from_pretrained(folder, trust=True).encoding).__name__ == "Mine"

@@ -14,14 +14,14 @@ import torch
 from tests.interop.checkpoints import DIM, FILE_FORMATS, GRID, HEADS, assert_rejected, random, save, timm_state, vit
 from vitpos.errors import InputError
 from vitpos.interop.checkpoint import read_checkpoint
-from vitpos.interop.tensor_files import read_contents, read_tensors
-from vitpos.interop.untrusted_files import read_metadata
+from vitpos.interop.tensor_files import read_contents
+from vitpos.interop.untrusted_files import metadata_or_empty
 
 
 @pytest.mark.parametrize(("name", "options"), FILE_FORMATS)
 def test_every_file_format_gives_the_same_tensors(tmp_path, name, options):
     state = vit()
-    found = read_tensors(save(tmp_path / name, state, **options))
+    found = read_contents(save(tmp_path / name, state, **options)).tensors
     assert found.keys() == state.keys() and all(torch.equal(found[key], state[key]) for key in state)
     checkpoint = read_checkpoint(tmp_path / name, grid=GRID)
     assert torch.equal(checkpoint.table, state["pos_embed"][0, 1:].unflatten(0, GRID))
@@ -35,15 +35,15 @@ def test_the_format_is_recognized_by_content_and_not_by_name(tmp_path):
 
 def test_metadata_is_read_from_safetensors_files_only(tmp_path):
     path = save(tmp_path / "x.safetensors", vit(), metadata={"cell": "{}"}).rename(tmp_path / "x.bin")
-    assert read_metadata(path) == read_contents(path).config == {"cell": "{}"}, "for any file name"
+    assert metadata_or_empty(path) == read_contents(path).config == {"cell": "{}"}, "for any file name"
     content = path.read_bytes()
     for other in (content[:-1], content[:100], content[9:], b"", b"PK\x03\x04", pickle.dumps({"cell": "{}"})):
         path.write_bytes(other)
-        assert read_metadata(path) == {}
+        assert metadata_or_empty(path) == {}
     assert (
-        read_metadata(tmp_path)
-        == read_metadata(tmp_path / "absent")
-        == read_metadata(save(tmp_path / "x.pth", vit()))
+        metadata_or_empty(tmp_path)
+        == metadata_or_empty(tmp_path / "absent")
+        == metadata_or_empty(save(tmp_path / "x.pth", vit()))
         == {}
     )
 

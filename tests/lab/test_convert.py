@@ -1,4 +1,4 @@
-"""`vitpos.convert`: from any checkpoint to any format, each step with its proof, and back."""
+"""`vitpos.convert`: from any checkpoint to any format, each step with its report, and back."""
 
 import json
 from pathlib import Path
@@ -15,11 +15,11 @@ from tests.references import peer
 from vitpos import InputError
 from vitpos.data.dataset import load as load_data
 from vitpos.files import read_tensors, write_tensors
-from vitpos.interop.model_spec import Convertible, ModelSpec
-from vitpos.interop.untrusted_files import read_metadata
+from vitpos.interop.model_spec import ModelSpec
+from vitpos.interop.source_model import SourceModel
+from vitpos.interop.untrusted_files import metadata_or_empty
 from vitpos.lab.compare_modes import MODES
-from vitpos.lab.conversion_output import write_model
-from vitpos.lab.conversion_source import resized_data
+from vitpos.lab.conversion_output import resized_data, write_model
 from vitpos.lab.drift import predict
 from vitpos.lab.heal import Healing
 from vitpos.lab.inspection_targets import find_targets
@@ -53,8 +53,8 @@ def images(shape, seed=0):
     return torch.randn(2, *shape, generator=torch.Generator().manual_seed(seed))
 
 
-def numbers(proofs, step):
-    return next(proof for proof in proofs if proof.step == step).numbers
+def numbers(reports, step):
+    return next(report for report in reports if report.step == step).numbers
 
 
 def same_weights(a, b):
@@ -67,11 +67,11 @@ def same_weights(a, b):
 @pytest.mark.parametrize("encoding", ["learned", "rope", "learned + rope"])
 def test_a_converted_file_is_read_by_load_evaluate_inspect_and_as_initial_weights(cells, tmp_path, encoding):
     out = tmp_path / "new.safetensors"
-    model, proofs = vitpos.convert(cells[encoding], grid=(6, 3), out=out, data="stripes(count=40)")
+    model, reports = vitpos.convert(cells[encoding], grid=(6, 3), out=out, data="stripes(count=40)")
     again = vitpos.load(out)
     assert torch.equal(model(images((1, 12, 12))), again(images((1, 12, 12)))) and not again.training
-    assert numbers(proofs, "format")["output_difference"] == 0
-    assert numbers(proofs, "grid")["tensors_changed"] == ("learned" in encoding)
+    assert numbers(reports, "format")["output_difference"] == 0
+    assert numbers(reports, "grid")["tensors_changed"] == ("learned" in encoding)
     result = vitpos.evaluate(out, evaluations="accuracy")["accuracy"]  # on images of 12×12
     assert result.numbers["accuracy"] == pytest.approx(
         vitpos.evaluate(again, "stripes(count=40) + resize(size=(12, 12))")["accuracy"].numbers["accuracy"]
@@ -95,7 +95,7 @@ def test_nothing_to_change_gives_the_same_weights_bit_for_bit(cells, tmp_path):
 
 def test_there_and_back_to_the_same_grid_keeps_coordinates_exactly(cells, tmp_path):
     vitpos.convert(cells["rope"], grid=(7, 5), out=tmp_path / "a.safetensors")
-    assert "train_grid=(4, 4)" in json.loads(read_metadata(tmp_path / "a.safetensors")["cell"])["model"]
+    assert "train_grid=(4, 4)" in json.loads(metadata_or_empty(tmp_path / "a.safetensors")["cell"])["model"]
     model, _ = vitpos.convert(tmp_path / "a.safetensors", grid=(4, 4))
     original = vitpos.load(cells["rope"])
     assert torch.equal(model(images((1, 8, 16))), original(images((1, 8, 16))))
@@ -135,11 +135,11 @@ def test_timm_loads_a_converted_folder_with_the_same_outputs(timm, tmp_path, nam
     sizes = {"img_size": 64} | sizes | {"num_classes": 5}
     theirs = randomize(timm.create_model(name, **sizes), dtype=torch.float32)
     grid = (28, 14) if grid and "swin" in name else grid
-    model, proofs = vitpos.convert(theirs, grid=grid, to="timm", out=tmp_path / "out")
+    model, reports = vitpos.convert(theirs, grid=grid, to="timm", out=tmp_path / "out")
     again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
     _, height, width = again.pretrained_cfg["input_size"]
     x = images((3, height, width))
-    assert torch.allclose(again(x), model(x), atol=1e-5) and numbers(proofs, "format")["output_difference"] < 1e-5
+    assert torch.allclose(again(x), model(x), atol=1e-5) and numbers(reports, "format")["output_difference"] < 1e-5
     if grid is None:
         assert same_weights(load_file(tmp_path / "out" / "model.safetensors"), theirs.state_dict())
     assert torch.allclose(vitpos.load(tmp_path / "out")(x), model(x), atol=1e-6)
@@ -171,17 +171,17 @@ def test_a_single_file_with_timms_names_states_its_architecture(timm, tmp_path):
 
 @pytest.mark.parametrize("encoding", ["learned", "rope"])
 def test_a_model_of_ours_becomes_one_of_timm(timm, cells, tmp_path, encoding):
-    model, proofs = vitpos.convert(cells[encoding], grid=(4, 6), to="timm", out=tmp_path / "out")
+    model, reports = vitpos.convert(cells[encoding], grid=(4, 6), to="timm", out=tmp_path / "out")
     again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
     assert torch.allclose(again(images((1, 8, 24))), model(images((1, 8, 24))), atol=1e-5)
-    assert numbers(proofs, "format")["output_difference"] < 1e-5
+    assert numbers(reports, "format")["output_difference"] < 1e-5
 
 
 def ours_of(block, encoding="learned"):
     """A model that is not from timm, with other parts."""
     model = f"vit(patch=16, dim=48, depth=2, heads=3, block={block!r})"
     spec = ModelSpec(model, encoding, (3, 64, 64), 5)
-    return Convertible(randomize(spec.build(), dtype=torch.float32), spec)
+    return SourceModel(randomize(spec.build(), dtype=torch.float32), spec)
 
 
 @pytest.mark.parametrize("mlp", ["gelu", "gelu_tanh", "quick_gelu"])
@@ -227,13 +227,13 @@ def test_hugging_face_loads_a_converted_folder_with_the_same_outputs(tmp_path, f
     vitpos.convert(tmp_path / "before", to="hf", out=tmp_path / "same")
     stored, written = (load_file(tmp_path / one / "model.safetensors") for one in ("before", "same"))
     assert same_weights(stored, written)
-    model, proofs = vitpos.convert(f"hf:{tmp_path / 'before'}", grid=grid, to="hf", out=tmp_path / "out")
+    model, reports = vitpos.convert(f"hf:{tmp_path / 'before'}", grid=grid, to="hf", out=tmp_path / "out")
     again = type(theirs).from_pretrained(tmp_path / "out").eval()
     x = images((3, 16 * grid[0], 16 * grid[1]))
     with torch.no_grad():
         output = again(x)
         found = output.logits if hasattr(output, "logits") else output.pooler_output
-    assert torch.allclose(found, model(x), atol=1e-5) and numbers(proofs, "format")["output_difference"] < 1e-5
+    assert torch.allclose(found, model(x), atol=1e-5) and numbers(reports, "format")["output_difference"] < 1e-5
     assert torch.allclose(vitpos.load(tmp_path / "out")(x), model(x), atol=1e-6)
 
 
@@ -290,16 +290,16 @@ def test_a_weights_file_from_elsewhere_cannot_ask_for_a_huge_model(cells, tmp_pa
             vitpos.load(tmp_path / "b.safetensors")
 
 
-# Proofs
+# Reports of steps
 
 
 def test_all_modes_are_compared_and_the_one_with_the_least_drift_is_used(cells):
-    model, proofs = vitpos.convert(cells["learned"], grid=(6, 5), mode="all", data="stripes(count=40)")
+    model, reports = vitpos.convert(cells["learned"], grid=(6, 5), mode="all", data="stripes(count=40)")
     compared = {
-        proof.change: proof.numbers for proof in proofs if proof.step == "mode" and "norm_ratio" in proof.numbers
+        report.change: report.numbers for report in reports if report.step == "mode" and "norm_ratio" in report.numbers
     }
     assert set(compared) == set(MODES)
-    (chosen,) = [proof for proof in proofs if proof.change.startswith("recommended")]
+    (chosen,) = [report for report in reports if report.change.startswith("recommended")]
     assert chosen.numbers["kl"] == min(one["kl"] for one in compared.values())
     best = min(compared, key=lambda name: compared[name]["kl"])
     expected, _ = vitpos.convert(cells["learned"], grid=(6, 5), mode=best)
@@ -308,42 +308,43 @@ def test_all_modes_are_compared_and_the_one_with_the_least_drift_is_used(cells):
 
 
 def test_coordinates_are_compared_too(cells):
-    _, proofs = vitpos.convert(cells["rope"], grid=(6, 6), mode="all", data="stripes(count=40)")
-    compared = [proof.change for proof in proofs if "round_trip" in proof.numbers]
+    _, reports = vitpos.convert(cells["rope"], grid=(6, 6), mode="all", data="stripes(count=40)")
+    compared = [report.change for report in reports if "round_trip" in report.numbers]
     assert [text.rpartition(" ")[2] for text in compared] == ["interpolate", "rebuild", "ntk"]
 
 
 def test_rebuilt_coordinates_on_the_same_grid_are_a_change_with_its_difference(cells, tmp_path):
     vitpos.convert(cells["rope"], grid=(8, 8), out=tmp_path / "a.safetensors")
-    model, proofs = vitpos.convert(tmp_path / "a.safetensors", grid=(8, 8), coords="rebuild")
-    assert model.train_grid == (8, 8) and numbers(proofs, "grid")["output_difference"] > 1e-8
-    assert proofs[0].change == "grid 8x8 → 8x8, coordinates: rebuild"
-    _, proofs = vitpos.convert(tmp_path / "a.safetensors", grid=(8, 8))
-    assert proofs[0].change == "grid 8x8 as before"
+    model, reports = vitpos.convert(tmp_path / "a.safetensors", grid=(8, 8), coords="rebuild")
+    assert model.train_grid == (8, 8) and numbers(reports, "grid")["output_difference"] > 1e-8
+    assert reports[0].change == "grid 8x8 → 8x8, coordinates: rebuild"
+    _, reports = vitpos.convert(tmp_path / "a.safetensors", grid=(8, 8))
+    assert reports[0].change == "grid 8x8 as before"
 
 
 def test_modes_are_compared_for_a_model_that_was_converted_before(cells, tmp_path):
     options = {"encoding": "learned + sape2", "out": tmp_path / "a.safetensors"}
     vitpos.convert(cells["learned"], **options)
     vitpos.convert(tmp_path / "a.safetensors", grid=(8, 6), out=tmp_path / "b.safetensors")
-    model, proofs = vitpos.convert(tmp_path / "b.safetensors", grid=(5, 5), mode="all")
+    model, reports = vitpos.convert(tmp_path / "b.safetensors", grid=(5, 5), mode="all")
     assert model.train_grid == (4, 4)
-    assert len([proof for proof in proofs if proof.numbers.get("round_trip", 0) > 0]) == len(MODES)
+    assert len([report for report in reports if report.numbers.get("round_trip", 0) > 0]) == len(MODES)
 
 
 def test_modes_are_compared_for_stored_tables_only(cells, timm):
     theirs = randomize(timm.create_model("vit_small_patch16_rope_mixed_224", img_size=64, **SMALL), dtype=torch.float32)
-    _, proofs = vitpos.convert(theirs, grid=(3, 5), mode="all", coords="rebuild")
-    assert [proof.change for proof in proofs if "round_trip" in proof.numbers] == [f"{MODES[0]}, coordinates: rebuild"]
+    _, reports = vitpos.convert(theirs, grid=(3, 5), mode="all", coords="rebuild")
+    assert [report.change for report in reports if "round_trip" in report.numbers] == ["coordinates: rebuild"]
+    assert not any("tables" in report.change or MODES[0] in report.change for report in reports)
     sizes = {"img_size": 56, "embed_dim": 24, "depths": (2, 1), "num_heads": (2, 4), "num_classes": 5}
     swin = randomize(timm.create_model("swin_tiny_patch4_window7_224", **sizes), dtype=torch.float32)
-    _, proofs = vitpos.convert(swin, grid=(18, 12), window=6, mode="all")
-    assert len([proof for proof in proofs if proof.numbers.get("round_trip", 0) > 0.01]) == len(MODES)
+    _, reports = vitpos.convert(swin, grid=(18, 12), window=6, mode="all")
+    assert len([report for report in reports if report.numbers.get("round_trip", 0) > 0.01]) == len(MODES)
 
 
 def test_drift_is_zero_if_nothing_changes(cells):
-    _, proofs = vitpos.convert(cells["learned"], grid=(4, 4), data="stripes(count=40)")
-    found = numbers(proofs, "grid")
+    _, reports = vitpos.convert(cells["learned"], grid=(4, 4), data="stripes(count=40)")
+    found = numbers(reports, "grid")
     assert found["agreement"] == 1 and found["kl"] == pytest.approx(0, abs=1e-7) and found["tensors_changed"] == 0
 
 
@@ -356,10 +357,10 @@ def test_images_of_files_are_read_as_test_images(cells, tmp_path):
             pixels = torch.randint(256, (20, 30, 3), generator=generator, dtype=torch.uint8)
             Image.fromarray(pixels.numpy()).save(tmp_path / name / f"{number}.png")
     data = f"image_folder(path={str(tmp_path)!r}, size=(16, 16))"
-    model, proofs = vitpos.convert(cells["learned"], grid=(4, 4), data=data)
+    model, reports = vitpos.convert(cells["learned"], grid=(4, 4), data=data)
     logits = [predict(model, load_data(data), (1, 8, 16)) for _ in range(2)]
     assert torch.equal(*logits) and len(logits[0]) == 4
-    assert numbers(proofs, "grid")["agreement"] == 1 and numbers(proofs, "grid")["kl"] == 0
+    assert numbers(reports, "grid")["agreement"] == 1 and numbers(reports, "grid")["kl"] == 0
 
 
 def test_the_given_model_does_not_change(timm):
@@ -369,18 +370,18 @@ def test_the_given_model_does_not_change(timm):
     assert same_weights(before, theirs.state_dict())
 
 
-def test_proofs_are_written_as_json(cells):
-    _, proofs = vitpos.convert(cells["rope"], grid=(5, 4), mode="all")
-    text = json.dumps([proof.to_json() for proof in proofs])
+def test_reports_are_written_as_json(cells):
+    _, reports = vitpos.convert(cells["rope"], grid=(5, 4), mode="all")
+    text = json.dumps([report.to_json() for report in reports])
     assert "NaN" not in text and json.loads(text)[0]["step"] == "mode"
 
 
 def test_a_constant_that_the_projection_cannot_take_is_reported(timm):
     theirs = timm.create_model("vit_base_patch16_clip_224", img_size=64, **SMALL)
-    _, proofs = vitpos.convert(theirs, encoding="rope")
-    assert "the mean of the removed vectors is lost" in proofs[0].note
-    _, proofs = vitpos.convert(theirs, encoding="learned(prefix_embed=True) + rope")
-    assert proofs[0].change.startswith("encoding learned(prefix_embed=True) →") and "lost:" not in proofs[0].note
+    _, reports = vitpos.convert(theirs, encoding="rope")
+    assert "the mean of the removed vectors is lost" in reports[0].note
+    _, reports = vitpos.convert(theirs, encoding="learned(prefix_embed=True) + rope")
+    assert reports[0].change.startswith("encoding learned(prefix_embed=True) →") and "lost:" not in reports[0].note
     plain = timm.create_model("vit_small_patch16_224", img_size=64, **SMALL)
     assert "lost:" not in vitpos.convert(plain, encoding="rope")[1][0].note
 
@@ -410,12 +411,12 @@ def onnx_session(path):
 def test_onnx_has_the_outputs_of_the_converted_model(cells, tmp_path, options):
     peer("onnxscript")
     out = tmp_path / "a.onnx"
-    model, proofs = vitpos.convert(cells["learned"], grid=(3, 5), to="onnx", out=out, **options)
-    proof = proofs[-1]
-    assert 0 <= proof.numbers["output_difference"] < 1e-4 and proof.step == "format"
+    model, reports = vitpos.convert(cells["learned"], grid=(3, 5), to="onnx", out=out, **options)
+    report = reports[-1]
+    assert 0 <= report.numbers["output_difference"] < 1e-4 and report.step == "format"
     session, x = onnx_session(out), images((1, 6, 20))
     names = [one.name for one in session.get_inputs()]
-    assert f"inputs: {', '.join(names)};" in proof.note
+    assert f"inputs: {', '.join(names)};" in report.note
     if options.get("positions_as_inputs"):
         assert names == ["images", "coords", "index", "known"]
         return
@@ -428,8 +429,8 @@ def test_a_resnet_of_timm_is_converted_to_onnx(timm, tmp_path):
     peer("onnxscript")
     theirs = timm.create_model("resnet50", layers=(1, 1, 1, 1), num_classes=5).eval()
     theirs.default_cfg = theirs.pretrained_cfg = theirs.pretrained_cfg | {"input_size": (3, 64, 64)}
-    model, proofs = vitpos.convert(theirs, to="onnx", out=tmp_path / "a.onnx")
-    assert 0 <= proofs[-1].numbers["output_difference"] < 1e-4
+    model, reports = vitpos.convert(theirs, to="onnx", out=tmp_path / "a.onnx")
+    assert 0 <= reports[-1].numbers["output_difference"] < 1e-4
     shape = tuple(onnx_session(tmp_path / "a.onnx").get_inputs()[0].shape[1:])
     found = onnx_session(tmp_path / "a.onnx").run(None, {"images": images(shape).numpy()})[0]
     assert torch.allclose(torch.from_numpy(found), model(images(shape)), atol=1e-3)
@@ -441,7 +442,7 @@ def test_plugins_that_a_file_from_elsewhere_names_do_not_get_into_the_converted_
     stored = json.loads(about["cell"]) | {"plugins": {"plugins": [{"path": str(tmp_path / "evil.py")}]}}
     write_tensors(tmp_path / "x.safetensors", tensors, {"cell": json.dumps(stored)})
     vitpos.convert(tmp_path / "x.safetensors", out=tmp_path / "y.safetensors")
-    assert json.loads(read_metadata(tmp_path / "y.safetensors")["cell"])["plugins"] == {}
+    assert json.loads(metadata_or_empty(tmp_path / "y.safetensors")["cell"])["plugins"] == {}
 
 
 @pytest.mark.parametrize(
@@ -511,10 +512,10 @@ def test_a_model_built_from_an_object_and_a_run_are_refused_with_what_to_give(ce
 def test_healing_brings_predictions_back_without_labels(cells):
     data = load_data("stripes(count=40)")
     options = {"encoding": "rope", "heal": data, "healing": Healing(epochs=30, batch_size=8, lr=3e-3)}
-    model, proofs = vitpos.convert(cells["learned"], **options)
-    swapped, healed = numbers(proofs, "encoding"), numbers(proofs, "heal")
+    model, reports = vitpos.convert(cells["learned"], **options)
+    swapped, healed = numbers(reports, "encoding"), numbers(reports, "heal")
     assert healed["loss_last"] < healed["loss_first"] / 3 and healed["kl"] < swapped["kl"]
-    assert [proof.step for proof in proofs] == ["encoding", "heal"] and not model.training
+    assert [report.step for report in reports] == ["encoding", "heal"] and not model.training
 
 
 @pytest.mark.slow
@@ -537,9 +538,9 @@ def test_healing_brings_predictions_back_without_labels(cells):
 )
 def test_published_sizes_are_converted_and_loaded_by_timm(timm, tmp_path, name, grid, patch):
     theirs = randomize(timm.create_model(name, num_classes=10), dtype=torch.float32)
-    model, proofs = vitpos.convert(theirs, grid=grid, patch=patch, to="timm", out=tmp_path / "out")
+    model, reports = vitpos.convert(theirs, grid=grid, patch=patch, to="timm", out=tmp_path / "out")
     again = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
     x = images(again.pretrained_cfg["input_size"])
     with torch.no_grad():
         assert torch.allclose(again(x), model(x), atol=1e-4)
-    assert numbers(proofs, "format")["output_difference"] < 1e-5
+    assert numbers(reports, "format")["output_difference"] < 1e-5

@@ -11,8 +11,8 @@ from vitpos.data.dataset import load
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.inspection.attention_stats import mean_attention
-from vitpos.interop.classifier import as_classifier
 from vitpos.interop.timm import to_timm
+from vitpos.interop.wrapped_models import as_classifier
 from vitpos.models.activations import layer_tokens_and_logits
 
 PATCH, DIM, DEPTH, HEADS = (7, 4), 32, 2, 2

@@ -63,6 +63,14 @@ def test_original_and_converted_model_may_take_images_of_different_sizes(data):
     assert numbers["steps"] == 2 and numbers["images"] == 32
 
 
+def test_the_number_of_images_is_that_of_the_images_shown(data):
+    few = data.sample_test(3)
+    few = replace(few, train=Split(data.train.images[:10], data.train.labels[:10]))
+    teacher = model("learned")
+    numbers = heal(student_of(teacher), teacher, few, Healing(epochs=2, batch_size=16))
+    assert numbers["images"] == 10 * numbers["steps"]
+
+
 def test_a_model_without_classes_learns_the_features(data):
     teacher = randomize(
         ViT((1, 28, 28), 0, "learned", patch=7, dim=16, depth=1, heads=2, head="none"), dtype=torch.float32
@@ -111,7 +119,7 @@ def test_a_model_in_half_precision_is_trained_in_float32_and_rounded(data, dtype
         *({"warmup_fraction": value} for value in (-0.1, 1.1, math.nan)),
         *({"weight_decay": value} for value in (-1.0, math.inf)),
         *({"temperature": value} for value in (0.0, math.inf)),
-        *({"features": value} for value in (-1.0, math.nan)),
+        *({"feature_weight": value} for value in (-1.0, math.nan)),
         *({"seed": value} for value in (-1, 2**63, 0.5)),
     ],
 )

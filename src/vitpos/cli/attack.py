@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.checkpoint_options import Architecture, Classes, Data, Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
-from vitpos.cli.trust import Architecture, Classes, Data, Trust
 from vitpos.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def attack(
     from vitpos.lab.downloads import data_terms_of, download, missing_downloads
     from vitpos.lab.evaluate import evaluate_with_events
     from vitpos.lab.events import CellDone
-    from vitpos.lab.foreign_models import open_models
+    from vitpos.lab.open_models import open_models
     from vitpos.lab.trust import is_trusted
     from vitpos.report.attack_figures import write_attacks
 

@@ -1,4 +1,4 @@
-"""``vitpos convert``: another grid, patch size, position encoding or format of a checkpoint, each with a printed proof."""
+"""``vitpos convert``: another grid, patch size, position encoding or format of a checkpoint, each with a printed report."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
+from vitpos.cli.checkpoint_options import Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
-from vitpos.cli.trust import Trust
+from vitpos.cli.sizes import parse_grid, parse_sides
 from vitpos.errors import InputError
 
 if TYPE_CHECKING:
-    from vitpos.interop.proofs import Proof
+    from vitpos.interop.step_reports import StepReport
 
 
 def convert(
@@ -56,7 +57,8 @@ def convert(
         str | None, Option(help="interpolation by which patches are resized; default: bilinear-antialias")
     ] = None,
     data: Annotated[
-        str | None, Option(metavar="SPEC", help="data set for the comparison with the original model")
+        str | None,
+        Option(metavar="SPEC", help="data for the comparison with the original model; default: that of --heal"),
     ] = None,
     images: Annotated[int, Option(min=1, help="maximum number of test images of --data")] = 512,
     epochs: Annotated[float | None, Option(help="passes of the healing over the training images; default: 1")] = None,
@@ -68,7 +70,7 @@ def convert(
         bool, Option("--positions-as-inputs", help="for onnx: positions of patches are inputs of the graph")
     ] = False,
     architecture: Annotated[str | None, Option(metavar="NAME", help="timm model name of a state dict")] = None,
-    as_json: Annotated[bool, Option("--json", help="print the proofs as JSON")] = False,
+    as_json: Annotated[bool, Option("--json", help="print the reports as JSON")] = False,
     device: Device = None,
     trust: Trust = False,
     plugins: Plugins = None,
@@ -88,12 +90,12 @@ def convert(
     healing = Healing(epochs=1.0 if epochs is None else epochs, lr=1e-3 if lr is None else lr)
     with progress_bar(1) as (bar, task):
         bar.update(task, description="healing" if heal else "converting")
-        _, proofs = convert_model(
+        _, reports = convert_model(
             checkpoint,
             out=out,
-            grid=_sides("--grid", grid) if grid else None,
-            patch=_sides("--patch", patch) if patch else None,
-            window=_sides("--window", window) if window else None,
+            grid=parse_grid("--grid", grid) if grid else None,
+            patch=parse_sides("--patch", patch) if patch else None,
+            window=parse_sides("--window", window) if window else None,
             encoding=encoding,
             heal=heal,
             to=to,
@@ -108,7 +110,7 @@ def convert(
             positions_as_inputs=positions_as_inputs,
             on_batch=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    _show(proofs, as_json=as_json)
+    _show(reports, as_json=as_json)
     if out is not None:
         print(f"{'folder' if out.is_dir() else 'file'}: {out}", file=sys.stderr)
 
@@ -120,39 +122,27 @@ def _refuse(options: Mapping[str, object], reason: str) -> None:
             raise InputError(f"{name} {value} {reason}")
 
 
-def _sides(option: str, text: str) -> tuple[int, int]:
-    """Returns (rows, columns) of a text such as ``14x28``, or of one number for both; raises an InputError otherwise."""
-    first, times, second = text.lower().replace("×", "x").partition("x")
-    sides = (first, second) if times else (first, first)
-    if not times and option == "--grid":
-        raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 24x24")
-    if not all(side.isascii() and side.isdecimal() and int(side[:6]) > 0 and len(side) < 6 for side in sides):
-        example = "24x24" if option == "--grid" else "8 or 8x16"
-        raise InputError(f"{option} {text!r} is not a size; give numbers of 1 or more, such as {example}")
-    return int(sides[0]), int(sides[1])
-
-
-def _show(proofs: list[Proof], *, as_json: bool) -> None:
-    """Prints the proofs on standard output: as JSON, or a table of modes and one paragraph per step."""
+def _show(reports: list[StepReport], *, as_json: bool) -> None:
+    """Prints the reports on standard output: as JSON, or a table of modes and one paragraph per step."""
     if as_json:
-        print(json.dumps([proof.to_json() for proof in proofs], indent=1, ensure_ascii=False))
+        print(json.dumps([report.to_json() for report in reports], indent=1, ensure_ascii=False))
         return
     from vitpos.cli.tables import show_numbers
 
-    compared = [proof for proof in proofs if proof.step == "mode" and "norm_ratio" in proof.numbers]
+    compared = [report for report in reports if report.step == "mode" and "norm_ratio" in report.numbers]
     if compared:
-        show_numbers("mode", [(proof.change, proof.numbers) for proof in compared])
-    for proof in proofs:
-        if not any(proof is one for one in compared):
-            _show_one(proof)
+        show_numbers("mode", [(report.change, report.numbers) for report in compared])
+    for report in reports:
+        if not any(report is one for one in compared):
+            _show_one(report)
 
 
-def _show_one(proof: Proof) -> None:
+def _show_one(report: StepReport) -> None:
     from vitpos.cli.tables import output
 
-    output.print(f"{proof.step}: {proof.change}")
-    for name, value in proof.numbers.items():
+    output.print(f"{report.step}: {report.change}")
+    for name, value in report.numbers.items():
         text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
         output.print(f"  {name.replace('_', ' '):<22} {text}")
-    if proof.note:
-        output.print(f"  ({proof.note})", style="dim")
+    if report.note:
+        output.print(f"  ({report.note})", style="dim")

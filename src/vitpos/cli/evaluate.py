@@ -10,10 +10,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.checkpoint_options import Architecture, Classes, Data, Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
 from vitpos.cli.reproducible import Reproducible
-from vitpos.cli.trust import Architecture, Classes, Data, Trust
 from vitpos.errors import InputError
 
 
@@ -79,10 +79,11 @@ def _evaluate_checkpoint(
 ) -> None:
     """Evaluates a checkpoint, writes the results to ``out`` and prints a table, or the rows of ``results.csv`` as JSON."""
     from vitpos.cli.tables import show_evaluation
+    from vitpos.interop.load import is_hub_name
     from vitpos.lab.console import Console
     from vitpos.lab.downloads import data_terms_of, download, missing_downloads
     from vitpos.lab.evaluate_checkpoint import evaluate_checkpoint, require_new_folder
-    from vitpos.lab.foreign_models import is_hub_name, open_checkpoint
+    from vitpos.lab.open_models import open_checkpoint
     from vitpos.report import write_report
 
     if (source.is_dir() and not any(source.iterdir())) or not (is_hub_name(source) or source.exists()):
@@ -95,14 +96,14 @@ def _evaluate_checkpoint(
     require_new_folder(out)
     with Console() as console:
         download(missing_downloads(data_terms_of([data] if data else [], specs)), console)
-        foreign = open_checkpoint(source, data, architecture=architecture, classes=classes)
-        for note in foreign.notes:
+        opened = open_checkpoint(source, data, architecture=architecture, classes=classes)
+        for note in opened.notes:
             print(note, file=sys.stderr)
         command = shlex.join(["vitpos", *sys.argv[1:]])
-        results, stored = evaluate_checkpoint(foreign, specs, out, console, command)
+        results, stored = evaluate_checkpoint(opened, specs, out, console, command)
     write_report([results], out / "report.html")
     if as_json:
-        print(json.dumps({"notes": foreign.notes, "rows": results.rows}, indent=2, ensure_ascii=False))
+        print(json.dumps({"notes": opened.notes, "rows": results.rows}, indent=2, ensure_ascii=False))
     for spec in () if as_json else stored:
         show_evaluation(results, spec)
     print(f"results: {out / 'results.csv'}\nreport:  {out / 'report.html'}", file=sys.stderr)

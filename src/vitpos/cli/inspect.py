@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.checkpoint_options import Architecture, Data, Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
-from vitpos.cli.trust import Architecture, Data, Trust
+from vitpos.cli.sizes import parse_grid
 from vitpos.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def inspect(
     plugins: Plugins = None,
 ) -> None:
     """Identify and analyze the position encoding of a model or checkpoint; writes numbers, figures and a page."""
-    sources = [(source, _read_grid(grid) if grid is not None else None)]
+    sources = [(source, parse_grid("--grid", grid) if grid is not None else None)]
     _inspect_all(sources, out, "inspect", images, image_files or (), extra, data, architecture)
 
 
@@ -70,19 +71,11 @@ def compare(
     plugins: Plugins = None,
 ) -> None:
     """Inspect two models or checkpoints and show the results side by side."""
-    given = [_read_grid(text) for text in grids or ()]
+    given = [parse_grid("--grid", text) for text in grids or ()]
     if len(given) > 2:
         raise InputError(f"compare takes at most two --grid, not {len(given)}; give one for both, or one for each")
     one, other = (given[0], given[-1]) if given else (None, None)
     _inspect_all([(first, one), (second, other)], out, "compare", images, image_files or (), extra, data, architecture)
-
-
-def _read_grid(text: str) -> Grid:
-    """Returns (rows, columns) of a text such as ``14x14``; raises an InputError if the text has another form."""
-    rows, _, columns = text.lower().replace("×", "x").partition("x")
-    if not (rows.isascii() and rows.isdecimal() and columns.isascii() and columns.isdecimal()):
-        raise InputError(f"--grid {text!r} is not a grid; give rows and columns, such as 14x14")
-    return int(rows), int(columns)
 
 
 def _inspect_all(
@@ -112,16 +105,16 @@ def _inspect_all(
     from vitpos.cli.progress import progress_bar
     from vitpos.cli.tables import show_columns
     from vitpos.files import require_folder
+    from vitpos.lab.cell_models import is_vitpos_output
     from vitpos.lab.experiment_folder import ExperimentFolder
-    from vitpos.lab.foreign_models import is_vitpos_output
     from vitpos.lab.inspection_targets import find_targets
     from vitpos.report.inspection_page import folder_name, write_all_numbers, write_inspection, write_page
     from vitpos.report.inspection_table import comparison_table
 
     require_folder(out)
-    ours = [path for path, grid in sources if grid and is_vitpos_output(path)]
-    if ours and (len(ours) == len(sources) or len({grid for _, grid in sources}) > 1):
-        raise InputError(f"--grid is for checkpoints that do not store their grid, and {ours[0]} does; leave it out")
+    stored = [path for path, grid in sources if grid and is_vitpos_output(path)]
+    if stored and (len(stored) == len(sources) or len({grid for _, grid in sources}) > 1):
+        raise InputError(f"--grid is for checkpoints that do not store their grid, and {stored[0]} does; leave it out")
     targets: list[tuple[str, LoadTarget]] = []
     for path, grid in sources:
         found = find_targets(path, grid, data, architecture)

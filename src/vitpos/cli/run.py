@@ -8,12 +8,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from vitpos.cli.checkpoint_options import Trust
 from vitpos.cli.device import Device
 from vitpos.cli.dry_run import DryRunOption, OutOption, require_out
 from vitpos.cli.dry_run import dry_run as show_dry_run
 from vitpos.cli.plugins import Plugins
 from vitpos.cli.reproducible import Reproducible
-from vitpos.cli.trust import Trust
 from vitpos.errors import InputError, RunError
 from vitpos.printable import sanitize
 

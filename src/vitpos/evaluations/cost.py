@@ -20,7 +20,7 @@ from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
-from vitpos.interop.classifier import WrappedViT
+from vitpos.interop.wrapped_models import WrappedViT
 from vitpos.models.attention import double_backward_attention
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.training.loss import loss

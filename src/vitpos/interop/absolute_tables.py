@@ -15,8 +15,8 @@ from torch import Tensor
 from vitpos.errors import InputError
 from vitpos.interop.architecture import TABLE_INCLUDES_PREFIX, TABLES, Trunk
 from vitpos.interop.grids import Grid, GridHint, choose_grid, factorizations, format_grid
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import to_float32
+from vitpos.printable import sanitize
 
 MAX_NUMBERS = 1 << 28  # of a sum of row and column vectors, which a small file could make larger than memory
 ROW_MAJOR = "tokens in row-major order"
@@ -47,12 +47,12 @@ class AbsoluteTable:
         axes: text on the order of tokens, and of axes within a vector where known.
     """
 
-    table: Tensor  # (R, C, D)
-    prefix: Tensor  # (P, D), rows of prefix tokens
-    source: str  # what determined the grid, such as "the shape of the table"
-    encoding: str  # name of our encoding of the same kind
+    table: Tensor
+    prefix: Tensor
+    source: str
+    encoding: str
     description: str
-    axes: str  # order of tokens, and of axes within a vector where known
+    axes: str
 
     @property
     def grid(self) -> Grid:
@@ -65,12 +65,12 @@ class SinCosTable:
     """The sin-cos formula by which a stored position table was computed.
 
     Args:
-        grid: rows and columns of a 2-D formula; None for a 1-D formula of the index.
+        grid: rows and columns of a 2-D formula; None for a 1-D formula of the index, which implies no grid.
         axes: text on which axis the vectors start with, and the order of sines and cosines.
     """
 
-    grid: Grid | None  # None for a 1-D formula of the index, which implies no grid
-    axes: str  # which axis the vectors start with, and their layout
+    grid: Grid | None
+    axes: str
 
 
 def find_absolute_table(

@@ -44,7 +44,9 @@ class Adapter:
 
     For a model of your own, subclass it and pass an instance: ``vitpos.attach(model, "rope", adapter=MyAdapter())``.
     Required are ``geometry``, ``blocks``, ``attention_of`` and ``attention``; ``patch_embed`` if the model splits images
-    itself. A model that adds a learned position table or rotates q and k should say so by the other methods.
+    itself. Override ``table`` and ``table_vectors`` if the model adds a learned position table; ``rotary``,
+    ``rotary_tables``, ``select_rotary`` and ``rotate`` if it rotates q and k; ``drop_patches`` and ``dropped`` if it drops
+    patch tokens in training.
     """
 
     def geometry(self, model: nn.Module) -> Geometry:
@@ -134,8 +136,8 @@ class Adapter:
         return None
 
     def dropped(self, module: Any, x: Tensor) -> tuple[Any, Tensor | None]:
-        """Returns what that submodule returns for all tokens x (B, T, D), and the numbers (B, K) of the patches it keeps.
+        """Returns what that submodule returns for all tokens x (B, T, D), and the indices (B, K) of the patches it keeps.
 
-        The numbers are None if all patches are kept.
+        The indices are None if all patches are kept.
         """
         raise NotImplementedError

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.printable import sanitize
 
 PROJECTIONS = {  # pattern of the patch projection's name → library
     r"patch_embed\.(proj|conv)\.weight": "timm",
@@ -95,9 +95,9 @@ class Trunk:
         tensors: name → tensor.
     """
 
-    format: str  # library or family, such as timm, DeiT or Hugging Face ViT
-    root: str  # wrapper prefix removed from each name, such as ``teacher.backbone.``
-    projection: str | None  # name of the patch projection
+    format: str
+    root: str
+    projection: str | None
     tensors: dict[str, Tensor]
 
     def first(self, names: Iterable[str]) -> str | None:

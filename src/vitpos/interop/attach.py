@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitpos.errors import InputError
 from vitpos.interop.adapters import Adapter
 from vitpos.interop.attachment import Attachment, OwnPositions
-from vitpos.interop.known_models import find_model
+from vitpos.interop.find_adapter import find_model
 from vitpos.models.base import EncodingLike, build_encoding, spec_of
 from vitpos.positions import Positions
 
@@ -27,15 +27,18 @@ def attach(
     """Gives a Vision Transformer another position encoding, in place; returns the same model.
 
     The encoding becomes the submodule ``position_encoding`` of the model, so that optimizers, ``state_dict()``,
-    ``to(device)`` and ``deepcopy`` include it; all other names stay as they are. `detach` removes it. In training, add
-    ``vitpos.penalty(model)`` to the loss if the encoding defines an extra loss, as `mjp` does.
+    ``to(device)`` and ``deepcopy`` include it; all other names stay as they are, except with ``own_positions="remove"``:
+    the model's table is then not in ``state_dict()``, so that original weights are loaded before `attach`, or with
+    ``strict=False``. `detach` removes the encoding. In training, add ``vitpos.penalty(model)`` to the loss if the encoding
+    defines an extra loss, as `mjp` does.
 
     Args:
         model: A ``VisionTransformer`` or ``Eva`` of timm; a ViT, DeiT, DINOv2 or DINOv3 of Hugging Face; a
             ``torch.nn.TransformerEncoder``; a module that contains one of them; or any model with an ``adapter``.
         encoding: A spec such as ``"rope"`` or ``"learned + mjp"``, an encoding class, or an instance.
         own_positions: What becomes of the learned table and the rotary positions that the model has: ``keep`` uses them
-            beside the encoding, ``freeze`` does not train them, ``remove`` leaves them out.
+            beside the encoding, ``freeze`` does not train them, ``remove`` leaves them out; an InputError if the model
+            has none that the adapter knows.
         adapter: How to find patches and attention in a model of another kind, see `Adapter`.
         grid: Rows and columns of the patch tokens; only for a ``TransformerEncoder``, which gets tokens and no images.
         num_prefix: Number of tokens in front of the patches (CLS and registers); only for a ``TransformerEncoder``.
@@ -64,21 +67,23 @@ def detach(model: nn.Module) -> nn.Module:
 def at_positions(model: nn.Module, pos: Positions) -> Iterator[None]:
     """A context in which a model with an attached encoding uses other positions of the patches.
 
-    For example, ``with vitpos.at_positions(model, Positions.from_grid((14, 14)).permute(order)): model(images)``. Positions
-    may be permuted, hidden, shifted, or on another grid; they also act on the model's own table and rotary positions.
+    For example, ``with vitpos.at_positions(model, Positions.from_grid((7, 7)).permute(order)): model(images)``. Positions
+    may be permuted, hidden, shifted, or on another grid; they also act on the model's own table and rotary positions. On
+    another grid than in training, ``Positions.from_grid((14, 14), train_grid=(7, 7))`` gives those of a call without this
+    context; without ``train_grid``, coordinates extend beyond the training grid.
     """
     attachment = find_attachment(model)
-    before, attachment.given = attachment.given, pos
+    before, attachment.requested_pos = attachment.requested_pos, pos
     try:
         yield
     finally:
-        attachment.given = before
+        attachment.requested_pos = before
 
 
 def penalty(model: nn.Module) -> Tensor | float:
     """Returns the extra loss of the attached encoding for the last batch, such as that of `mjp`; 0 for most encodings."""
     attachment = find_attachment(model)
-    return 0.0 if attachment.pos is None else attachment.all.penalty(attachment.pos)
+    return 0.0 if attachment.pos is None else attachment.combined_encoding.penalty(attachment.pos)
 
 
 def is_attached(model: nn.Module) -> bool:

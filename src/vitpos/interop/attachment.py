@@ -39,14 +39,14 @@ class Attachment:
         self, model: nn.Module, adapter: Adapter, geometry: Geometry, encoding: PositionEncoding, spec: str | None
     ):
         self.model, self.adapter, self.geometry, self.encoding, self.spec = model, adapter, geometry, encoding, spec
-        self.all = encoding  # the attached encoding, and the positions that the model has of its own
+        self.combined_encoding = encoding  # the attached encoding, and the positions that the model has of its own
         self.has_table = False  # whether the model adds a learned table itself
         self.starts_at_block = True  # whether the first block is the first module that gets all tokens
-        self.given: Positions | None = None  # set by the context manager `at_positions`
-        self.default: Positions | None = None  # of the current images, in row-major order; None if unknown
+        self.requested_pos: Positions | None = None  # given by the context manager `at_positions`
+        self.grid_pos: Positions | None = None  # of the current images, in row-major order; None if unknown
         self.pos: Positions | None = None  # of the current forward pass
         self.on_attention: OnAttention | None = None  # called before every attention, to capture its inputs
-        self.passed: Any = None  # what the model passes to its attention to rotate q and k
+        self.rotary_args: Any = None  # what the model passes to its attention to rotate q and k
         self._connected: list[tuple[nn.Module, type[nn.Module]]] = []  # module, class before
         self._settings: list[tuple[nn.Module, str, Any]] = []  # module, attribute, value before
         self._frozen: list[tuple[nn.Parameter, bool]] = []  # parameter, requires_grad before
@@ -133,12 +133,12 @@ class Attachment:
         rotary: Any = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the output and the weights of attention in block ``layer``; see `Attend` for the other arguments."""
-        self.passed = rotary
+        self.rotary_args = rotary
         if self.on_attention is not None:
-            self.on_attention(AttentionCall(layer, x, self.all, self._positions(), lambda: (q, k)))
+            self.on_attention(AttentionCall(layer, x, self.combined_encoding, self._positions(), lambda: (q, k)))
         drops = dropout is not None and (need_weights or (dropout.training and bool(getattr(dropout, "p", 1))))
         return attend(
-            q, k, v, self.all, self._positions(), layer, x, mask,
+            q, k, v, self.combined_encoding, self._positions(), layer, x, mask,
             dropout=dropout if drops else None, need_weights=need_weights,
         )  # fmt: skip
 
@@ -147,20 +147,20 @@ class Attachment:
         if index is not None:
             pos = self._positions()
             self.pos = pos.select(index)
-            self.default = self.pos if pos is self.default else None
+            self.grid_pos = self.pos if pos is self.grid_pos else None
 
     def _embed(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
         """Applies the encoding to patch tokens x (B, N, D) of a grid, and sets the positions of this forward pass."""
-        self.default = Positions.from_grid(grid, train_grid=self.geometry.grid, device=x.device)
-        pos = self.default if self.given is None else self.given.to(x.device)
+        self.grid_pos = Positions.from_grid(grid, train_grid=self.geometry.grid, device=x.device)
+        pos = self.grid_pos if self.requested_pos is None else self.requested_pos.to(x.device)
         check_positions(pos, x)
         x, self.pos = hooks.augment(self.encoding, x, pos)
-        if not self.has_table or (self.pos is self.default and "update" not in self.encoding.hooks):
+        if not self.has_table or (self.pos is self.grid_pos and "update" not in self.encoding.hooks):
             return embed(self.encoding, x, self.pos, 0)
         # The model adds its table afterwards, in the order of the grid. What it adds is subtracted here, so that the
         # sum has the row of each patch's position, and none where the position is hidden.
         table = self.adapter.table_vectors(self.model, grid)
-        return embed(self.all, x, self.pos, 0) - table
+        return embed(self.combined_encoding, x, self.pos, 0) - table
 
     def _positions(self) -> Positions:
         if self.pos is None:
@@ -194,6 +194,11 @@ class Attachment:
     def _take_own_positions(self, own_positions: OwnPositions) -> None:
         """Keeps, freezes or removes the learned table and the rotary positions of the model."""
         table, rotary = self.adapter.table(self.model), self.adapter.rotary(self.model)
+        if own_positions == "remove" and table is None and rotary is None:
+            raise InputError(
+                f"own_positions='remove': {type(self.adapter).__name__}.table and .rotary return None; leave it out if "
+                "the model has no positions of its own, otherwise override these methods"
+            )
         parameters = list(rotary.parameters()) if rotary is not None else []
         if table is not None:
             owner, name = table
@@ -205,7 +210,7 @@ class Attachment:
         if own_positions != "remove":
             own: list[PositionEncoding] = [OwnTable(self)] if table is not None else []
             own += [OwnRotary(self)] if rotary is not None else []
-            self.all = SumEncoding([*own, self.encoding]) if own else self.encoding
+            self.combined_encoding = SumEncoding([*own, self.encoding]) if own else self.encoding
             self.has_table = table is not None
         elif table is not None:
             self._removed = owner, name, dict(owner._parameters)
@@ -274,7 +279,7 @@ class _Attention(_Connected):
 
 
 class _DropPatches(_Connected):
-    """A module that drops patch tokens at random in training."""
+    """Mixed into the model's patch dropout; also drops the positions of the dropped tokens."""
 
     def forward(self, x: Tensor) -> Any:
         kept, index = self._attachment.adapter.dropped(self, x)

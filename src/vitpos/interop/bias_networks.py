@@ -13,8 +13,8 @@ from torch import Tensor
 from vitpos.interop.architecture import Trunk
 from vitpos.interop.grids import Grid, GridHint, grid_from_relative_index, window_from_config
 from vitpos.interop.relative_tables import COORDINATES, INDEX, grid_from_offsets
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import MAX_MAGNITUDE, to_float32
+from vitpos.printable import sanitize
 
 NETWORK = r"(cpb_mlp\.2|continuous_position_bias_mlp\.2|(shared_)?rel_pos\.mlp\.fc2)\.weight"
 IN_ATTENTION = r"att(n|ention)\b|shared_rel_pos"  # networks elsewhere give vectors, not biases

@@ -1,4 +1,4 @@
-"""`Blueprint`: how to build the model of ours that computes the same as a model of another library."""
+"""`Blueprint`: how to build a vitpos model that computes the outputs of a model of another library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.errors import InputError
-from vitpos.interop.known_models import has_adapter
+from vitpos.interop.find_adapter import has_adapter
 from vitpos.interop.names import Names, Slot, load_state
 from vitpos.models.base import Classifier, EncodingLike, Shape, build_encoding, spec_of
 from vitpos.models.vit import ViT
@@ -18,17 +18,17 @@ from vitpos.models.vit import ViT
 
 @dataclass(frozen=True)
 class Blueprint:
-    """How to build our model with the outputs of another library's model.
+    """How to build a vitpos model that computes the outputs of another library's model.
 
     Args:
         library: name of the library.
-        model: class of our model.
+        model: class of the vitpos model.
         image_shape: channels, height and width of the images.
         num_classes: number of logits; 0 for features.
         encoding: spec of the position encoding.
-        options: other options of our model.
+        options: other options of the vitpos model.
         names: returns the table of names for the built model, or None if the library's default table fits.
-        slots: returns their name → `Slot` for the built model.
+        slots: returns the dictionary of the library's tensor names to `Slot`s, for the built model.
         state: weights of the library's model that are to be loaded.
         unused: names of weights that do not affect the output.
     """
@@ -45,10 +45,10 @@ class Blueprint:
     unused: tuple[str, ...] = field(default=())
 
     def build(self, encoding: EncodingLike | None = None, *, spec: str | None = None) -> Classifier:
-        """Returns our model with the weights of the other, in evaluation mode.
+        """Returns the vitpos model with the weights of the library's model, in evaluation mode.
 
-        With another ``encoding``, the positions of the other model are left out. ``spec`` is that of an encoding that is
-        given as an object.
+        With another ``encoding``, the positions of the library's model are left out. ``spec`` is that of an
+        encoding that is given as an object.
         """
         with torch.random.fork_rng(devices=[]):
             model = self.model(self.image_shape, self.num_classes, self.encoding, **self.options)
@@ -65,8 +65,9 @@ class Blueprint:
 
 
 def refuse(module: nn.Module, reason: str) -> NoReturn:
-    """Raises an InputError: our models have no such part."""
-    remedy = "use vitpos.attach instead" if has_adapter(module) else "for vitpos.attach it needs an adapter"
+    """Raises an InputError: models of vitpos have no such part."""
+    known = "vitpos.attach may support it; see vitpos.Adapter"
+    remedy = known if has_adapter(module) else "for vitpos.attach it needs an adapter, see vitpos.Adapter"
     raise InputError(f"this {type(module).__name__} has {reason}, which load does not rebuild; {remedy}")
 
 

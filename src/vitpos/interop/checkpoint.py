@@ -25,9 +25,9 @@ from vitpos.interop.relative_tables import (
     window_hints,
 )
 from vitpos.interop.rotary_tables import RotaryTables, find_rotary_tables, rotary_grid_hints
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.untrusted_files import errors_in_one_line
+from vitpos.printable import sanitize
 
 CONVOLUTION = r"(pos_block|peg|cpe\d*|pos_embed)(\.\w+)*\.weight"  # depthwise, before a block (CPE, PEG)
 NONE_STORED = (
@@ -57,23 +57,23 @@ class Checkpoint:
     """
 
     path: Path
-    format: str  # library or family of the tensor names: timm, DeiT, DINOv2, MAE, Hugging Face ViT, JAX, …
-    encodings: dict[str, str]  # our names of the encodings, each with a description of what is stored
-    prefix_tokens: tuple[str, ...]  # CLS, distillation, register, …
-    grid: Grid | None  # rows, columns of patches; of a window, if only windows have tables
-    grid_source: str  # what determined the grid, such as "the shape of the table"
-    axes: str  # order of tokens, and of axes within a vector where known
+    format: str
+    encodings: dict[str, str]
+    prefix_tokens: tuple[str, ...]
+    grid: Grid | None
+    grid_source: str
+    axes: str
     patch: tuple[int, int] | None
     channels: int | None
     dim: int | None
     depth: int | None
     heads: int | None
-    table: Tensor | None = None  # (R, C, D), vectors added to the patch tokens
-    prefix: Tensor | None = None  # (P, D), vectors added to the prefix tokens
-    biases: dict[str, Tensor] = field(default_factory=dict)  # by layer: (2R−1, 2C−1, H); also those of networks
-    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by layer: (2R−1, d), (2C−1, d)
-    frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians per patch, row before column
-    periods: Tensor | None = None  # (d/4,), for coordinates from −1 to 1
+    table: Tensor | None = None
+    prefix: Tensor | None = None
+    biases: dict[str, Tensor] = field(default_factory=dict)
+    decomposed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    frequencies: Tensor | None = None
+    periods: Tensor | None = None
 
 
 def read_checkpoint(path: str | Path, *, grid: Grid | None = None) -> Checkpoint:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.printable import sanitize
 from vitpos.regular_files import read_regular
 
 MAX_BYTES, MAX_NAME = 1 << 24, 1000
@@ -31,13 +31,13 @@ class OutputNames:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Returns one name per output; the number of the output is added to names that occur twice."""
+        """Returns one name per output; the index of the output is added to names that occur twice."""
         first = [names[0] if names else f"output {number}" for number, names in enumerate(self.names)]
         return tuple(f"{name} ({n})" if first.count(name) > 1 else name for n, name in enumerate(first))
 
 
 def read_class_file(path: Path) -> OutputNames:
-    """Returns the names in a file: one per line, a JSON list, or a JSON dictionary from the number of an output to a name.
+    """Returns the names in a file: one per line, a JSON list, or a JSON dictionary from the index of an output to a name.
 
     An entry of a JSON file may be a list of names, such as a WordNet id and a word.
     """
@@ -89,19 +89,19 @@ def imagenet_names(known: OutputNames | None = None) -> OutputNames | None:
     ids, words = info.label_names(), info.label_descriptions()
     names = tuple((word, number) for word, number in zip(words, ids, strict=True))
     if known is not None:
-        same = [bool(_parts(theirs) & _parts(ours)) for theirs, ours in zip(known.names, names, strict=False)]
+        same = [bool(_parts(stated) & _parts(imagenet)) for stated, imagenet in zip(known.names, names, strict=False)]
         if len(known.names) != len(names) or sum(same) < 0.95 * len(names):
             return known
-        names = tuple((*theirs, ids[number]) for number, theirs in enumerate(known.names))
+        names = tuple((*stated, ids[number]) for number, stated in enumerate(known.names))
     return OutputNames(names, "ImageNet's classes")
 
 
 def match_classes(classes: Sequence[str], outputs: int, known: OutputNames | None, *, remedy: str) -> list[int]:
-    """Returns the number of the output of each class of a data set.
+    """Returns the index of the output of each class of a data set.
 
-    Without known names, classes and outputs are matched in order, which their numbers must allow. With them, a class
+    Without known names, classes and outputs are matched in order, for which there must be equally many. With them, a class
     is found by any name of an output, or by a part of it before or after a comma; differences of case, underscores and
-    spaces are ignored. Classes that are all numbers, and no names, are numbers of outputs.
+    spaces are ignored. Classes that are all numbers, and no names, are indices of outputs.
 
     Args:
         classes: Names of the classes, such as those of the folders of images.
@@ -150,7 +150,7 @@ def match_classes(classes: Sequence[str], outputs: int, known: OutputNames | Non
 
 
 def _id_to_name(value: Mapping[Any, Any]) -> list[Any] | None:
-    """Returns the values of a dictionary from 0, 1, … to names in that order; None if its keys are others."""
+    """Converts ``id2label`` {0: name, 1: name, …} to a list; None unless the keys are 0 … n−1."""
     try:
         numbered = {int(key): one for key, one in value.items() if len(str(key)) < 9}
     except ValueError:

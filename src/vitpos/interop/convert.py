@@ -13,8 +13,9 @@ from vitpos.encodings._table_interpolation import parse_mode
 from vitpos.encodings.base import PositionEncoding, total
 from vitpos.encodings.protocols import HasFrequencies, NTKScalable, Resizable, resized
 from vitpos.errors import InputError
-from vitpos.interop.model_spec import Convertible, ModelSpec, Origin, encoding_terms
+from vitpos.interop.model_spec import ModelSpec, encoding_terms
 from vitpos.interop.patch_size import parse_patch_mode, resample_projection
+from vitpos.interop.source_model import Origin, SourceModel
 from vitpos.models.base import Classifier, PatchClassifier, build_encoding
 from vitpos.models.vit import ViT
 from vitpos.positions import Positions
@@ -28,7 +29,7 @@ FREE_OF_COORDINATES = {"permutation_invariant", "index_only"}
 
 
 def resize(
-    source: Convertible,
+    source: SourceModel,
     *,
     grid: Grid | None = None,
     patch: Grid | None = None,
@@ -36,7 +37,7 @@ def resize(
     mode: str = MODE,
     coords: Coords | None = None,
     patch_mode: str = PATCH_MODE,
-) -> Convertible:
+) -> SourceModel:
     """Returns the model for another grid, patch size or window; all other weights are copied bit for bit.
 
     Args:
@@ -72,17 +73,16 @@ def resize(
     return source.with_model(new, spec)
 
 
-def swap_encoding(source: Convertible, encoding: str) -> Convertible:
+def swap_encoding(source: SourceModel, encoding: str) -> SourceModel:
     """Returns the model with another position encoding; all other weights are copied.
 
     Encodings that the old and the new sum have in common keep their weights. Of those that are left out, the vectors of
     prefix tokens are added to these tokens, and the mean of the vectors of patches to the bias of the patch projection,
-    if it has one (see `drops_constant`): they do not depend on the position. The weights of new encodings are random,
+    if it has one (see `loses_mean`): they do not depend on the position. The weights of new encodings are random,
     with a fixed seed.
     """
     model, terms = require_patches(source.model), encoding_terms(encoding)
-    before = dict(zip(map(str, ENCODINGS.parse(source.spec.encoding)), model.encoding.parts, strict=False))
-    kept = {str(term): before[str(term)] for term in terms if str(term) in before}
+    kept, removed = _kept_and_removed(source, terms)
     spec = replace(source.spec, encoding=" + ".join(map(str, terms)))
     if "train_grid" in spec.term.options and not _needs_train_grid(terms, kept, model):
         spec = spec.with_options(train_grid=None)
@@ -92,12 +92,21 @@ def swap_encoding(source: Convertible, encoding: str) -> Convertible:
         if str(term) in kept:
             part.load_state_dict(kept[str(term)].state_dict())
     state |= {f"encoding.{name}": tensor for name, tensor in new.encoding.state_dict().items()}
-    left_out = [part for part in model.encoding.parts if not any(part is one for one in kept.values())]
-    _fold_constants(model, left_out, state)
+    _fold_constants(model, removed, state)
     _load(new, state, spec)
     if spec.encoding != source.spec.encoding:  # the library's model of this name has the old one
         source = replace(source, origin=Origin())
     return source.with_model(new, spec)
+
+
+def _kept_and_removed(
+    source: SourceModel, terms: list[Term]
+) -> tuple[dict[str, PositionEncoding], list[PositionEncoding]]:
+    """Returns the encodings of a model that ``terms`` name too, by spec, and the encodings that they do not name."""
+    parts = require_patches(source.model).encoding.parts
+    before = dict(zip(map(str, ENCODINGS.parse(source.spec.encoding)), parts, strict=False))
+    kept = {str(term): before[str(term)] for term in terms if str(term) in before}
+    return kept, [part for part in parts if not any(part is one for one in kept.values())]
 
 
 def require_patches(model: nn.Module) -> PatchClassifier:
@@ -162,8 +171,8 @@ def _check_ntk(term: Term, model: PatchClassifier, old: Grid, new: Grid) -> None
         )
     before, after = (build_encoding(str(term), replace(model.geometry, grid=grid)) for grid in (old, new))
     if isinstance(before, HasFrequencies) and isinstance(after, HasFrequencies):
-        ours, theirs = before.frequencies(), after.frequencies()
-        if ours is not None and theirs is not None and not torch.equal(ours, theirs):
+        first, second = before.frequencies(), after.frequencies()
+        if first is not None and second is not None and not torch.equal(first, second):
             raise InputError(
                 f"coords 'ntk': {str(term)!r} scales coordinates of every grid to one range; use coords 'rebuild'"
             )
@@ -207,9 +216,9 @@ def _constants(model: PatchClassifier, parts: list[PositionEncoding]) -> tuple[T
         return None if vectors is None else vectors.mean((0, 1)), total(part.prefix_vectors() for part in parts)
 
 
-def _fold_constants(model: PatchClassifier, left_out: list[PositionEncoding], state: dict[str, Tensor]) -> None:
-    """Adds what encodings that are left out add to every token at all positions to the weights in ``state``."""
-    mean, prefix = _constants(model, left_out)
+def _fold_constants(model: PatchClassifier, removed: list[PositionEncoding], state: dict[str, Tensor]) -> None:
+    """Adds to the weights in ``state`` what removed encodings add to every token at all positions."""
+    mean, prefix = _constants(model, removed)
     with torch.no_grad():
         if mean is not None and "project.bias" in state:
             state["project.bias"] = state["project.bias"] + mean
@@ -217,13 +226,11 @@ def _fold_constants(model: PatchClassifier, left_out: list[PositionEncoding], st
             state["prefix_tokens"] = state["prefix_tokens"] + prefix
 
 
-def drops_constant(before: Convertible, after: Convertible) -> bool:
+def loses_mean(before: SourceModel, after: SourceModel) -> bool:
     """Returns whether a swap has lost the mean of the vectors of removed encodings: the projection has no bias for it."""
     model = require_patches(before.model)
-    kept = {str(term) for term in ENCODINGS.parse(after.spec.encoding)}
-    terms = ENCODINGS.parse(before.spec.encoding)
-    left_out = [part for term, part in zip(terms, model.encoding.parts, strict=False) if str(term) not in kept]
-    return model.project.bias is None and _constants(model, left_out)[0] is not None
+    _, removed = _kept_and_removed(before, ENCODINGS.parse(after.spec.encoding))
+    return model.project.bias is None and _constants(model, removed)[0] is not None
 
 
 def _grid_of_image(model: PatchClassifier, patch: Grid) -> Grid:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vitpos.errors import InputError, RunError
 from vitpos.models.base import PatchClassifier
 from vitpos.positions import Positions
+from vitpos.printable import one_line
 
 TOLERANCE = 1e-4  # of logits, relative to the largest one if that is above 1
 
@@ -145,7 +146,8 @@ def export_settings(
     else:
         shape = tuple(image_size)
     if len(shape) != 3 or any(not isinstance(side, int) or side < 1 for side in shape):
-        raise InputError(f"got image_size={image_size}; give (height, width) in pixels")
+        wanted = "(height, width)" if has_patches else "(channels, height, width)"
+        raise InputError(f"got image_size={image_size}; give {wanted} in pixels")
     if isinstance(model, PatchClassifier):
         grid = model.positions(torch.empty(1, *shape, device="meta")).grid
         if dynamic_size and min(grid) < 2:
@@ -272,9 +274,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for one, mode in modes.items():
             one.training = mode
-
-
-def one_line(error: BaseException) -> str:
-    """Returns type and message of an exception in one short line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines)[:240]}"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.printable import sanitize
 
 Grid = tuple[int, int]  # rows, columns
 MAX_LISTED = 8  # candidates that an error lists
@@ -199,5 +199,5 @@ def _all_finite(*tensors: Tensor) -> bool:
 
 
 def grid_hints(grids: Iterable[tuple[Grid | None, str]]) -> list[GridHint]:
-    """Returns a :class:`GridHint` (possible grid and its source) for each pair (grid, tensor name) with a grid."""
+    """Returns a `GridHint` per pair (grid, tensor name); skips pairs whose grid is None."""
     return [GridHint(grid, sanitize(source)) for grid, source in grids if grid is not None]

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import CONFIG, read_json_object
 from vitpos.models.image_limits import check_image_size
+from vitpos.printable import sanitize
 
 MODEL_TYPES = (  # that `huggingface_blueprint` rebuilds or `vitpos.attach` serves
     *("vit", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit"),

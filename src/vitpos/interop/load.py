@@ -1,4 +1,4 @@
-"""`load`: a model of timm or Hugging Face as our ViT, Swin or ResNet with the same outputs."""
+"""Loads a model of timm or Hugging Face as a vitpos ViT, Swin or ResNet that computes the same outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vitpos.errors import InputError
 from vitpos.interop.architecture import find_trunk
 from vitpos.interop.attach import detach, find_attachment, is_attached
 from vitpos.interop.blueprint import Blueprint
-from vitpos.interop.huggingface import huggingface_blueprint
+from vitpos.interop.huggingface_blueprint import huggingface_blueprint
 from vitpos.interop.huggingface_folder import (
     REPORTED,
     factory_of,
@@ -27,14 +27,14 @@ from vitpos.interop.huggingface_folder import (
     without_messages,
     without_random_weights,
 )
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.timm_blueprint import timm_blueprint
 from vitpos.models.base import Classifier, EncodingLike
 from vitpos.models.image_limits import check_image_size
 from vitpos.models.model_limits import ModelLimit
+from vitpos.printable import one_line, sanitize
 
-FAMILIES = (
+LOADABLE = (
     "timm's VisionTransformer, Eva, SwinTransformer and ResNet, Hugging Face's ViT, DeiT, DINOv2, DINOv3, and the image "
     "towers of CLIP and SigLIP"
 )
@@ -47,7 +47,11 @@ MODEL_ARGUMENTS = (  # of ``timm.create_model`` that a file may state
     *("pre_norm", "final_norm", "fc_norm", "qkv_fused", "swiglu_mlp", "scale_mlp", "use_fc_norm", *TEXTS),
     *("rope_rotate_half", "rope_grid_offset", "ref_feat_shape"),
 )
-ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu")  # that a file may state as ``act_layer``; timm's default is the first
+TIMM_ACTIVATIONS = (
+    "gelu",
+    "gelu_tanh",
+    "quick_gelu",
+)  # that a file may state as ``act_layer``; the first is the default
 IGNORED = (  # arguments without effect on a model in evaluation mode at its own size
     *("dynamic_img_size", "dynamic_img_pad", "strict_img_size", "weight_init", "fix_init", "head_init_scale"),
     *("drop_rate", "drop_path_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate"),
@@ -55,28 +59,32 @@ IGNORED = (  # arguments without effect on a model in evaluation mode at its own
 MAX_ARGUMENT, MAX_STAGES = 1 << 20, 64
 
 
+def is_hub_name(source: str | Path | nn.Module) -> bool:
+    """Whether a model is given by its name in timm or on Hugging Face: ``timm:NAME`` or ``hf:NAME``."""
+    return not isinstance(source, nn.Module) and str(source).startswith(("timm:", "hf:"))
+
+
 def load_foreign(
-    what: str | Path | nn.Module,
+    model: str | Path | nn.Module,
     *,
     encoding: EncodingLike | None = None,
     pretrained: bool = True,
     architecture: str | None = None,
 ) -> Classifier:
-    """Returns our model with the outputs of a model of timm or Hugging Face; `vitpos.load` describes the arguments."""
-    module = (
-        what if isinstance(what, nn.Module) else open_module(what, pretrained=pretrained, architecture=architecture)[0]
-    )
-    return from_module(module, encoding=encoding)
+    """Returns a vitpos model that computes the outputs of ``model``; `vitpos.load` describes the arguments."""
+    if not isinstance(model, nn.Module):
+        model, _ = open_module(model, pretrained=pretrained, architecture=architecture)
+    return from_module(model, encoding=encoding)
 
 
 def open_module(
-    what: str | Path, *, pretrained: bool = True, architecture: str | None = None
+    source: str | Path, *, pretrained: bool = True, architecture: str | None = None
 ) -> tuple[nn.Module, Mapping[str, Any]]:
     """Returns the model (``nn.Module``) of timm or Hugging Face, and the configuration that states how it was trained.
 
     The configuration of a file is that beside it; it is empty for a file alone.
     """
-    text = str(what)
+    text = str(source)
     if text.startswith("timm:"):
         module = _timm(text.removeprefix("timm:"), pretrained=pretrained)
         return module, {"pretrained_cfg": dict(getattr(module, "pretrained_cfg", None) or {})}
@@ -90,7 +98,7 @@ def open_module(
 
 
 def from_module(module: nn.Module, *, encoding: EncodingLike | None = None) -> Classifier:
-    """Returns our model with the outputs of a model (``nn.Module``) of timm or Hugging Face, and copies of its weights."""
+    """Returns a vitpos model that computes the outputs of ``module``, from copies of its weights."""
     if encoding is None and is_attached(module):
         return from_attached(module)
     return find_blueprint(detached(module)).build(encoding)
@@ -102,10 +110,10 @@ def detached(module: nn.Module) -> nn.Module:
 
 
 def from_attached(module: nn.Module) -> Classifier:
-    """Returns our model with the outputs of a model with an attached encoding, which becomes a part of it."""
+    """Returns a vitpos model that computes the outputs of ``module`` and contains a copy of its attached encoding."""
     attachment = find_attachment(module)
     blueprint, encoding = find_blueprint(detached(module)), deepcopy(attachment.encoding)
-    if attachment.all is attachment.encoding:  # without positions of the model's own
+    if attachment.combined_encoding is attachment.encoding:  # without positions of the model's own
         return blueprint.build(encoding, spec=attachment.spec)
     own = blueprint.build().encoding
     assert isinstance(own, PositionEncoding)  # there are own positions, so that it is a ViT
@@ -115,12 +123,12 @@ def from_attached(module: nn.Module) -> Classifier:
 
 
 def find_blueprint(module: nn.Module) -> Blueprint:
-    """Returns how our model with the outputs of a model is built; raises an InputError if it cannot be."""
+    """Returns the `Blueprint` of a model of timm or Hugging Face; raises an InputError if it is of another kind."""
     for blueprint in (timm_blueprint, huggingface_blueprint):
         if (found := blueprint(module)) is not None:
             return found
     raise InputError(
-        f"load does not know this {type(module).__name__} (known: {FAMILIES}); vitpos.attach works with other Vision "
+        f"load does not know this {type(module).__name__} (known: {LOADABLE}); vitpos.attach works with other Vision "
         "Transformers by an adapter"
     )
 
@@ -180,9 +188,8 @@ def _in_one_line(what: str, make: Callable[[], nn.Module]) -> nn.Module:
     except InputError:
         raise
     except Exception as error:  # of a hub, a file or a model: any type
-        reason = sanitize(" ".join(str(error).split()), limit=160)
         raise InputError(
-            f"{sanitize(what)} was not loaded ({type(error).__name__}: {reason}); "
+            f"{sanitize(what)} was not loaded ({one_line(error)}); "
             "check the name, the network and your access, or give a local folder"
         ) from None
 
@@ -267,7 +274,7 @@ def check_arguments(given: object, layers: int, path: Path) -> dict[str, Any]:
         largest = layers if key in ("depth", "depths") else MAX_ARGUMENT
         plain = all(type(one) in (int, float, bool, type(None)) and -1 <= (one or 0) <= largest for one in numbers)
         known = key in MODEL_ARGUMENTS and (plain or (key in TEXTS and type(value) is str))
-        known = known or (key == "act_layer" and value in ACTIVATIONS)
+        known = known or (key == "act_layer" and value in TIMM_ACTIVATIONS)
         if not known or len(numbers) > MAX_STAGES:
             raise InputError(
                 f"{path}: its configuration has the argument {sanitize(key)}={sanitize(value, limit=40)}, "

@@ -1,21 +1,16 @@
-"""`ModelSpec`: the texts from which a model is built, and `Convertible`: a model with its `ModelSpec`."""
+"""`ModelSpec`: the specs and sizes from which a model is built."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
-from vitpos.interop.blueprint import Blueprint
-from vitpos.interop.names import Names
-from vitpos.interop.preprocessing import Preprocessing
-from vitpos.interop.pretrained import ModelConfig, image_shape_of
 from vitpos.models import MODELS
-from vitpos.models.base import Classifier, PatchClassifier, Shape
+from vitpos.models.base import Classifier, Shape
 from vitpos.registry.specs import Term
 
 
@@ -46,7 +41,7 @@ class ModelSpec:
         """Returns all options of the model, those that are not given with their defaults."""
         return MODELS.with_defaults(self.term)
 
-    def with_options(self, **options: Any) -> ModelSpec:
+    def with_options(self, **options: Any) -> Self:
         """Returns a copy with other options of the model; an option that is None is left out."""
         given = self.term.options | options
         term = Term(self.term.name, {key: value for key, value in given.items() if value is not None})
@@ -58,85 +53,6 @@ class ModelSpec:
             torch.manual_seed(0)
             model: Classifier = MODELS.build(self.model, self.image_shape, self.num_classes, self.encoding)
         return model
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The library that a model comes from.
-
-    Args:
-        library: ``timm``, ``Hugging Face``, or empty for a model of ours.
-        architecture: Name of the model in timm.
-        kind: Class of the model, for Hugging Face.
-        config: Configuration of the model, for Hugging Face.
-        names: Returns the library's names of the weights of our model.
-    """
-
-    library: str = ""
-    architecture: str = ""
-    kind: Any = None
-    config: Any = None
-    names: Callable[[Any], Names | None] = lambda model: None
-
-
-@dataclass(frozen=True)
-class Convertible:
-    """A model of ours in evaluation mode, what it is built from, and where it comes from.
-
-    Args:
-        model: The model.
-        spec: What it is built from.
-        origin: The library that it comes from.
-        about: What a weights file states besides: ``data``, ``classes``, ``train`` and ``seed`` of its training.
-        preprocessing: How the images of the original checkpoint are normalized, if it states it.
-    """
-
-    model: Classifier
-    spec: ModelSpec
-    origin: Origin = Origin()
-    about: Mapping[str, Any] = field(default_factory=dict)
-    preprocessing: Preprocessing = field(default_factory=Preprocessing)
-
-    def with_model(self, model: Classifier, spec: ModelSpec) -> Convertible:
-        """Returns a copy with another model, which gets the names of weights of the library."""
-        model = model.to(next(self.model.parameters()).dtype).eval()
-        model._weight_names = self.origin.names(model)
-        return replace(self, model=model, spec=spec)
-
-
-def from_blueprint(blueprint: Blueprint, module: Any) -> Convertible:
-    """Returns our model of a model of timm or Hugging Face, with what it is built from.
-
-    Args:
-        blueprint: Describes the model.
-        module: The model of the library.
-    """
-    name = next(name for name in MODELS if MODELS.load(name) is blueprint.model)
-    (term,) = MODELS.parse(
-        str(Term(name, {key: value for key, value in blueprint.options.items() if value is not None}))
-    )
-    spec = ModelSpec(str(term), blueprint.encoding, blueprint.image_shape, blueprint.num_classes)
-    origin = replace(timm_origin(blueprint, module), kind=type(module), config=getattr(module, "config", None))
-    return Convertible(blueprint.build(), spec, origin)
-
-
-def from_classifier(model: Classifier) -> Convertible:
-    """Returns a model of ours, which becomes part of it, with what it was built from.
-
-    Raises an InputError if the model was built from objects instead of specs.
-    """
-    stated = ModelConfig.of(model)
-    spec = ModelSpec(stated.model, stated.encoding, image_shape_of(model), stated.num_classes)
-    if isinstance(model, PatchClassifier) and model.train_grid != model.geometry.grid and "train_grid" in spec.options:
-        spec = spec.with_options(train_grid=model.train_grid)
-    return Convertible(model, spec).with_model(model, spec)
-
-
-def timm_origin(blueprint: Blueprint, module: Any) -> Origin:
-    """Returns the library of a model, its names of weights, and, for a model of timm, its architecture."""
-    cfg = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
-    architecture = str(cfg.get("architecture", "")) if isinstance(cfg, Mapping) and blueprint.library == "timm" else ""
-    return Origin(blueprint.library, architecture, names=blueprint.names)
 
 
 def encoding_terms(spec: str) -> list[Term]:

@@ -1,7 +1,7 @@
-"""Names of tensors in other libraries: which tensors of theirs are which parts of ours, in both directions.
+"""Names of tensors in other libraries: which tensor of a library is which part of a vitpos model, in both directions.
 
-A family of models is one table `Names`. `tensor_slots` applies it to a model of ours; each `Slot` is a view into our
-tensors, so that the same table reads and writes weights.
+A family of models is one table `Names`. `tensor_slots` applies it to a vitpos model; each `Slot` is a view into the
+tensors of that model, so that the same table reads and writes weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from vitpos.errors import InputError
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.models.vit import ViT
 
-Split = tuple[tuple[str, int], ...]  # part of their name, and its number of rows relative to the others
+Split = tuple[tuple[str, int], ...]  # part of the library's name, and its number of rows relative to the others
+
+SEPARATE_QKV: dict[str, Split] = {  # of libraries that project q, k and v by three layers
+    r"\.qkv\.": ((".q_proj.", 1), (".k_proj.", 1), (".v_proj.", 1)),
+    r"\.qv_bias$": ((".q_proj.bias", 1), (".v_proj.bias", 1)),
+}
 
 
 @dataclass(frozen=True)
@@ -28,10 +33,10 @@ class Names:
 
     Args:
         library: name of the library, for messages.
-        rename: regular expression for our name → replacement, applied in order.
+        rename: regular expression for the name in vitpos → replacement, applied in order.
         split: regular expression for a name, after ``rename`` → replacements, with the relative number of rows of each:
-            what we store as one tensor is several in the library, such as the projections of q, k and v.
-        axes: regular expression for their name → number of axes of their tensor, where leading axes of size 1 differ.
+            what vitpos stores as one tensor is several in the library, such as the projections of q, k and v.
+        axes: regular expression for the library's name → number of axes of its tensor, where leading axes of size 1 differ.
         unused: tensors of the library's model that do not affect its output, such as the token of masked patches; they
             are kept to be exported again.
     """
@@ -45,7 +50,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor of the library: the concatenation of views into our tensors along their first axis.
+    """One tensor of the library: the concatenation of views into tensors of a vitpos model along their first axis.
 
     Args:
         parts: the views, which have the same shape except for the first axis.
@@ -68,7 +73,7 @@ class Slot:
         return (torch.cat(self.parts) if len(self.parts) > 1 else self.parts[0].clone()).reshape(self.shape)
 
     def write(self, tensor: Tensor) -> None:
-        """Copies a tensor of the library into ours."""
+        """Copies a tensor of the library into the vitpos model."""
         if len(self.parts) == 1:
             self.parts[0].copy_(tensor.reshape(self.parts[0].shape))
             return
@@ -78,7 +83,7 @@ class Slot:
 
 
 def tensor_slots(model: Classifier, names: Names) -> dict[str, Slot]:
-    """Returns their name → `Slot`, for every tensor of our model."""
+    """Returns a dictionary from the library's tensor names to `Slot`s, views into the tensors of ``model``."""
     slots: dict[str, Slot] = {}
     for name, parts in _named_parts(model).items():
         for pattern, replacement in names.rename.items():
@@ -89,8 +94,8 @@ def tensor_slots(model: Classifier, names: Names) -> dict[str, Slot]:
             continue
         unit, first = len(parts[0]) // sum(rows for _, rows in split[1]), 0
         for replacement, rows in split[1]:
-            theirs = re.sub(split[0], replacement, name)
-            slots[theirs] = Slot((parts[0][first * unit : (first + rows) * unit],), _axes(theirs, names))
+            library_name = re.sub(split[0], replacement, name)
+            slots[library_name] = Slot((parts[0][first * unit : (first + rows) * unit],), _axes(library_name, names))
             first += rows
     return slots
 
@@ -100,7 +105,7 @@ def _axes(name: str, names: Names) -> int:
 
 
 def _named_parts(model: Classifier) -> dict[str, tuple[Tensor, ...]]:
-    """Returns our name → tensors, with patch projections in the shape of convolutions and tables of positions joined.
+    """Returns name in vitpos → tensors, with patch projections in the shape of convolutions and tables of positions joined.
 
     The table of a ViT is named ``table``, with rows for prefix tokens first; learned rotary frequencies ``frequencies``.
     """
@@ -130,12 +135,12 @@ def load_state(
     *,
     unused: Collection[str] = (),
 ) -> None:
-    """Copies a state dict of the library into our model, in place.
+    """Copies a state dict of the library into a vitpos model, in place.
 
     Raises, and copies nothing, if a tensor is missing, unexpected or of another shape.
 
     Args:
-        slots: their name → `Slot` of our model.
+        slots: what `tensor_slots` returned for that model.
         library: name of the library, for messages.
         unused: names in ``state`` that have no slot.
     """

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from vitpos.errors import InputError, RunError
 from vitpos.files import write_bytes
-from vitpos.interop.export import ExportModule, compare, evaluating, export_settings, one_line, trace
+from vitpos.interop.export import ExportModule, compare, evaluating, export_settings, trace
 from vitpos.interop.onnx_operators import with_onnx_operators
+from vitpos.printable import one_line
 
 MAX_BYTES = 2**31 - 2**24  # of a protobuf message, minus room for the graph
 

@@ -38,9 +38,9 @@ class OwnRotary(PositionEncoding):
     def rotate(self, q: Tensor, k: Tensor, pos: Positions, layer: int) -> tuple[Tensor, Tensor]:
         """Returns q and k of the patch tokens (B, H, N, d), rotated as the model itself does."""
         attachment, adapter = self.attachment, self.attachment.adapter
-        passed, default = attachment.passed, attachment.default
-        if default is None or pos.grid != default.grid:
+        passed, grid_pos = attachment.rotary_args, attachment.grid_pos
+        if grid_pos is None or pos.grid != grid_pos.grid:
             passed = adapter.rotary_tables(attachment.model, pos.grid, layer)
-        if pos is not default:
+        if pos is not grid_pos:
             passed = adapter.select_rotary(passed, pos.index)
         return adapter.rotate(attachment.model, q, k, passed)

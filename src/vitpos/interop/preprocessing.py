@@ -11,7 +11,7 @@ from typing import Any
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
+from vitpos.printable import sanitize
 from vitpos.regular_files import read_regular
 
 PREPROCESSOR, MAX_BYTES = "preprocessor_config.json", 1 << 20

@@ -15,7 +15,7 @@ from vitpos import __version__
 from vitpos.errors import InputError, RunError
 from vitpos.files import write_json, write_tensors, write_text
 from vitpos.interop.model_card import model_card
-from vitpos.interop.sanitize import sanitize
+from vitpos.interop.model_spec import ModelSpec
 from vitpos.interop.tensor_files import read_json_object
 from vitpos.interop.untrusted_files import errors_in_one_line, read_file
 from vitpos.models import MODELS
@@ -23,6 +23,7 @@ from vitpos.models.base import Classifier, PatchClassifier, Shape
 from vitpos.models.image_limits import check_model_images
 from vitpos.models.model_limits import ModelLimit
 from vitpos.patches import patch_grid
+from vitpos.printable import one_line, sanitize
 from vitpos.registry import Term, plugins
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
@@ -31,21 +32,14 @@ MAX_SIDE = 1 << 15  # of images and grids, and for the number of classes
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """What a model is built from: data that names built-in things, as it is stored in ``config.json``.
+class ModelConfig(ModelSpec):
+    """A `ModelSpec` as it is stored in ``config.json``: data that names registered models and encodings.
 
     Args:
-        model: Spec of the model with its options, such as ``vit(dim=64, patch=8)``.
-        encoding: Spec of the position encoding.
-        image_shape: Channels, height and width of the training images.
-        num_classes: Number of logits.
+        model, encoding, image_shape, num_classes: As in `ModelSpec`.
         grid: Rows and columns that stored tables were resampled for, if they differ from those of ``image_shape``.
     """
 
-    model: str
-    encoding: str
-    image_shape: tuple[int, int, int]
-    num_classes: int
     grid: tuple[int, int] | None = None
 
     @staticmethod
@@ -81,10 +75,9 @@ class ModelConfig:
         sizes: dict[str, Any] = {"image_shape": tuple(shape or ()), "num_classes": classes}
         return ModelConfig(str(texts[0]), str(texts[1]), grid=None if grid is None else (grid[0], grid[1]), **sizes)
 
-    def build(self, state: dict[str, Tensor]) -> Classifier:
+    def build_with(self, state: dict[str, Tensor]) -> Classifier:
         """Returns the model in evaluation mode, with the given tensors as its weights; their dtypes are kept."""
-        with torch.random.fork_rng(devices=[]):
-            model: Classifier = MODELS.build(self.model, self.image_shape, self.num_classes, self.encoding)
+        model = self.build()
         if self.grid is not None and isinstance(model, PatchClassifier):
             model = model.to("meta").resized(self.grid)  # without memory: the tensors come from ``state``
         wanted = model.state_dict()
@@ -127,7 +120,7 @@ def save_pretrained(model: nn.Module, folder: str | Path) -> Path:
 def _check_same(model: Classifier, config: ModelConfig, state: dict[str, Tensor]) -> None:
     remedy = "a part of it was changed after it was built; build it with this part, or save its state_dict()"
     try:
-        again = config.build(state)
+        again = config.build_with(state)
     except InputError as error:
         raise InputError(f"the model is not the one that {config.model} describes ({error}): {remedy}") from None
     if _grids(again) != _grids(model):
@@ -161,7 +154,7 @@ def from_pretrained(
         source: A local folder, or the name of a repository on the Hugging Face Hub, ``user/name``.
         revision: Branch, tag or commit of the repository.
         token: Access token for a private repository; by default that of ``hf auth login``.
-        trust: Imports the code that the configuration names.
+        trust: Whether the code that the configuration names is imported, and a model of any size is built.
     """
     folder = Path(source)
     if not folder.is_dir():
@@ -171,12 +164,12 @@ def from_pretrained(
     with errors_in_one_line(folder):
         config = ModelConfig.read(folder / CONFIG)
         state, _ = read_file(folder / WEIGHTS)
-        remedy = "if you trust its author, give trust=True"
+        remedy = "if you trust it, use --trust, or trust=True in Python"
         what = f"the model {sanitize(config.model)} with encoding {sanitize(config.encoding)}"
         allowed = nullcontext() if trust else plugins.refusing_imports(f"{folder} may come from elsewhere", remedy)
         with allowed, nullcontext() if trust else ModelLimit(state, what):
             try:
-                model = config.build(state)
+                model = config.build_with(state)
             except InputError as error:
                 raise InputError(f"{folder}: {error}") from None
         if not trust:
@@ -224,7 +217,7 @@ def push_to_hub(
             name = api.create_repo(repository, private=private, exist_ok=True).repo_id
             return str(api.upload_folder(repo_id=name, folder_path=folder, commit_message=message))
         except Exception as error:  # of the network or the hub: any type
-            cause = f"{sanitize(repository)} was not uploaded ({_reason(error)})"
+            cause = f"{sanitize(repository)} was not uploaded ({one_line(error)})"
             raise RunError(f"{cause}; check the name, the network, and 'hf auth login'") from None
 
 
@@ -237,7 +230,7 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
         return Path(path).parent
     except Exception as error:  # of the network or the hub: any type
         raise InputError(
-            f"{sanitize(name)} was not downloaded ({_reason(error)}); check the name, the network and your access"
+            f"{sanitize(name)} was not downloaded ({one_line(error)}); check the name, the network and your access"
         ) from None
 
 
@@ -247,10 +240,6 @@ def _hub() -> Any:
     except ImportError:
         raise InputError("the Hub needs the package; pip install huggingface_hub") from None
     return huggingface_hub
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {sanitize(' '.join(str(error).split()), limit=160)}"
 
 
 def _sides(values: Any, count: int, least: int = 1) -> bool:

@@ -19,8 +19,8 @@ from vitpos.interop.grids import (
     grid_hints,
     window_from_config,
 )
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import to_float32
+from vitpos.printable import sanitize
 
 TABLE = "relative_position_bias_table"
 INDEX = "relative_position_index"

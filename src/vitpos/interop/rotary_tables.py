@@ -13,8 +13,8 @@ from torch import Tensor
 from vitpos.errors import InputError
 from vitpos.interop.architecture import Trunk
 from vitpos.interop.grids import GridHint, grid_from_axial_angles, grid_from_coordinates, grid_hints
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import to_float32
+from vitpos.printable import sanitize
 
 MODEL_NAMES = {  # encoding → pattern of the names of models that have it without storing anything
     "rope_dino": r"(?i)dinov3",
@@ -35,10 +35,10 @@ class RotaryTables:
         periods: (d/4,), for coordinates from −1 to 1 (DINOv3); None if not stored.
     """
 
-    encoding: str  # name of our encoding of the same kind
+    encoding: str
     description: str
-    frequencies: Tensor | None = None  # (depth, H|1, 2, pairs), radians per patch, row before column
-    periods: Tensor | None = None  # (d/4,), for coordinates from −1 to 1 (DINOv3)
+    frequencies: Tensor | None = None
+    periods: Tensor | None = None
 
 
 def find_rotary_tables(trunk: Trunk, config: Mapping[str, Any], path: str) -> RotaryTables | None:

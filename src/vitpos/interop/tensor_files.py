@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from vitpos.errors import InputError
-from vitpos.interop.sanitize import sanitize
 from vitpos.interop.untrusted_files import errors_in_one_line, read_file
+from vitpos.printable import sanitize
 from vitpos.regular_files import read_regular
 
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".ckpt")
@@ -21,21 +21,17 @@ CONFIG, MAX_CONFIG_BYTES = "config.json", 1 << 24
 
 @dataclass(frozen=True)
 class CheckpointContents:
-    """What was read from a checkpoint, a file or folder at ``path``.
+    """What was read from a checkpoint.
 
     Args:
+        path: the file or folder.
         tensors: name → tensor.
         config: configuration: metadata of the file, training arguments and the entries of ``config.json``.
     """
 
     path: Path
     tensors: dict[str, Tensor]
-    config: dict[str, Any]  # file metadata, training arguments and config.json
-
-
-def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Returns tensor name → tensor of a ``.safetensors``, ``.pth`` or ``.npz`` file, or of a folder with one."""
-    return read_contents(path).tensors
+    config: dict[str, Any]
 
 
 def read_contents(path: str | Path) -> CheckpointContents:
@@ -112,7 +108,7 @@ def _select(file: Path, names: list[str], tensors: dict[str, Tensor]) -> dict[st
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file as a dictionary; raises if it is not one or has more than 64 MB."""
+    """Returns the JSON object in a file as a dictionary; raises if it is not one or has more than 16 MB."""
     if path.stat().st_size > MAX_CONFIG_BYTES:
         raise InputError(f"{path} has {path.stat().st_size:,} bytes, too many for a configuration; download it again")
     try:

@@ -1,7 +1,7 @@
 """timm's names of weights: ``load_timm(model, timm_model.state_dict())`` and ``to_timm(model)``.
 
-Each family is a table from our names to timm's. Shapes differ in patch projections, which are convolutions in timm, and
-in position tables, which are flat in timm.
+Each family is a table from names in vitpos to timm's. Shapes differ in patch projections, which are convolutions in
+timm, and in position tables, which are flat in timm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.relative import RelativeBias
 from vitpos.errors import InputError
-from vitpos.interop.names import Names, Slot, load_state, tensor_slots
+from vitpos.interop.names import SEPARATE_QKV, Names, Slot, load_state, tensor_slots
 from vitpos.models.base import Classifier
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
@@ -53,10 +53,6 @@ VIT = TRANSFORMER | {
 EVA = VIT | {r"\.ls(\d)\.gamma": r".gamma_\1"}
 AXES = {r"_token$|^pos_embed$|^attn_pool\.latent$": 3}
 POOL = {r"attn_pool\.in_proj\.": (("attn_pool.q.", 1), ("attn_pool.kv.", 2))}
-QKV = {
-    r"\.qkv\.": ((".q_proj.", 1), (".k_proj.", 1), (".v_proj.", 1)),
-    r"\.qv_bias$": ((".q_proj.bias", 1), (".v_proj.bias", 1)),
-}
 PACKED_QKV = {r"\.qv_bias$": ((".q_bias", 1), (".v_bias", 1))}
 GATED_MLP = {r"\.mlp\.fc1\.": ((".mlp.fc1_g.", 1), (".mlp.fc1_x.", 1))}
 
@@ -69,7 +65,7 @@ def vit_names(
     split_qkv: bool = False,
     split_mlp: bool = False,
 ) -> Names:
-    """Returns timm's names of the weights of our ViT.
+    """Returns timm's names of the weights of a vitpos ViT.
 
     Args:
         eva: Whether timm's model is an ``Eva``, which names LayerScale in another way.
@@ -83,13 +79,13 @@ def vit_names(
     if tokens is None:
         cls = int(model.pool == "cls")
         tokens = (("cls_token", cls), ("reg_token", model.geometry.num_prefix - cls))
-    split = POOL | (QKV if split_qkv else PACKED_QKV) | (GATED_MLP if split_mlp else {})
+    split = POOL | (SEPARATE_QKV if split_qkv else PACKED_QKV) | (GATED_MLP if split_mlp else {})
     split |= {r"^prefix_tokens$": tuple((name, count) for name, count in tokens if count)}
     return Names("timm", rename, split, AXES)
 
 
-def timm_names(model: nn.Module) -> dict[str, Slot]:
-    """Returns timm's name → `Slot`, a view into our tensors in timm's shape: writing to it changes our model.
+def timm_slots(model: nn.Module) -> dict[str, Slot]:
+    """Returns a dictionary from timm's tensor names to `Slot`s: views into the tensors of ``model``, in timm's shapes.
 
     A model that `vitpos.load` made of a timm model has the names of that model. Another ViT has those of timm's
     ``VisionTransformer``, or of ``Eva`` if it has rotary positions.
@@ -115,11 +111,16 @@ def timm_names(model: nn.Module) -> dict[str, Slot]:
 def _names_of(model: ViT) -> Names:
     if isinstance(model._weight_names, Names) and model._weight_names.library == "timm":
         return model._weight_names
-    return vit_names(model, eva="rotate" in model.encoding.hooks)
+    return vit_names(model, eva=is_eva(model))
+
+
+def is_eva(model: Classifier) -> bool:
+    """Returns whether a vitpos model that is not from timm is an ``Eva`` there: a ViT with rotary positions."""
+    return isinstance(model, ViT) and "rotate" in model.encoding.hooks
 
 
 def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Loads the state dict of a timm Swin, ResNet or ViT into our model of the same shape, in place.
+    """Loads the state dict of a timm Swin, ResNet or ViT into a vitpos model of the same shape, in place.
 
     Raises, and loads nothing, if a tensor is missing, unexpected or of another shape.
 
@@ -128,17 +129,17 @@ def load_timm(model: nn.Module, state: Mapping[str, Tensor]) -> None:
             a row for CLS as in timm.
         state: timm's ``state_dict()``.
     """
-    load_state(timm_names(model), "timm", state)
+    load_state(timm_slots(model), "timm", state)
 
 
 def to_timm(model: Classifier) -> dict[str, Tensor]:
-    """Returns the weights of our ViT, Swin or ResNet under timm's names: a state dict that timm's model loads.
+    """Returns the weights of a vitpos ViT, Swin or ResNet under timm's names: a state dict that timm's model loads.
 
     If `vitpos.load` made the model of a timm model, it is the state dict of that model, bit for bit. Otherwise the
     names are those of timm's ``VisionTransformer``, or of ``Eva`` for a ViT with rotary positions.
     """
     unused = _names_of(model).unused if isinstance(model, ViT) else {}
-    state = {name: slot.read() for name, slot in timm_names(model).items()}
+    state = {name: slot.read() for name, slot in timm_slots(model).items()}
     if own := [name for name in state if name.startswith("encoding.")]:
         raise InputError(
             f"timm has no counterpart of vitpos' {own[0]!r}; choose an encoding that timm has, such as learned"

@@ -118,7 +118,7 @@ class TimmAdapter(Adapter):
         return None if isinstance(model.patch_drop, nn.Identity | None) else model.patch_drop
 
     def dropped(self, module: Any, x: Tensor) -> tuple[Any, Tensor | None]:
-        """Returns the tokens that remain and the numbers (B, K) of the patches among them."""
+        """Returns the tokens that remain and the indices (B, K) of the patches among them."""
         with_indices = sys.modules["timm.layers"].PatchDropoutWithIndices
         kept, index = with_indices.forward(module, x)
         return ((kept, index) if isinstance(module, with_indices) else kept), index

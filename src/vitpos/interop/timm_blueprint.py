@@ -1,4 +1,4 @@
-"""Reads a living timm model and returns the `Blueprint` of our ViT, Swin or ResNet with the same outputs."""
+"""Reads an instantiated timm model and returns the `Blueprint` of a vitpos ViT, Swin or ResNet with the same outputs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 from torch import nn
 
 from vitpos.interop.blueprint import Blueprint, learned_spec, mlp_ratio, norm_eps, refuse, spec
-from vitpos.interop.timm import timm_names, vit_names
+from vitpos.interop.timm import timm_slots, vit_names
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
 
-ACTIVATIONS = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "GeluTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
+ROTARY_OPTIONS = {"grid_indexing", "grid_offset", "in_pixels", "min_period", "normalize_coords", "rotate_half"}
+ACTIVATION_CLASSES = {"GELU": "gelu", "GELUTanh": "gelu_tanh", "GeluTanh": "gelu_tanh", "QuickGELU": "quick_gelu"}
 
 
 def timm_blueprint(module: Any) -> Blueprint | None:
@@ -69,13 +70,13 @@ def _vit(module: Any) -> Blueprint:
             split_qkv=getattr(attention, "qkv", None) is None,
             split_mlp=hasattr(block.mlp, "fc1_g"),
         ),
-        slots=timm_names,
+        slots=timm_slots,
         state=module.state_dict(),
     )
 
 
 def _block_options(module: Any, block: Any, dim: int) -> dict[str, Any]:
-    """Returns the options of our ViT that describe a block: its spec, ``mlp_ratio`` and ``qk_norm``."""
+    """Returns the options of a vitpos ViT that describe a block: its spec, ``mlp_ratio`` and ``qk_norm``."""
     attention, mlp = block.attn, block.mlp
     if type(attention).__name__ not in ("Attention", "AttentionRope", "EvaAttention"):
         refuse(module, f"attention of class {type(attention).__name__}")
@@ -122,18 +123,20 @@ def _mlp(module: Any, mlp: Any, eps: float) -> str:
     kind, activation = type(mlp).__name__, type(mlp.act).__name__
     if activation == "GELU" and getattr(mlp.act, "approximate", "none") == "tanh":
         activation = "GELUTanh"
-    if kind == "Mlp" and not normed and activation in ACTIVATIONS:
-        return ACTIVATIONS[activation]
+    if kind == "Mlp" and not normed and activation in ACTIVATION_CLASSES:
+        return ACTIVATION_CLASSES[activation]
     if activation == "SiLU" and (kind == "SwiGLU" or (kind == "GluMlp" and not mlp.gate_last)):
         return spec("swiglu", norm=True, eps=eps) if normed else "swiglu"
     refuse(module, f"an MLP of class {kind} with {activation}{' and a norm' * normed}")
 
 
 def _head_options(module: Any, num_prefix: int, *, distilled: bool) -> dict[str, Any]:
-    """Returns the options ``pool``, ``registers``, ``norm`` and ``head`` of our ViT."""
+    """Returns the options ``pool``, ``registers``, ``norm`` and ``head`` of a vitpos ViT."""
     pool = module.global_pool
-    if pool not in ("token", "avg", "map") or (getattr(module, "pool_include_prefix", False) and pool == "avg"):
-        refuse(module, f"global_pool={pool!r}, with or without prefix tokens")
+    if pool not in ("token", "avg", "map"):
+        refuse(module, f"global_pool={pool!r}")
+    if pool == "avg" and getattr(module, "pool_include_prefix", False):
+        refuse(module, "average pooling that includes prefix tokens")
     norms = {"tokens": module.norm, "features": module.fc_norm}
     used = {name: norm for name, norm in norms.items() if not isinstance(norm, nn.Identity)}
     if len(used) > 1 or (pool == "map" and "features" in used):
@@ -197,7 +200,8 @@ def _rotary(module: Any, grid: tuple[int, int]) -> str:
                 base = float(rope.temperature)
                 fixed = {"prefix_mode": "center", "axes": "row_first", "normalized": True}
                 return spec("rope", base=base, pairing=pairing, **fixed)
-    refuse(module, f"rotary positions of class {type(rope).__name__} with these options")
+    options = {name: value for name, value in vars(rope).items() if name in ROTARY_OPTIONS}
+    refuse(module, f"rotary positions of class {type(rope).__name__} with {options}")
 
 
 def _swin(module: Any) -> Blueprint:
@@ -218,7 +222,7 @@ def _swin(module: Any) -> Blueprint:
             "mlp_ratio": mlp_ratio(block.mlp.fc1.out_features, embed.proj.out_channels),
         },
         names=lambda model: None,
-        slots=timm_names,
+        slots=timm_slots,
         state=module.state_dict(),
     )
 
@@ -229,8 +233,9 @@ def _resnet(module: Any) -> Blueprint:
     if type(first).__name__ != "Bottleneck" or not isinstance(module.conv1, nn.Conv2d):
         refuse(module, f"blocks of class {type(first).__name__} or a stem of several convolutions")
     strides = {block.conv1.stride for stage in stages for block in stage}
-    extras = [name for name in ("se", "aa", "drop_block") if getattr(first, name, None) not in (None, nn.Identity)]
-    extras = [name for name in extras if not isinstance(getattr(first, name), nn.Identity)]
+    extras = [
+        name for name in ("se", "aa", "drop_block") if not isinstance(getattr(first, name, None), nn.Identity | None)
+    ]
     if strides != {(1, 1)} or extras or type(first.act1).__name__ != "ReLU":
         refuse(module, "other strides, activations or attention in its blocks")
     size = (
@@ -244,6 +249,6 @@ def _resnet(module: Any) -> Blueprint:
         encoding="none",
         options={"depths": tuple(map(len, stages)), "width": module.conv1.out_channels},
         names=lambda model: None,
-        slots=timm_names,
+        slots=timm_slots,
         state=module.state_dict(),
     )

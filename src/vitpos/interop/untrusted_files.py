@@ -62,7 +62,7 @@ def _check_count(path: Path, tensors: int) -> None:
         raise InputError(f"{path} has more than {MAX_TENSORS:,} tensors, unlike any ViT; give a ViT checkpoint")
 
 
-def read_metadata(path: str | Path) -> dict[str, str]:
+def metadata_or_empty(path: str | Path) -> dict[str, str]:
     """Returns the metadata of a safetensors file, without reading its tensors; {} for any other or damaged file."""
     path = Path(path)
     with suppress(InputError), errors_in_one_line(path):

@@ -15,6 +15,7 @@ from torch import Tensor
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import InputError, RunError
 from vitpos.files import explain_damage, read_metadata
+from vitpos.interop.untrusted_files import metadata_or_empty
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
 from vitpos.lab.device import chosen_device
@@ -48,6 +49,17 @@ def load_model(folder: CellFolder, data: str | None = None) -> Classifier:
     cell = folder.cell if data is None else replace(folder.cell, data=data)
     weights, classes = folder.load_weights(), folder.classes
     return _load(cell, weights, classes, folder.path, trusted=folder.trusted, own_data=data is not None)
+
+
+def is_vitpos_output(path: Path) -> bool:
+    """Whether a path is the folder of a run or of one training, or a weights file, written by vitpos."""
+    return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in metadata_or_empty(path)
+
+
+def refuse_run(path: Path) -> None:
+    """Raises an InputError if a path is the folder of a run instead of that of one training."""
+    if (path / "experiment.json").exists() and not (path / "cell.json").exists():
+        raise InputError(f"{path} is a run; give one of its cells, as {path}/cells/…")
 
 
 def load_models(

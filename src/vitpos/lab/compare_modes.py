@@ -1,19 +1,15 @@
-"""Compares all modes of resampling position tables on one model, and recommends the one with the least drift."""
+"""Compares all modes of resampling position tables, and ways to choose coordinates, on one model; recommends one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 
-from torch import Tensor
-
-from vitpos.data.dataset import Dataset
 from vitpos.encodings.protocols import NTKScalable
 from vitpos.errors import InputError
 from vitpos.interop.convert import Coords, depends_on_coordinates, require_patches, resize
-from vitpos.interop.model_spec import Convertible
-from vitpos.interop.proofs import Proof, norm_ratio, position_tables, round_trip_error
-from vitpos.lab.drift import drift, labels_if_known, predict
+from vitpos.interop.source_model import SourceModel
+from vitpos.interop.step_reports import StepReport, norm_ratio, position_tables, round_trip_error
+from vitpos.lab.conversion import Conversion
 from vitpos.models.base import PatchClassifier
 
 MODES = (
@@ -30,44 +26,12 @@ MODES = (
 )
 
 
-@dataclass
-class Conversion:
-    """The state of a conversion: the original, the model as it is now, and the proofs so far.
-
-    Args:
-        original: The model that was given.
-        current: The converted model.
-        data: Images to measure the drift on; None for none.
-        proofs: One for each step.
-    """
-
-    original: Convertible
-    current: Convertible
-    data: Dataset | None
-    proofs: list[Proof] = field(default_factory=list)
-    _before: Tensor | None = None
-
-    def drift(self, model: Convertible) -> dict[str, float]:
-        """Returns how much the predictions of a model differ from those of the original; {} without images."""
-        if self.data is None:
-            return {}
-        if self._before is None:
-            self._before = predict(self.original.model, self.data, self.original.spec.image_shape)
-        classes = self.original.spec.num_classes
-        labels = labels_if_known(classes, self.data)
-        after = predict(model.model, self.data, model.spec.image_shape)
-        return drift(self._before, after, labels, features=classes == 0)
-
-    def advance(self, model: Convertible, proof: Proof) -> None:
-        """Replaces the current model and adds a proof, with the drift if there are images."""
-        self.current = model
-        self.proofs.append(replace(proof, numbers={**proof.numbers, **self.drift(model)}))
-
-
 def compare_modes(
-    state: Conversion, make: Callable[[str, Coords | None], Convertible], coords: Coords | None
+    state: Conversion, make: Callable[[str, Coords | None], SourceModel], coords: Coords | None
 ) -> tuple[str, Coords | None]:
-    """Adds a proof per mode; returns the mode and coordinates with the least drift, or the default without images.
+    """Adds a report per mode; returns the mode and coordinates with the lowest KL divergence from the original (``kl``).
+
+    For a model without classifier these are the ones with the highest ``cosine``; without images, the default.
 
     Args:
         state: The conversion.
@@ -75,15 +39,16 @@ def compare_modes(
         coords: The coordinates that were asked for; None to compare these too.
     """
     original = require_patches(state.original.model)
+    tables = has_tables(original)
     found: list[tuple[float, str, Coords | None]] = []
     for one in _choices(state.original, coords):
-        for mode in MODES if has_tables(original) else MODES[:1]:
+        for mode in MODES if tables else MODES[:1]:
             try:
                 converted = make(mode, one)
             except InputError as error:  # such as NTK scaling with a single frequency
                 if one in (None, coords):
                     raise
-                state.proofs.append(Proof("mode", _name(mode, one), {}, str(error)))
+                state.reports.append(StepReport("mode", _name(mode, one, tables=tables), {}, str(error)))
                 continue
             back = resize(
                 converted,
@@ -98,22 +63,21 @@ def compare_modes(
                 **state.drift(converted),
             }
             found.append((numbers.get("kl", -numbers.get("cosine", 0.0)), mode, one))
-            state.proofs.append(Proof("mode", _name(mode, one), numbers))
+            state.reports.append(StepReport("mode", _name(mode, one, tables=tables), numbers))
     least = min(found, key=lambda entry: entry[0])
+    used = _name(*least[1:], tables=tables)
     if state.data is None:
-        state.proofs.append(
-            Proof("mode", f"used: {_name(*least[1:])}", {}, "give data to choose the mode by its predictions")
-        )
+        state.reports.append(StepReport("mode", f"used: {used}", {}, "give data to choose the mode by its predictions"))
     else:
         by_features = state.original.spec.num_classes == 0
         numbers = {"cosine": -least[0]} if by_features else {"kl": least[0]}
         best = "the most similar features (cosine)" if by_features else "the least divergence of probabilities (kl)"
         note = f"it has {best} from the original on {len(state.data.test)} images"
-        state.proofs.append(Proof("mode", f"recommended and used: {_name(*least[1:])}", numbers, note))
+        state.reports.append(StepReport("mode", f"recommended and used: {used}", numbers, note))
     return least[1], least[2]
 
 
-def _choices(source: Convertible, coords: Coords | None) -> Sequence[Coords | None]:
+def _choices(source: SourceModel, coords: Coords | None) -> Sequence[Coords | None]:
     """Returns the coordinates that are compared."""
     encoding = require_patches(source.model).encoding
     if coords is not None or not depends_on_coordinates(encoding) or "train_grid" not in source.spec.options:
@@ -127,5 +91,8 @@ def has_tables(model: PatchClassifier) -> bool:
     return bool(position_tables(model))
 
 
-def _name(mode: str, coords: Coords | None) -> str:
-    return mode + (f", coordinates: {coords}" if coords else "")
+def _name(mode: str, coords: Coords | None, *, tables: bool) -> str:
+    """Returns what a report calls a choice; a model without ``tables`` has no mode."""
+    named = [mode] if tables else []
+    named += [f"coordinates: {coords}"] if coords else []
+    return ", ".join(named) or "no tables to resample and no choice of coordinates"

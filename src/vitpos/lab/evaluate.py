@@ -18,7 +18,7 @@ from vitpos.evaluations import EVALUATIONS
 from vitpos.evaluations.context import EvalContext
 from vitpos.evaluations.result import Result
 from vitpos.files import exclusive
-from vitpos.interop.classifier import as_classifier
+from vitpos.interop.wrapped_models import as_classifier
 from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cell_models import load_model, load_models
@@ -28,9 +28,10 @@ from vitpos.lab.downloads import download, missing_data
 from vitpos.lab.dry_run import dry_run
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment_folder import ExperimentFolder
-from vitpos.lab.foreign_models import is_foreign, open_checkpoint
 from vitpos.lab.initial_weights import check_weights_origin, without_initial_weights
+from vitpos.lab.open_models import is_checkpoint, open_checkpoint
 from vitpos.lab.results import Results
+from vitpos.lab.trust import trusting
 from vitpos.models.base import Classifier
 from vitpos.training.recipe import Recipe
 
@@ -46,13 +47,17 @@ def evaluate(
     architecture: str | None = None,
     classes: Path | str | None = None,
     device: str | None = None,
+    trust: bool = False,
 ) -> dict[str, Result]:
     """Evaluates a model and returns a dictionary evaluation → Result; nothing is stored.
 
     Keys are specs in canonical form, such as ``jigsaw(per='image')``, or the names of functions.
 
+    If ``model.pretrained_cfg`` has mean and std, as in timm, images are normalized with these, not with those of ``data``.
+    Set ``model.pretrained_cfg = {}`` for a model that was trained with the normalization of ``data``.
+
     Args:
-        model: A classifier: ours, one of timm or Hugging Face (with or without an attached encoding), or any module that
+        model: A classifier: one of vitpos, timm or Hugging Face (with or without an attached encoding), or any module that
             maps images to logits; or the path of a trained one: the folder of a cell (one training), its weights file, a
             folder of timm or Hugging Face, ``timm:NAME`` or ``hf:NAME``.
         data: A data set or its spec; its test split is used. By default the data that the model of a path was trained on.
@@ -64,15 +69,22 @@ def evaluate(
         classes: File with the names of the outputs of a checkpoint of timm or Hugging Face, one per line, or JSON.
         device: ``cpu``, ``cuda``, ``cuda:0``, ``mps`` or ``auto``, where the model is during the evaluation; by default
             where it is, or for a path a GPU if PyTorch finds one (CUDA), otherwise the CPU.
+        trust: Whether files of vitpos from somebody else (a training, a weights file, a folder of `save_pretrained`) may
+            name any plug-ins, data and sizes.
     """
     if not isinstance(model, nn.Module | Path | str):
         remedy = "give a torch module, or the folder of a cell or its weights file"
         raise InputError(f"evaluate cannot take a model of type {type(model).__name__}; {remedy}")
     if device is not None:
         with using_device(device), _moved(model):
+            return evaluate(
+                model, data, evaluations, recipe=recipe, architecture=architecture, classes=classes, trust=trust
+            )
+    if trust:
+        with trusting(True):
             return evaluate(model, data, evaluations, recipe=recipe, architecture=architecture, classes=classes)
     log: Sequence[Mapping[str, float]] = ()
-    if not isinstance(model, nn.Module) and is_foreign(model):
+    if not isinstance(model, nn.Module) and is_checkpoint(model):
         if isinstance(data, Dataset):
             raise InputError(
                 f"{model} is a checkpoint, whose images depend on it; give data as a spec, such as 'cifar10'"

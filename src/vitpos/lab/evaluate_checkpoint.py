@@ -16,8 +16,8 @@ from vitpos.lab.evaluate import evaluate_with_events
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment import Experiment
 from vitpos.lab.experiment_folder import ExperimentFolder
-from vitpos.lab.foreign_models import ForeignModel
 from vitpos.lab.machine import machine
+from vitpos.lab.open_models import OpenedModel
 from vitpos.lab.results import Results
 from vitpos.lab.trust import sign
 
@@ -51,14 +51,14 @@ def require_new_folder(out: Path) -> None:
 
 
 def evaluate_checkpoint(
-    foreign: ForeignModel, specs: Sequence[str], out: Path, observer: Observer, command: str = ""
+    opened: OpenedModel, specs: Sequence[str], out: Path, observer: Observer, command: str = ""
 ) -> tuple[Results, list[str]]:
     """Evaluates a checkpoint and stores the results in ``out``: ``results.csv``, and numbers and arrays in ``cells``.
 
     Returns (the results, the evaluations in canonical form).
 
     Args:
-        foreign: The checkpoint with its data.
+        opened: The checkpoint with its data.
         specs: Evaluations, as texts such as ``jigsaw(per='image')``.
         out: Output folder without results.
         observer: Receives the events.
@@ -66,12 +66,12 @@ def evaluate_checkpoint(
     """
     require_new_folder(out)
     wanted = list(dict.fromkeys(EVALUATIONS.canonical(spec) for spec in specs))
-    cell = replace(foreign.cell, evaluations=tuple(wanted))
+    cell = replace(opened.cell, evaluations=tuple(wanted))
     question = f"What does {cell.model} score?"
-    experiment = Experiment(NAME, (cell,), (), question=question, notes=foreign.notes, definition={"command": command})
+    experiment = Experiment(NAME, (cell,), (), question=question, notes=opened.notes, definition={"command": command})
     folder = _EvaluationFolder(out, experiment)
     kept = folder.cell_folder(cell)
-    evaluated = evaluate_with_events(cell, foreign.model, foreign.data, wanted, observer)
+    evaluated = evaluate_with_events(cell, opened.model, opened.data, wanted, observer)
     for number, (spec, result) in enumerate(evaluated):
         if not number:
             sign(out)

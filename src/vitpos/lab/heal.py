@@ -32,7 +32,7 @@ class Healing:
         warmup_fraction: Fraction of the steps in which the learning rate rises.
         weight_decay: Weight decay of matrices.
         temperature: Both logits are divided by it before the softmax.
-        features: Weight of the squared distance of the features, relative to the mean square of the original's.
+        feature_weight: Weight of the feature loss, MSE(student, teacher) / mean square of the teacher's features.
         seed: Seed of the order of the images.
     """
 
@@ -42,7 +42,7 @@ class Healing:
     warmup_fraction: float = 0.1
     weight_decay: float = 0.0
     temperature: float = 2.0
-    features: float = 1.0
+    feature_weight: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -52,13 +52,13 @@ class Healing:
             and 0 <= self.warmup_fraction <= 1
             and 0 <= self.weight_decay < math.inf
             and 0 < self.temperature < math.inf
-            and 0 <= self.features < math.inf
+            and 0 <= self.feature_weight < math.inf
         )
         whole = all(isinstance(number, int) for number in (self.batch_size, self.seed))
         if not allowed or not whole or self.batch_size < 1 or not 0 <= self.seed < 2**63:
             given = ", ".join(f"{name}={value}" for name, value in asdict(self).items())
             raise InputError(
-                f"healing got {given}; choose finite numbers above 0 (weight_decay, features and seed from 0), a "
+                f"healing got {given}; choose finite numbers above 0 (weight_decay, feature_weight and seed from 0), a "
                 f"warmup_fraction from 0 to 1, and at most {MAX_EPOCHS} epochs"
             )
 
@@ -76,9 +76,9 @@ def heal(
     """Trains ``student`` in place so that its features and logits become those of ``teacher``; labels are not used.
 
     The loss is the Kullback-Leibler divergence of the softmax of the logits, plus the relative squared distance of the
-    features that enter the head. All weights are trained; models in half precision are trained in float32 and rounded at
-    the end. Returns ``steps``, ``images``, and the loss of the first and
-    of the last tenth of the steps.
+    features that enter the head, times ``feature_weight``. All weights are trained; models in half precision are trained
+    in float32 and rounded at the end. Returns ``steps``, ``images`` (with repetitions), and the loss of the first and of
+    the last tenth of the steps.
 
     Args:
         student: The model to train.
@@ -107,10 +107,10 @@ def heal(
         torch.manual_seed(healing.seed)
         batches = data.train.batches(_orders(len(data.train), healing.batch_size, steps))
         for images, _ in optimizer_steps(optimizer, batches, rates):
-            ours, theirs = (
+            for_student, for_teacher = (
                 prepare(data, images, shape).to(student.device, dtype) for shape in (student_shape, teacher_shape)
             )
-            loss = distillation_loss(student, teacher, ours, theirs, healing)
+            loss = distillation_loss(student, teacher, for_student, for_teacher, healing)
             if not math.isfinite(value := loss.item()):
                 raise RunError(f"healing: the loss became {value} at step {len(losses) + 1}; choose a lower lr")
             loss.backward()
@@ -124,23 +124,27 @@ def heal(
         raise RunError("healing: some weights are not finite at the end; choose a lower lr, or a model in float32")
     tenth = max(1, steps // 10)
     first, last = sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
-    return {"steps": steps, "images": steps * healing.batch_size, "loss_first": first, "loss_last": last}
+    seen = steps * min(healing.batch_size, len(data.train))
+    return {"steps": steps, "images": seen, "loss_first": first, "loss_last": last}
 
 
 def distillation_loss(
-    student: Classifier, teacher: Classifier, ours: Tensor, theirs: Tensor, healing: Healing
+    student: Classifier, teacher: Classifier, for_student: Tensor, for_teacher: Tensor, healing: Healing
 ) -> Tensor:
-    """Returns the loss, a scalar, of a batch: images ``ours`` for the student are ``theirs`` for the teacher."""
+    """Returns the loss, a scalar, of a batch of images, given in the sizes of the student and of the teacher.
+
+    A model without classes, or with one, has the feature loss only.
+    """
     with torch.no_grad():
-        wanted = teacher.forward_features(theirs)
-        target = teacher.head(wanted) if wanted.shape[-1] else wanted
-    features = student.forward_features(ours)
-    logits, t = student.head(features), healing.temperature
+        wanted = teacher.forward_features(for_teacher)
+        target = teacher.head(wanted)
+    features = student.forward_features(for_student)
     distance = (features - wanted).square().mean() / wanted.square().mean().clamp_min(1e-12)
-    if logits.shape[1] < 2 or (logits.shape == wanted.shape and torch.equal(target, wanted)):  # features only
+    if (student._built_with or {}).get("num_classes") in (0, 1):
         return distance
+    logits, t = student.head(features), healing.temperature
     kl = F.kl_div((logits / t).log_softmax(1), (target / t).log_softmax(1), log_target=True, reduction="batchmean")
-    return t * t * kl + healing.features * distance
+    return t * t * kl + healing.feature_weight * distance
 
 
 def _orders(count: int, batch_size: int, steps: int) -> list[Tensor]:

@@ -12,10 +12,11 @@ from vitpos.errors import InputError
 from vitpos.inspection.inspect import Target, target_from_checkpoint, target_from_model
 from vitpos.interop.checkpoint import read_checkpoint
 from vitpos.interop.grids import Grid
+from vitpos.interop.load import is_hub_name
 from vitpos.interop.pretrained import is_saved
-from vitpos.lab.cell_models import load_models
+from vitpos.lab.cell_models import is_vitpos_output, load_models
 from vitpos.lab.cells import Cell
-from vitpos.lab.foreign_models import is_hub_name, is_vitpos_output, open_checkpoint
+from vitpos.lab.open_models import open_checkpoint
 from vitpos.models.base import Classifier, PatchClassifier
 
 LoadTarget = Callable[[], Target]

@@ -33,6 +33,7 @@ from vitpos.lab.initial_weights import (
     without_initial_weights,
 )
 from vitpos.lab.results import Results
+from vitpos.lab.trust import trusting
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.registry.plugin_records import load_recorded_plugins, workers_can_import
 from vitpos.training.loop import fit
@@ -50,6 +51,7 @@ def run(
     seeds: Sequence[int] | None = None,
     plugins: Sequence[str] = (),
     device: str | None = None,
+    trust: bool = False,
     **settings: Any,
 ) -> Results:
     """Trains and evaluates the unfinished cells (trainings) of an experiment; stores and returns the results of all cells.
@@ -68,13 +70,18 @@ def run(
         plugins: Python files or modules that register encodings, models and so on.
         device: ``cpu``, ``cuda``, ``cuda:0``, ``mps`` or ``auto``; by default a GPU if PyTorch finds one (CUDA),
             otherwise the CPU.
+        trust: Whether the run in ``out``, if this user's vitpos did not write it, may name any plug-ins, data and models.
         settings: Override values of the experiment, as ``encoding=MyClass, train={"epochs": 1}``; classes and functions
             are accepted as well as specs such as ``rope(base=10)``.
     """
     refuse_to_nest()
+    if trust:
+        with trusting(True):
+            options: dict[str, Any] = {"seeds": seeds, "plugins": plugins, "device": device, **settings}
+            return run(experiment, out, workers=workers, observer=observer, executor=executor, **options)
     if device is not None:
         with using_device(device):
-            options: dict[str, Any] = {"executor": executor, "seeds": seeds, "plugins": plugins, **settings}
+            options = {"executor": executor, "seeds": seeds, "plugins": plugins, **settings}
             return run(experiment, out, workers=workers, observer=observer, **options)
     if observer is None:
         from vitpos.lab.console import Console

@@ -50,7 +50,10 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % confidence interval of the mean over seeds (Student's t); None for one seed or for a constant."""
+        """The 95 % confidence interval of the mean over seeds (Student's t).
+
+        None for one seed, or if all seeds have the same value (unless in percent).
+        """
         if len(self.values) < 2 or self.constant:
             return None
         half = ci_half_width(self.values)

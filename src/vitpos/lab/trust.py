@@ -2,7 +2,7 @@
 
 ``vitpos run`` signs the folders that it writes with a key of the user. What an unsigned folder, or a weights file, names is
 limited to data sets that come with vitpos or are in its cache, to models that fit the stored tensors, and to no plug-ins.
-The option ``--trust`` lifts these limits.
+The option ``--trust`` of commands, and ``trust=True`` in Python, lift these limits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,29 @@ SIGNATURE = ".signature"
 SIGNED = ("experiment.json", "plugins.json")
 MAX_NUMBERS = 1 << 28  # product of the whole numbers among the options of a data set
 MAX_PIXELS, MAX_RESIZED = 1 << 22, 1 << 18  # of an image; the view resize keeps all images of both splits in memory
-REMEDY = "if it is yours or you trust it, add --trust"
+REMEDY = "if you trust it, use --trust, or trust=True in Python"
 ALL = "VITPOS_TRUST"  # environment variable that --trust sets, which worker processes inherit
+_trusting: ContextVar[bool] = ContextVar("trusting", default=False)
 
 
 def trust_everything() -> None:
     """Lifts the limits on what run folders and weights files may name, in this process and those that it starts."""
     os.environ[ALL] = "1"
+
+
+@contextmanager
+def trusting(trust: bool) -> Iterator[None]:
+    """Context manager in which, if ``trust`` is set, the limits on what files may name are lifted in this thread."""
+    token = _trusting.set(trust or _trusting.get())
+    try:
+        yield
+    finally:
+        _trusting.reset(token)
+
+
+def trusts_everything() -> bool:
+    """Whether the limits are lifted, by ``--trust`` or by `trusting`."""
+    return os.environ.get(ALL) == "1" or _trusting.get()
 
 
 def sign(folder: Path) -> None:
@@ -48,11 +65,11 @@ def sign(folder: Path) -> None:
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether ``--trust`` is given, or this user's vitpos wrote the run folder at ``path``, or the one that contains it.
+    """Whether the limits are lifted, or this user's vitpos wrote the run folder at ``path``, or the one that contains it.
 
     ``path`` is a run folder, the folder of a cell, or a file in one.
     """
-    if os.environ.get(ALL) == "1":
+    if trusts_everything():
         return True
     folder = path.resolve()
     folder = next((above.parent for above in list(folder.parents)[:2] if above.name == "cells"), folder)
@@ -106,15 +123,18 @@ def check_data(cell: Cell, source: Path) -> None:
         terms = DATASETS.parse(cell.data)
     for term in terms:
         if "path" in term.options:
-            raise InputError(f"{what} would read files of this machine; {REMEDY}, or give --data")
+            raise InputError(f"{what} would read files of this machine; {REMEDY}, or give other data")
         if math.prod(max(1, abs(number)) for number in _integers(list(term.options.values()))) > MAX_NUMBERS:
-            raise InputError(f"{what} is too large to load for an untrusted file; {REMEDY}, or give --data")
+            raise InputError(f"{what} is too large to load for an untrusted file; {REMEDY}, or give other data")
         size = _integers(term.options.get("size", 1)) or [1]
         if math.prod((size * 2)[:2]) > (MAX_RESIZED if term.name == "resize" else MAX_PIXELS):
-            raise InputError(f"{what} has images that are too large for an untrusted file; {REMEDY}, or give --data")
+            raise InputError(
+                f"{what} has images that are too large for an untrusted file; {REMEDY}, or give other data"
+            )
         if term.name in DOWNLOADS and not DOWNLOADS.load(term.name).present:
             raise InputError(
-                f"{what} is not downloaded for an untrusted file; run 'vitpos data get {term.name}' first, or give --data"
+                f"{what} is not downloaded for an untrusted file; "
+                f"run 'vitpos data get {term.name}' first, or give other data"
             )
 
 

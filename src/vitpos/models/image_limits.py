@@ -37,7 +37,7 @@ def check_image_size(what: str, size: Any, *, channels: Any = 3, patch: Any = No
 
 
 def check_model_images(model: Classifier, shape: Shape, what: str) -> None:
-    """Raises an InputError if images of ``shape``, channels, height and width, are too large for a model of ours.
+    """Raises an InputError if images of ``shape``, channels, height and width, are too large for a model of vitpos.
 
     Args:
         model: The model, with its weights.

@@ -33,6 +33,7 @@ from vitpos.regular_files import read_regular
 
 RECORDS = "plugins.json"
 RESTORE = "restore it, or run again in another folder"
+_refused: set[str] = set()  # names that were not imported because their folder was not trusted
 TRUSTED = "VITPOS_TRUSTED_PLUGINS"  # hashes of in-folder sources that this process or its parent wrote
 Descriptions = Mapping[tuple[str, str], Description]  # by kind and name
 
@@ -197,12 +198,15 @@ def load_recorded_plugins(
 
 def _load_recorded(folder: Path, records: Mapping[str, Any], quiet: bool, trusted: bool) -> None:
     for name, record in records.items():
+        if trusted and name in _refused:
+            _forget_refusal(name, record)
         if name not in LOADED and name not in UNAVAILABLE:
             try:
                 if not trusted:
+                    _refused.add(name)
                     raise InputError(
                         f"plug-in {sanitize(name)} is not imported, because {folder} is not from a run of yours; "
-                        "give it by --plugin or, if you trust the folder, add --trust"
+                        "give it by --plugin or, if you trust the folder, use --trust, or trust=True in Python"
                     )
                 LOADED[name] = _import_recorded(name, record, folder)
             except InputError as error:
@@ -215,6 +219,14 @@ def _load_recorded(folder: Path, records: Mapping[str, Any], quiet: bool, truste
             note = f"plug-in {name} has changed since {folder} was run with it"
         if note and not quiet:
             warnings.warn(note, PluginWarning, 3)
+
+
+def _forget_refusal(name: str, record: Mapping[str, Any]) -> None:
+    _refused.remove(name)
+    UNAVAILABLE.pop(name, None)
+    for key in record["entries"]:
+        kind, _, registered = key.partition(" ")
+        UNAVAILABLE_NAMES.pop((kind, registered), None)
 
 
 def _import_recorded(name: str, record: Mapping[str, Any], folder: Path) -> Plugin:

@@ -21,16 +21,16 @@ from vitpos.interop.class_names import (
     match_classes,
     read_class_file,
 )
-from vitpos.interop.classifier import wrap
-from vitpos.interop.load import find_blueprint, open_module
+from vitpos.interop.load import find_blueprint, is_hub_name, open_module
 from vitpos.interop.preprocessing import Preprocessing, stated_preprocessing, with_normalization
 from vitpos.interop.pretrained import ModelConfig, from_pretrained, image_shape_of, is_saved
 from vitpos.interop.tensor_files import read_contents
-from vitpos.interop.untrusted_files import read_metadata
-from vitpos.lab.cell_models import load_models
+from vitpos.interop.wrapped_models import wrap
+from vitpos.lab.cell_models import is_vitpos_output, load_models
 from vitpos.lab.cells import Cell
 from vitpos.lab.device import chosen_device
 from vitpos.lab.foreign_data import describe_classes, describe_images, fit_data, relabeled
+from vitpos.lab.trust import trusts_everything
 from vitpos.models.base import Classifier, PatchClassifier, Shape
 from vitpos.printable import sanitize
 from vitpos.training.recipe import Recipe
@@ -41,11 +41,11 @@ CLASSES_REMEDY = "give a file of classes with the name of each output in order"
 
 
 @dataclass(frozen=True)
-class ForeignModel:
-    """A checkpoint that is ready to be evaluated.
+class OpenedModel:
+    """A model of vitpos or a checkpoint of another library, with data that fit it, ready to be evaluated.
 
     Args:
-        cell: What tables show of it: data, model, encoding. It was not trained by vitpos.
+        cell: What tables show of it: data, model, encoding; the settings of the training if vitpos trained it.
         model: The model, in evaluation mode.
         data: The data set, with images as the model expects them, and the outputs of the model as classes.
         notes: Sentences on preprocessing, classes and the kind of model.
@@ -57,39 +57,32 @@ class ForeignModel:
     notes: tuple[str, ...]
 
 
-def is_hub_name(source: Path | str) -> bool:
-    """Whether a checkpoint is given by its name in timm or on Hugging Face: ``timm:NAME`` or ``hf:NAME``."""
-    return str(source).startswith(("timm:", "hf:"))
-
-
 def open_models(
     source: Path, data: str | None, *, architecture: str | None = None, classes: Path | None = None
-) -> Sequence[tuple[Cell, Callable[[], ForeignModel]]]:
-    """Returns pairs (cell, function that opens its model) of a run, a weights file or a checkpoint from elsewhere.
+) -> Sequence[tuple[Cell, Callable[[], OpenedModel]]]:
+    """Returns pairs (cell, function that opens its model) of a run, a weights file or a checkpoint of another library.
 
     The arguments are those of `open_checkpoint`; ``source`` may also be the folder of a run or of one of its cells.
     """
-    if is_foreign(source):
+    if is_checkpoint(source):
         found = open_checkpoint(source, data, architecture=architecture, classes=classes)
         return [(found.cell, lambda: found)]
     if architecture or classes:
         option = "architecture" if architecture else "classes"
         raise InputError(f"{source} is of vitpos, which stores model and classes; leave out {option}")
 
-    def open_own(cell: Cell, make: Callable[[], Classifier]) -> ForeignModel:
-        return ForeignModel(cell, make(), load(cell.data), ())
+    def open_own(cell: Cell, make: Callable[[], Classifier]) -> OpenedModel:
+        return OpenedModel(cell, make(), load(cell.data), ())
 
     return [(cell, partial(open_own, cell, make)) for cell, make in load_models(source, data)]
 
 
-def is_foreign(source: Path | str) -> bool:
-    """Whether a model is given by its name on a hub, or is a file or folder that vitpos did not write."""
+def is_checkpoint(source: Path | str) -> bool:
+    """Whether a model is given as ``timm:NAME`` or ``hf:NAME``, or by a file or folder without settings of a training.
+
+    This includes the folders of `save_pretrained`.
+    """
     return is_hub_name(source) or (Path(source).exists() and not is_vitpos_output(Path(source)))
-
-
-def is_vitpos_output(path: Path) -> bool:
-    """Whether a path is the folder of a run or of one training, or a weights file, written by vitpos."""
-    return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in read_metadata(path)
 
 
 def open_checkpoint(
@@ -99,7 +92,7 @@ def open_checkpoint(
     architecture: str | None = None,
     classes: Path | None = None,
     need_classes: bool = True,
-) -> ForeignModel:
+) -> OpenedModel:
     """Returns a checkpoint of timm, Hugging Face or vitpos with a data set whose images and classes fit it.
 
     Args:
@@ -145,22 +138,22 @@ def open_checkpoint(
     shown = architecture or config.get("architecture") or config.get("model_type")
     title = name if is_hub_name(name) or not isinstance(shown, str) else f"{Path(name).name} ({sanitize(shown)})"
     cell = Cell(spec, title, encoding, 0, Recipe(epochs=0), ())
-    return ForeignModel(cell, model.to(chosen_device()).eval(), loaded, tuple(notes))
+    return OpenedModel(cell, model.to(chosen_device()).eval(), loaded, tuple(notes))
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """A model from elsewhere as it was opened, and as it is run.
+class _ReadModel:
+    """A checkpoint as it was read, and the model that is run.
 
     Args:
-        module: As it was opened.
+        module: The model as it was read.
         config: What its configuration states.
-        preprocessing: How it wants its images.
-        model: As it is run: ours with the same outputs, or ``module``.
+        preprocessing: How its images are preprocessed.
+        model: The model that is run: one of vitpos that computes the same outputs, or ``module``.
         image_shape: Channels, height and width of its images.
         encoding: Spec of its position encoding.
         outputs: Number of its outputs; None if it is not known yet.
-        reason: Why it was not rebuilt as a model of ours; empty if it was.
+        reason: Why it was not rebuilt as a model of vitpos; empty if it was.
     """
 
     module: nn.Module
@@ -173,29 +166,32 @@ class _Opened:
     reason: str = ""
 
 
-def _open_saved(folder: Path) -> _Opened:
-    model = from_pretrained(folder)
+def _open_saved(folder: Path) -> _ReadModel:
+    model = from_pretrained(folder, trust=trusts_everything())
     stated = ModelConfig.of(model)
     shape, config = image_shape_of(model), {"architecture": stated.model}
-    return _Opened(model, config, Preprocessing(), model, shape, stated.encoding, stated.num_classes)
+    return _ReadModel(model, config, Preprocessing(), model, shape, stated.encoding, stated.num_classes)
 
 
-def _open_other(name: str, architecture: str | None) -> _Opened:
+def _open_other(name: str, architecture: str | None) -> _ReadModel:
     module, config = open_module(name, architecture=architecture)
     preprocessing = stated_preprocessing(name, config)
-    _use(module, preprocessing)
+    _replace_normalization(module, preprocessing)
     try:
         found = find_blueprint(module)
         model = found.build()
-        return _Opened(module, config, preprocessing, model, found.image_shape, found.encoding, found.num_classes)
+        return _ReadModel(module, config, preprocessing, model, found.image_shape, found.encoding, found.num_classes)
     except InputError as error:
         reason = str(error).partition(", which load")[0].partition(" (known")[0]
         shape = _image_shape(module, preprocessing)
-        return _Opened(module, config, preprocessing, module.eval(), shape, OWN_POSITIONS, None, reason)
+        return _ReadModel(module, config, preprocessing, module.eval(), shape, OWN_POSITIONS, None, reason)
 
 
-def _use(module: nn.Module, preprocessing: Preprocessing) -> None:
-    """Removes timm's default normalization of an architecture from a model: that of the data set is the right one then."""
+def _replace_normalization(module: nn.Module, preprocessing: Preprocessing) -> None:
+    """Sets `pretrained_cfg` mean and std to those the checkpoint states.
+
+    Without them, evaluation uses those of the data set, not the defaults of the architecture in timm.
+    """
     if hasattr(module, "pretrained_cfg"):
         module.pretrained_cfg = {"mean": preprocessing.mean, "std": preprocessing.std}  # type: ignore[assignment]
 

@@ -16,11 +16,11 @@ from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
 from vitpos.inspection.inspect import inspect
 from vitpos.interop.class_names import OutputNames, config_names, match_classes, read_class_file
-from vitpos.interop.classifier import WrappedClassifier, WrappedViT
 from vitpos.interop.preprocessing import Preprocessing, huggingface_preprocessing, timm_preprocessing
+from vitpos.interop.wrapped_models import WrappedClassifier, WrappedViT
 from vitpos.lab.foreign_data import fit_data
-from vitpos.lab.foreign_models import open_checkpoint
 from vitpos.lab.inspection_targets import find_targets
+from vitpos.lab.open_models import open_checkpoint
 from vitpos.models.base import PatchClassifier
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2}

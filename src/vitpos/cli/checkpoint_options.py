@@ -1,4 +1,4 @@
-"""The options of commands that read runs and checkpoints: ``--trust``, ``--data``, ``--architecture``, ``--classes``."""
+"""Options of commands that read runs and checkpoints: ``--trust``, ``--data``, ``--architecture``, ``--classes``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Trust = Annotated[
         "--trust",
         callback=_trust,
         is_eager=True,
-        help="read the data and import the plug-ins that a run or weights file from elsewhere names",
+        help="read the data and import the plug-ins that a run, a weights file or a folder of save_pretrained names",
     ),
 ]
 Data = Annotated[

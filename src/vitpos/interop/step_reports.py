@@ -1,4 +1,4 @@
-"""`Proof`: what one step of a conversion has changed, with the numbers that show it."""
+"""`StepReport`: what one step of a conversion has changed, with the numbers that show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGES = 2  # random images on which outputs are compared
 
 
 @dataclass(frozen=True)
-class Proof:
+class StepReport:
     """What one step of a conversion has changed.
 
     Args:

@@ -1,4 +1,4 @@
-"""Presents any classifier, such as a model of timm or Hugging Face, as one of ours, so that it can be evaluated."""
+"""Wraps any classifier, such as a model of timm or Hugging Face, as a vitpos `Classifier`, so that it can be evaluated."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
 from vitpos.interop.attach import at_positions, attach, detach, find_attachment, is_attached
 from vitpos.interop.attachment import Attachment
-from vitpos.interop.sanitize import sanitize
 from vitpos.models.activations import OnAttention, OnTokens
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.positions import Positions
+from vitpos.printable import sanitize
 
 NEEDS_BLOCKS = (
     "this evaluation needs the blocks of vitpos' own models, which a {} does not have; use vitpos.load(model)"
@@ -26,11 +26,12 @@ NEEDS_BLOCKS = (
 
 @contextmanager
 def as_classifier(model: nn.Module, data: Dataset) -> Iterator[Classifier]:
-    """A context with a model as one of our classifiers; afterwards the model is as it was before.
+    """A context with a model as a vitpos `Classifier`; afterwards the model is as it was before.
 
     A Vision Transformer that `vitpos.attach` knows becomes a `PatchClassifier`, whose positions can be permuted and
-    hidden; any other model becomes a `Classifier` without patches. Models that name the mean and standard deviation of
-    the pixels they were trained on, as those of timm do, get images normalized by these.
+    hidden; any other model becomes a `Classifier` without patches. If ``model.pretrained_cfg`` has mean and std, as in
+    timm, images are normalized with these, not with those of ``data``; set ``model.pretrained_cfg = {}`` to use those of
+    the data.
 
     Args:
         model: Any module that maps images (B, C, height, width) to logits, as a tensor or as ``output.logits``.
@@ -49,7 +50,7 @@ def as_classifier(model: nn.Module, data: Dataset) -> Iterator[Classifier]:
 
 
 def wrap(model: nn.Module, data: Dataset, *, has_classes: bool = True) -> Classifier:
-    """Returns any other model as one of our classifiers; a Vision Transformer of a known kind gets an attachment.
+    """Returns any other model as a vitpos `Classifier`; a Vision Transformer of a known kind gets an attachment.
 
     Args:
         model: Any module that maps images (B, C, height, width) to logits, as a tensor or as ``output.logits``.
@@ -156,7 +157,7 @@ class WrappedClassifier(_Wrapped):
 class WrappedViT(_Wrapped, PatchClassifier):
     """A model with an attached encoding, as a model with patches; its weights are those of the foreign model.
 
-    What needs our own blocks, such as attacks by closed form, says so.
+    Evaluations that run the blocks one by one, such as attacks by closed form, raise an InputError.
     """
 
     def __init__(self, model: nn.Module, data: Dataset, has_classes: bool = True):
@@ -176,7 +177,7 @@ class WrappedViT(_Wrapped, PatchClassifier):
     @property
     def encoding(self) -> PositionEncoding:  # type: ignore[override]
         """The attached encoding together with the positions that the model has of its own."""
-        return self.attachment.all
+        return self.attachment.combined_encoding
 
     def forward_with_penalty(self, images: Tensor, positions: Positions | None = None) -> tuple[Tensor, Tensor | float]:
         """Returns logits (B, classes) and the extra loss that the attached encoding defines for this batch."""
@@ -230,6 +231,6 @@ def _renormalization(model: nn.Module, data: Dataset) -> tuple[tuple[float, ...]
     mean, std = config.get("mean"), config.get("std")
     if not mean or not std or len(mean) != len(data.mean):
         return (1.0,) * len(data.mean), (0.0,) * len(data.mean)
-    scale = tuple(ours / theirs for ours, theirs in zip(data.std, std, strict=True))
-    offset = tuple((ours - theirs) / s for ours, theirs, s in zip(data.mean, mean, std, strict=True))
+    scale = tuple(of_data / of_model for of_data, of_model in zip(data.std, std, strict=True))
+    offset = tuple((of_data - of_model) / s for of_data, of_model, s in zip(data.mean, mean, std, strict=True))
     return scale, offset

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from vitpos.encodings.rope import RoPE
 from vitpos.errors import InputError
 from vitpos.interop.convert import require_patches
-from vitpos.interop.huggingface import to_huggingface
-from vitpos.interop.load import ACTIVATIONS
-from vitpos.interop.model_spec import Convertible
-from vitpos.interop.proofs import Proof, largest_difference, random_images
-from vitpos.interop.sanitize import sanitize
-from vitpos.interop.timm import to_timm
+from vitpos.interop.huggingface import ACTIVATION_NAMES, to_huggingface
+from vitpos.interop.load import TIMM_ACTIVATIONS
+from vitpos.interop.source_model import SourceModel
+from vitpos.interop.step_reports import StepReport, largest_difference, random_images
+from vitpos.interop.timm import is_eva, to_timm
 from vitpos.models.parts import BLOCKS, HEADS, STEMS
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
+from vitpos.printable import one_line, sanitize
 from vitpos.registry import Registry
 
 TOLERANCE = {  # largest difference of outputs; of other types .05. Libraries round rotary tables to float32
@@ -37,23 +37,23 @@ FROM_LOGITS = ("logits", "image_embeds", "pooler_output")  # outputs of Hugging 
 
 
 @dataclass(frozen=True)
-class LibraryFiles:
+class LibraryExport:
     """What a library needs to load a model.
 
     Args:
         tensors: Its name → tensor.
         config: Content of its ``config.json``.
-        proof: Comparison of its model with ours.
+        report: Comparison of its model with the vitpos model.
         model: Its model with these weights, if it can save itself.
     """
 
     tensors: dict[str, Tensor]
     config: dict[str, Any]
-    proof: Proof
+    report: StepReport
     model: Any = None
 
 
-def timm_files(source: Convertible) -> LibraryFiles:
+def timm_files(source: SourceModel) -> LibraryExport:
     """Returns weights and ``config.json`` that ``timm.create_model("local-dir:FOLDER", pretrained=True)`` loads.
 
     Raises an InputError if timm's model does not have the same outputs.
@@ -61,7 +61,7 @@ def timm_files(source: Convertible) -> LibraryFiles:
     tensors, arguments = to_timm(source.model), timm_arguments(source)
     architecture = source.origin.architecture
     if not architecture:
-        rotary = isinstance(source.model, ViT) and "rotate" in source.model.encoding.hooks
+        rotary = is_eva(source.model)
         architecture = TIMM_ROTARY if rotary else TIMM
         arguments |= _timm_parts(source, architecture, rotary=rotary)
     config = {
@@ -80,10 +80,10 @@ def timm_files(source: Convertible) -> LibraryFiles:
 
         return timm.create_model(architecture, pretrained=False, **arguments)
 
-    return LibraryFiles(tensors, config, _compared(source, "timm", architecture, build, tensors))
+    return LibraryExport(tensors, config, _compared(source, "timm", architecture, build, tensors))
 
 
-def huggingface_files(source: Convertible) -> LibraryFiles:
+def huggingface_files(source: SourceModel) -> LibraryExport:
     """Returns weights and ``config.json`` that ``from_pretrained(FOLDER)`` of Hugging Face's transformers loads.
 
     Raises an InputError if Hugging Face's model does not have the same outputs.
@@ -98,24 +98,26 @@ def huggingface_files(source: Convertible) -> LibraryFiles:
     config.image_size = height if square else [height, width]
     config.patch_size = patch[0] if patch[0] == patch[1] else [*patch]
     config.architectures = [kind.__name__]
-    proof = _compared(source, "Hugging Face", kind.__name__, lambda: kind(config), tensors)
+    report = _compared(source, "Hugging Face", kind.__name__, lambda: kind(config), tensors)
     with torch.random.fork_rng(devices=[]):
         model = kind(config).to(next(source.model.parameters()).dtype)
     model.load_state_dict(tensors)
-    return LibraryFiles(tensors, config.to_dict(), proof, model)
+    return LibraryExport(tensors, config.to_dict(), report, model)
 
 
 def _compared(
-    source: Convertible, library: str, name: str, build: Callable[[], Any], tensors: Mapping[str, Tensor]
-) -> Proof:
-    """Returns the proof that the library's model has the outputs of ours; raises an InputError if it has not."""
+    source: SourceModel, library: str, name: str, build: Callable[[], Any], tensors: Mapping[str, Tensor]
+) -> StepReport:
+    """Returns a report that compares the library's model with the vitpos model; raises an InputError if outputs differ."""
     change = f"weights of {library}'s {name}"
     package = {"timm": "timm", "Hugging Face": "transformers"}[library]
     numbers: dict[str, float] = {"tensors": len(tensors)}
     try:
         import_module(package)
     except (ImportError, RuntimeError) as error:  # the latter from a torchvision for another torch
-        return Proof("format", change, numbers, f"not compared: {package} is not there ({sanitize(error, limit=80)})")
+        return StepReport(
+            "format", change, numbers, f"not compared: {package} is not there ({sanitize(error, limit=80)})"
+        )
     own = next(source.model.parameters()).dtype
     small = sum(tensor.numel() for tensor in tensors.values()) <= MAX_DOUBLE
     for dtype in dict.fromkeys([torch.float64, own] if small else [own]):  # some models of libraries need float32
@@ -123,7 +125,7 @@ def _compared(
             difference = _difference(source, build, tensors, dtype)
             break
         except Exception as error:  # of another library: any type
-            reason = sanitize(" ".join(str(error).split()), limit=160)
+            reason = one_line(error)
     else:
         raise InputError(
             f"{library}'s {name} does not take this model ({reason}); choose an encoding and a shape that it has"
@@ -133,19 +135,19 @@ def _compared(
             f"{library}'s {name} would have other outputs (difference {difference:.2g}, at most {most:g} is allowed); "
             "try coords 'rebuild', a square grid, or the format 'vitpos'"
         )
-    return Proof("format", change, numbers | {"output_difference": difference})
+    return StepReport("format", change, numbers | {"output_difference": difference})
 
 
 def _difference(
-    source: Convertible, build: Callable[[], Any], tensors: Mapping[str, Tensor], dtype: torch.dtype
+    source: SourceModel, build: Callable[[], Any], tensors: Mapping[str, Tensor], dtype: torch.dtype
 ) -> float:
-    """Returns the largest difference of the outputs of our model and the library's, both computed in ``dtype``."""
+    """Returns the largest difference of the outputs of the vitpos model and the library's, both computed in ``dtype``."""
     with torch.random.fork_rng(devices=[]):
-        theirs = build().to(dtype).eval()
-    theirs.load_state_dict(dict(tensors), strict=True)
+        module = build().to(dtype).eval()
+    module.load_state_dict(dict(tensors), strict=True)
     images = random_images(source.spec.image_shape, dtype)
     with torch.inference_mode():
-        return largest_difference(copy.deepcopy(source.model).to(dtype)(images), _output(theirs(images)))
+        return largest_difference(copy.deepcopy(source.model).to(dtype)(images), _output(module(images)))
 
 
 def _output(output: Any) -> Tensor:
@@ -156,8 +158,8 @@ def _output(output: Any) -> Tensor:
     return output.last_hidden_state[:, 0] if found is None else found
 
 
-def timm_arguments(source: Convertible) -> dict[str, Any]:
-    """Returns the arguments of ``timm.create_model`` that give its model the sizes of ours."""
+def timm_arguments(source: SourceModel) -> dict[str, Any]:
+    """Returns the arguments of ``timm.create_model`` that give its model the sizes of the vitpos model."""
     model, spec = source.model, source.spec
     channels, *size = spec.image_shape
     if not isinstance(model, ViT | Swin):
@@ -180,13 +182,13 @@ def timm_arguments(source: Convertible) -> dict[str, Any]:
     return sizes | {"depth": model.geometry.depth, "num_heads": model.geometry.heads} | pool | ratio
 
 
-def _timm_parts(source: Convertible, architecture: str, *, rotary: bool) -> dict[str, Any]:
+def _timm_parts(source: SourceModel, architecture: str, *, rotary: bool) -> dict[str, Any]:
     """Returns the arguments of ``timm.create_model`` that describe the parts of a ViT that timm did not make."""
     model, options = source.model, source.spec.options
     if not isinstance(model, ViT):
-        raise InputError(f"a {type(model).__name__} of ours has no architecture of timm; only models of timm have one")
+        raise InputError(f"timm has no architecture for a {type(model).__name__} of vitpos; use the format 'vitpos'")
     block = _options(BLOCKS, options["block"])
-    activations = ACTIVATIONS[:1] if rotary else ACTIVATIONS
+    activations = TIMM_ACTIVATIONS[:1] if rotary else TIMM_ACTIVATIONS
     if block["mlp"] not in activations:
         known = " or ".join(activations)
         raise InputError(f"timm's {architecture} has the MLP {known}, not {block['mlp']}; use the format 'vitpos'")
@@ -214,7 +216,7 @@ def _timm_parts(source: Convertible, architecture: str, *, rotary: bool) -> dict
         }
         return arguments | _timm_rope(model)
     stem = STEMS.parse(options["stem"])[0].name
-    if block["mlp"] != ACTIVATIONS[0]:
+    if block["mlp"] != TIMM_ACTIVATIONS[0]:
         arguments["act_layer"] = block["mlp"]
     return arguments | {
         "reg_tokens": registers,
@@ -225,7 +227,7 @@ def _timm_parts(source: Convertible, architecture: str, *, rotary: bool) -> dict
 
 
 def _timm_rope(model: ViT) -> dict[str, Any]:
-    """Returns the arguments of ``timm.create_model`` that describe the axial rotary encoding of our ViT."""
+    """Returns the arguments of ``timm.create_model`` that describe the axial rotary encoding of a vitpos ViT."""
     (rotary, *others) = [part for part in model.encoding.parts if "rotate" in part.hooks]
     if others or type(rotary) is not RoPE:  # the class decides: timm has a counterpart of this encoding only
         raise InputError(f"timm has no counterpart of vitpos' {type(rotary).__name__} in a model that is not from timm")
@@ -244,7 +246,7 @@ def _options(registry: Registry, spec: str) -> dict[str, Any]:
     return registry.with_defaults(term)
 
 
-def _huggingface_config(source: Convertible, tensors: Mapping[str, Tensor]) -> tuple[Any, Any]:
+def _huggingface_config(source: SourceModel, tensors: Mapping[str, Tensor]) -> tuple[Any, Any]:
     """Returns the class of Hugging Face's model and its configuration, whose sizes of images are set later."""
     if source.origin.library == "Hugging Face":
         return source.origin.kind, copy.deepcopy(source.origin.config)
@@ -257,7 +259,8 @@ def _huggingface_config(source: Convertible, tensors: Mapping[str, Tensor]) -> t
     block = _options(BLOCKS, options["block"])
     gated = block["mlp"].startswith("swiglu")
     others = "rotate" in model.encoding.hooks or STEMS.parse(options["stem"])[0].name != "plain"
-    if others or HEADS.parse(options["head"])[0].name not in HF_HEADS or (gated and not scaled):
+    mlp_exists = scaled if gated else block["mlp"] in ACTIVATION_NAMES.values()
+    if others or HEADS.parse(options["head"])[0].name not in HF_HEADS or not mlp_exists:
         raise InputError(
             "vitpos writes configurations of Hugging Face for models from Hugging Face and for the families ViT and "
             "DINOv2, and this model has other parts; use the format 'timm' or 'vitpos'"
@@ -276,8 +279,8 @@ def _huggingface_config(source: Convertible, tensors: Mapping[str, Tensor]) -> t
 
     registers = model.geometry.num_prefix - 1
     if not scaled:
-        act = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu"}[block["mlp"]]
-        config = AutoConfig.for_model("vit", intermediate_size=hidden, hidden_act=act, **sizes)
+        activation = next(name for name, mlp in ACTIVATION_NAMES.items() if mlp == block["mlp"])
+        config = AutoConfig.for_model("vit", intermediate_size=hidden, hidden_act=activation, **sizes)
     else:
         name = "dinov2_with_registers" if registers else "dinov2"
         more = {"num_register_tokens": registers} if registers else {}

@@ -10,7 +10,7 @@ from vitpos.interop.huggingface_adapter import HuggingFaceAdapter
 from vitpos.interop.timm_adapter import EvaAdapter, TimmAdapter
 from vitpos.interop.torch_adapter import TransformerEncoderAdapter
 
-FAMILIES = "timm's VisionTransformer and Eva, Hugging Face's ViT, DeiT, DINOv2 and DINOv3, torch's TransformerEncoder"
+ATTACHABLE = "timm's VisionTransformer and Eva, Hugging Face's ViT, DeiT, DINOv2 and DINOv3, torch's TransformerEncoder"
 
 
 ADAPTERS = (TimmAdapter, EvaAdapter, HuggingFaceAdapter)  # of models that get images
@@ -44,6 +44,6 @@ def find_model(
                     raise InputError(f"a {type(module).__name__} has a grid; leave out grid and num_prefix")
                 return module, known()
     raise InputError(
-        f"attach has no adapter for {type(model).__name__} (known: {FAMILIES}); if it is a Vision Transformer, pass "
+        f"attach has no adapter for {type(model).__name__} (known: {ATTACHABLE}); if it is a Vision Transformer, pass "
         "adapter=, see vitpos.Adapter"
     )
