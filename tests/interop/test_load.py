@@ -314,6 +314,8 @@ def test_timm_names_are_built_by_timm(timm):
         (lambda timm: nn.Linear(2, 2), "load does not know this Linear .* by an adapter"),
         (lambda timm: timm.create_model("test_convnext"), "load does not know this ConvNeXt"),
         (lambda timm: timm.create_model("resnet18"), "blocks of class BasicBlock"),
+        (lambda timm: timm.create_model("resnet50", output_stride=16), "other strides"),
+        (lambda timm: timm.create_model("resnet50", global_pool="max"), "global_pool='max'"),
         (lambda timm: timm.create_model("vit_base_patch16_xp_224", **SMALL), "a norm of class RmsNorm|blocks of class"),
         (lambda timm: timm.create_model("vit_base_patch16_rpn_224", **SMALL), "blocks of class ResPostBlock"),
         (lambda timm: timm.create_model("vit_small_patch16_224", global_pool="max", **SMALL), "global_pool='max'"),
@@ -327,6 +329,18 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(timm, monkeypatch, make, m
     with pytest.raises(InputError, match=message) as caught:
         vitpos.load(make(timm))
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 420
+
+
+@pytest.mark.parametrize(
+    "encoding", ["learned(prefix_embed=True) + alibi", "learned(prefix_embed=True) + lookhere", "rope"]
+)
+def test_weights_in_names_of_a_library_never_lose_an_encoding(encoding):
+    model = vitpos.ViT((3, 16, 16), 5, encoding, patch=4, dim=32, depth=1, heads=2)
+    with pytest.raises(InputError, match=r"which has no weights|rotary positions in DINOv3 only"):
+        to_huggingface(model)
+    if encoding != "rope":  # timm's Eva has it
+        with pytest.raises(InputError, match="which has no weights"):
+            to_timm(model)
 
 
 @pytest.mark.slow

@@ -11,11 +11,13 @@ from safetensors.torch import load_file, save_file
 import vitpos
 from tests.interop.test_attach import randomize
 from tests.interop.test_load import SMALL, huggingface_model
+from tests.lab import foreign
 from tests.references import peer
 from vitpos import InputError
 from vitpos.data.dataset import load as load_data
 from vitpos.files import read_tensors, write_tensors
 from vitpos.interop.model_spec import ModelSpec
+from vitpos.interop.preprocessing import read_huggingface
 from vitpos.interop.source_model import SourceModel
 from vitpos.interop.untrusted_files import metadata_or_empty
 from vitpos.lab.compare_modes import MODES
@@ -23,6 +25,7 @@ from vitpos.lab.conversion_output import resized_data, write_model
 from vitpos.lab.drift import predict
 from vitpos.lab.heal import Healing
 from vitpos.lab.inspection_targets import find_targets
+from vitpos.lab.open_models import open_checkpoint
 from vitpos.models.vit import ViT
 
 TEXT = """
@@ -109,11 +112,51 @@ def test_a_model_of_timm_becomes_a_file_of_ours(timm, tmp_path):
     assert again.geometry.grid == (2, 3) and again(images((3, 32, 48))).shape == (2, 5)
     theirs.set_input_size(img_size=(32, 48))
     assert torch.allclose(again(images((3, 32, 48))), theirs(images((3, 32, 48))), atol=1e-5)
-    with pytest.raises(InputError, match="evaluate got no data"):
+    with pytest.raises(InputError, match="has no data of its own; give data"):
         vitpos.evaluate(out)
-    ((_, load_target),) = find_targets(out)
-    with pytest.raises(InputError, match="a converted model without data; give data"):
-        load_target()
+    with pytest.raises(InputError, match="a model without data; give data"):
+        find_targets(out)
+
+
+def test_a_converted_model_keeps_its_classes_and_preprocessing(timm, tmp_path):
+    arguments = {**SMALL, "img_size": 32, "num_classes": 3}
+    theirs = timm.create_model("vit_small_patch16_224", **arguments).eval()
+    stated = {"mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4), "crop_pct": 0.8, "interpolation": "bilinear"}
+    theirs.pretrained_cfg = {**theirs.pretrained_cfg, **stated, "input_size": (3, 32, 32), "label_names": list("abc")}
+    timm.models.save_for_hf(theirs, str(tmp_path / "theirs"), model_args=arguments, safe_serialization=True)
+    folder = foreign.image_folder(tmp_path / "images", ["c", "a"], size=(40, 50))
+    data = f"image_folder(path={str(folder)!r})"
+    vitpos.convert(tmp_path / "theirs", out=tmp_path / "ours.safetensors")
+    vitpos.convert(tmp_path / "ours.safetensors", out=tmp_path / "again.safetensors")
+    theirs, *ours = (
+        open_checkpoint(tmp_path / name, data) for name in ("theirs", "ours.safetensors", "again.safetensors")
+    )
+    for one in ours:
+        assert one.cell.data == theirs.cell.data and "test_crop=0.8" in one.cell.data
+        assert (one.data.mean, one.data.std) == (theirs.data.mean, theirs.data.std) == (stated["mean"], stated["std"])
+        assert one.data.classes == ("a", "b", "c") and one.data.test.labels.tolist() == [0] * 3 + [2] * 3
+        x = one.data.normalize(one.data.test.images[:])
+        with torch.no_grad():
+            assert torch.equal(one.model(x), theirs.model(x))
+    ((_, load_target),) = find_targets(tmp_path / "ours.safetensors", data=data)
+    assert load_target().data.mean == stated["mean"]
+
+
+def test_preprocessing_is_written_for_hugging_face(timm, tmp_path):
+    theirs = timm.create_model("vit_small_patch16_224", img_size=32, **SMALL)
+    theirs.pretrained_cfg = {
+        "mean": (0.4, 0.5, 0.6),
+        "std": (0.2, 0.3, 0.4),
+        "crop_pct": 0.8,
+        "interpolation": "bilinear",
+    }
+    vitpos.convert(theirs, to="hf", out=tmp_path / "hf")
+    again = read_huggingface(tmp_path / "hf")
+    assert (again.mean, again.std, again.interpolation) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), "bilinear")
+    assert (again.size, again.crop, again.keep_aspect) == ((32, 32), 0.8, True)
+    transformers = peer("transformers")
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "hf", use_fast=False)
+    assert processor.size["shortest_edge"] == 40 and processor.crop_size["height"] == 32
 
 
 def test_the_data_of_a_converted_model_have_its_image_size():
@@ -382,6 +425,9 @@ def test_a_constant_that_the_projection_cannot_take_is_reported(timm):
     assert "the mean of the removed vectors is lost" in reports[0].note
     _, reports = vitpos.convert(theirs, encoding="learned(prefix_embed=True) + rope")
     assert reports[0].change.startswith("encoding learned(prefix_embed=True) →") and "lost:" not in reports[0].note
+    assert "random weights" not in reports[0].note
+    _, reports = vitpos.convert(theirs, encoding="learned + rope")
+    assert "learned starts with random weights; learned(prefix_embed=True) in its place" in reports[0].note
     plain = timm.create_model("vit_small_patch16_224", img_size=64, **SMALL)
     assert "lost:" not in vitpos.convert(plain, encoding="rope")[1][0].note
 

@@ -206,6 +206,22 @@ def test_preprocessing_is_read_from_both_libraries():
     assert huggingface_preprocessing({"size": {"height": 24, "width": 30}}, "").keep_aspect is False
 
 
+def test_an_image_size_of_one_number_is_read_as_the_library_reads_it():
+    transformers = peer("transformers")
+    for kind, keeps in (("DeiTImageProcessor", False), ("CLIPImageProcessor", True), ("BitImageProcessor", True)):
+        config = {"size": 64, "crop_size": 48, "do_center_crop": True, "image_processor_type": kind}
+        found = huggingface_preprocessing(config, "")
+        assert (found.size, found.crop, found.keep_aspect) == ((48, 48), 0.75, keeps)
+        size = getattr(transformers, kind)(size=64, crop_size=48).size
+        assert ("shortest_edge" in size) == keeps
+
+
+def test_images_have_the_size_of_the_training_and_its_crop():
+    config = {"input_size": [3, 32, 32], "test_input_size": [3, 48, 48], "crop_pct": 0.9, "test_crop_pct": 1.0}
+    found = timm_preprocessing(config, "")
+    assert (found.size, found.crop) == ((32, 32), 0.9)
+
+
 @pytest.mark.parametrize("value", [None, [], "x", {"size": "x"}, {"size": [1, 2, 3]}, {"size": {"height": 10**9}}])
 def test_a_configuration_of_another_form_states_nothing(value):
     assert huggingface_preprocessing(value, "").size is None

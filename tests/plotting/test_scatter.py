@@ -27,3 +27,14 @@ def test_every_point_has_a_tooltip_also_where_its_name_is_not_written():
     assert [text.get_text() for text in figure.axes[0].texts] == ["none"]
     titles = [title.text for title in ET.fromstring(plotting.svg_with_tooltips(figure, points)).iter(f"{SVG}title")]
     assert titles == list(points)
+
+
+def test_a_group_has_the_same_color_in_figures_in_which_other_groups_have_no_points():
+    groups = {"a": "added", "b": "bias", "c": "rotary"}
+    points = {"a": (1.0, 2.0), "b": (2.0, 3.0), "c": (3.0, 1.0)}
+    found = []
+    for names in ("abc", "ac"):
+        legend = plotting.scatter({name: points[name] for name in names}, x="x", y="y", groups=groups).axes[0]
+        handles = legend.get_legend().legend_handles
+        found.append({handle.get_label(): handle.get_color() for handle in handles})
+    assert found[1] == {kind: found[0][kind] for kind in ("added", "rotary")}

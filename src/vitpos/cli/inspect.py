@@ -67,6 +67,7 @@ def compare(
     extra: Extra = False,
     data: Data = None,
     architecture: Architecture = None,
+    device: Device = None,
     trust: Trust = False,
     plugins: Plugins = None,
 ) -> None:

@@ -109,6 +109,20 @@ def _kept_and_removed(
     return kept, [part for part in parts if not any(part is one for one in kept.values())]
 
 
+def differing_terms(before: str, after: str) -> list[tuple[str, str]]:
+    """Returns pairs (new, old) of the encodings that occur in both specs with different options and have weights."""
+    old = {term.name: term for term in ENCODINGS.parse(before)}
+    return [
+        (str(term), str(old[term.name]))
+        for term in ENCODINGS.parse(after)
+        if term.name in old and str(term) != str(old[term.name]) and "learnable" in _traits(term)
+    ]
+
+
+def _traits(term: Term) -> tuple[str, ...]:
+    return tuple(getattr(ENCODINGS.load(term.name), "traits", ()))
+
+
 def require_patches(model: nn.Module) -> PatchClassifier:
     """Returns the model if it divides images into patches; raises an InputError otherwise."""
     if not isinstance(model, PatchClassifier):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitpos.encodings.learned import Learned
 from vitpos.errors import InputError
-from vitpos.interop.names import SEPARATE_QKV, Names, Split, tensor_slots
+from vitpos.interop.names import SEPARATE_QKV, Names, Split, require_counterparts, tensor_slots
 from vitpos.models.base import Classifier
 from vitpos.models.vit import ViT
 
@@ -138,6 +138,7 @@ def to_huggingface(model: Classifier) -> dict[str, Tensor]:
     names = model._weight_names
     if not isinstance(names, Names) or names.library != "Hugging Face":
         names = _default_names(model)
+    require_counterparts(model, "Hugging Face")
     state = {name: slot.read() for name, slot in tensor_slots(model, names).items()}
     if own := [name for name in state if "encoding." in name]:
         raise InputError(f"Hugging Face has no counterpart of vitpos' {own[0]!r}; choose an encoding such as learned")
@@ -166,6 +167,8 @@ def _default_names(model: ViT) -> Names:
         shape = (1, 1, dim) if rotary else (1, dim)
         unused = {f"{root}embeddings.mask_token": torch.zeros(shape, dtype=model.project.weight.dtype)}
     has_rows = [part.prefix_table for part in model.encoding.parts if isinstance(part, Learned)]
+    if rotary and family != "DINOv3ViTModel":
+        raise InputError("Hugging Face has rotary positions in DINOv3 only, which has LayerScale; use to_timm")
     if family != "SiglipVisionModel" and not rotary and (not has_rows or has_rows[0] is None):
         raise InputError("Hugging Face's table has a row for CLS; use the encoding learned(prefix_embed=1) or to_timm")
     return family_names(family, root, tokens, head, unused)

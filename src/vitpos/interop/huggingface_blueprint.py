@@ -13,6 +13,7 @@ from vitpos.interop.names import tensor_slots
 from vitpos.models.vit import ViT
 from vitpos.patches import to_2tuple
 
+GATES = {"SiLU": "silu", "SiLUActivation": "silu", "GELUActivation": "gelu"}  # of gated MLPs
 TOKENS = ("cls_token", "distillation_token", "register_tokens")
 
 
@@ -27,7 +28,7 @@ def huggingface_blueprint(module: Any) -> Blueprint | None:
         return None
     root, tower = (f"{found[0]}." if found[0] else ""), found[1]
     if type(tower).__name__ in ("CLIPVisionModel", "SiglipVisionModel") and hasattr(module, "classifier"):
-        refuse(module, "a classifier on tokens without their final norm")
+        refuse(module, "a classifier on the mean of the tokens of an image tower")
     return _blueprint(module, tower, root)
 
 
@@ -117,7 +118,9 @@ def _block_options(module: Any, layer: Any, config: Any, dim: int) -> dict[str, 
     if bias is None or last.bias is None or attention.q_proj.out_features != dim:
         refuse(module, "biases on some projections only, or heads of another width than dim / heads")
     if hasattr(mlp, "gate_proj"):
-        activation = "silu" if type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation") else "gelu"
+        activation = GATES.get(type(mlp.act_fn).__name__)
+        if activation is None:
+            refuse(module, f"the gate {type(mlp.act_fn).__name__}")
         text = spec("swiglu", activation=None if activation == "silu" else activation)
     else:
         text = _activation(module, config.hidden_act)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -87,14 +87,22 @@ def open_module(
     text = str(source)
     if text.startswith("timm:"):
         module = _timm(text.removeprefix("timm:"), pretrained=pretrained)
-        return module, {"pretrained_cfg": dict(getattr(module, "pretrained_cfg", None) or {})}
+        return module, configuration_of(module)
     if text.startswith("hf:"):
         folder = Path(text.removeprefix("hf:"))
         if folder.is_dir():
             return _file(folder, None) if pretrained else _huggingface_folder(folder, None)
         module = _huggingface(text.removeprefix("hf:"), pretrained=pretrained)
-        return module, _config_of(module)
+        return module, configuration_of(module)
     return _file(Path(text), architecture)
+
+
+def configuration_of(module: nn.Module) -> Mapping[str, Any]:
+    """Returns the configuration that a model carries: timm's ``pretrained_cfg``, or the ``config`` of Hugging Face."""
+    config: Any = getattr(module, "config", None)
+    if hasattr(config, "to_dict"):
+        return cast(Mapping[str, Any], config.to_dict())
+    return {"pretrained_cfg": dict(getattr(module, "pretrained_cfg", None) or {})}
 
 
 def from_module(module: nn.Module, *, encoding: EncodingLike | None = None) -> Classifier:
@@ -165,7 +173,7 @@ def _huggingface(name: str, *, pretrained: bool = True) -> nn.Module:
 def _huggingface_folder(path: Path, tensors: Mapping[str, Tensor] | None) -> tuple[nn.Module, Mapping[str, Any]]:
     _transformers()
     module = _in_one_line(str(path), lambda: open_folder(path, tensors))
-    return module, _config_of(module)
+    return module, configuration_of(module)
 
 
 def _transformers() -> Any:
@@ -174,11 +182,6 @@ def _transformers() -> Any:
     except ImportError:
         raise InputError("models of Hugging Face need the package; pip install transformers") from None
     return transformers
-
-
-def _config_of(module: nn.Module) -> Mapping[str, Any]:
-    config: Any = getattr(module, "config", None)
-    return config.to_dict() if hasattr(config, "to_dict") else {}
 
 
 def _in_one_line(what: str, make: Callable[[], nn.Module]) -> nn.Module:

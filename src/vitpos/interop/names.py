@@ -113,8 +113,6 @@ def _named_parts(model: Classifier) -> dict[str, tuple[Tensor, ...]]:
     if isinstance(model, PatchClassifier):
         found["project.weight"] = (found["project.weight"][0].unflatten(1, (model.channels, *model.patch)),)
     if isinstance(model, ViT):
-        if model.prefix_tokens is not None:
-            found["prefix_tokens"] = (found["prefix_tokens"][0],)
         parts = model.encoding.parts
         for index, part in enumerate(parts):
             root = "encoding." if len(parts) == 1 else f"encoding.encodings.{index}."
@@ -126,6 +124,21 @@ def _named_parts(model: Classifier) -> dict[str, tuple[Tensor, ...]]:
                 row, column = found.pop(f"{root}mixed_frequencies")[0].unbind(2)  # (depth, H, d/2) each
                 found["frequencies"] = (column[None], row[None])
     return found
+
+
+def require_counterparts(model: ViT, library: str) -> None:
+    """Raises an InputError if the encoding of a ViT has parts that add nothing to a state dict and would be lost in it.
+
+    Args:
+        library: Name of the library whose names the state dict gets, for the message.
+    """
+    for part in model.encoding.parts:
+        known = isinstance(part, Learned) or "rotate" in part.hooks
+        if not known and part.hooks and not part.state_dict():
+            raise InputError(
+                f"weights with names of {library} do not contain the encoding {type(part).__name__}, which has no "
+                "weights; choose an encoding that the library has, or save the model with save_pretrained"
+            )
 
 
 def load_state(

@@ -19,6 +19,13 @@ Numbers = tuple[float, ...]
 RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 WHITE = 255  # largest pixel value of an image file
 MAX_SIDE = 4096  # pixels; larger sizes in a configuration are ignored
+SHORTEST_EDGE = (
+    "Bit",
+    "CLIP",
+    "ChineseCLIP",
+    "Levit",
+    "MobileNet",
+)  # processors whose ``size`` can be that of this edge
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,27 @@ class Preprocessing:
     @property
     def timm_config(self) -> dict[str, Any]:
         """Returns the entries of timm's ``pretrained_cfg`` for what is stated."""
+        mode = None if self.keep_aspect is None else "center" if self.keep_aspect else "squash"
         found = {"mean": self.mean, "std": self.std, "crop_pct": self.crop, "interpolation": self.interpolation}
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in (found | {"crop_mode": mode}).items() if value is not None}
+
+    def huggingface_config(self, size: tuple[int, int]) -> dict[str, Any]:
+        """Returns the content of a ``preprocessor_config.json`` for images of ``size``; {} if nothing is stated.
+
+        A center crop needs square images, as in ``BitImageProcessor``; otherwise images are resized without a crop.
+        """
+        found: dict[str, Any] = {}
+        if self.mean is not None and self.std is not None:
+            found = {"do_normalize": True, "image_mean": self.mean, "image_std": self.std, "do_rescale": True}
+        if self.interpolation is not None:
+            found["resample"] = next(n for n, name in RESAMPLE.items() if name == self.interpolation)
+        sides = {"height": size[0], "width": size[1]}
+        if self.crop is not None and self.keep_aspect is not False and size[0] == size[1]:
+            found |= {"image_processor_type": "BitImageProcessor", "do_resize": True, "do_center_crop": True}
+            found |= {"size": {"shortest_edge": round(size[0] / self.crop)}, "crop_size": sides}
+        elif found:
+            found |= {"image_processor_type": "ViTImageProcessor", "do_resize": True, "size": sides}
+        return found
 
     @property
     def folder_options(self) -> dict[str, Any]:
@@ -59,13 +85,15 @@ class Preprocessing:
 def timm_preprocessing(config: Any, source: str) -> Preprocessing:
     """Returns the preprocessing of timm's ``pretrained_cfg``; values of another form are ignored.
 
+    Size and crop are those of the training, as in timm's ``resolve_model_data_config``, not ``test_input_size``.
+
     Args:
         config: The ``pretrained_cfg``, which may be from an untrusted file.
         source: Name of the configuration, for the user.
     """
     config = _mapping(config)
-    size = config.get("test_input_size") or config.get("input_size")
-    crop = _number(config.get("test_crop_pct") or config.get("crop_pct"))
+    size = config.get("input_size")
+    crop = _number(config.get("crop_pct"))
     mode = config.get("crop_mode")
     interpolation = config.get("interpolation")
     return Preprocessing(
@@ -90,7 +118,9 @@ def huggingface_preprocessing(config: Any, source: str) -> Preprocessing:
     crops = config.get("do_center_crop") is True and cropped is not None
     size = cropped if crops else resized
     crop = min(size[0] / resized[0], 1.0) if size and resized else None
-    keeps = crops if type(config.get("size")) is int else "shortest_edge" in _mapping(config.get("size"))
+    kind = config.get("image_processor_type") or config.get("feature_extractor_type") or ""
+    by_edge = crops and (not kind or str(kind).startswith(SHORTEST_EDGE))
+    keeps = by_edge if type(config.get("size")) is int else "shortest_edge" in _mapping(config.get("size"))
     normalizes = config.get("do_normalize", True) is True
     channels = config.get("image_mean")
     count = len(channels) if isinstance(channels, list | tuple) else 3
@@ -104,6 +134,25 @@ def huggingface_preprocessing(config: Any, source: str) -> Preprocessing:
         crop=crop,
         keep_aspect=keeps if size else None,
         interpolation=RESAMPLE.get(resample) if type(resample) is int else None,
+    )
+
+
+def stored_preprocessing(config: Any, source: str) -> Preprocessing:
+    """Returns the preprocessing that a weights file of vitpos states, without the size; values of another form are ignored.
+
+    Args:
+        config: The fields of `Preprocessing` as the file states them; they are untrusted.
+        source: Name of the file, for the user.
+    """
+    config = _mapping(config)
+    crop, keeps, interpolation = _number(config.get("crop")), config.get("keep_aspect"), config.get("interpolation")
+    return Preprocessing(
+        source,
+        None,
+        *_mean_and_std(config.get("mean"), config.get("std")),
+        crop=crop if crop is not None and 0 < crop <= 1 else None,
+        keep_aspect=keeps if isinstance(keeps, bool) else None,
+        interpolation=interpolation if interpolation in RESAMPLE.values() else None,
     )
 
 

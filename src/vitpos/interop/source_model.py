@@ -44,7 +44,8 @@ class SourceModel:
         spec: What it is built from.
         origin: The library that it comes from.
         about: What the weights file of a training states: ``cell``, its settings, and ``image_shape``; empty otherwise.
-        preprocessing: How the images of the original checkpoint are normalized, if it states it.
+        preprocessing: How the original checkpoint preprocesses its images, as far as it states it.
+        class_names: Names of the outputs; empty if the original checkpoint states none.
     """
 
     model: Classifier
@@ -52,6 +53,7 @@ class SourceModel:
     origin: Origin = Origin()
     about: Mapping[str, Any] = field(default_factory=dict)
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    class_names: tuple[str, ...] = ()
 
     def with_model(self, model: Classifier, spec: ModelSpec) -> SourceModel:
         """Returns a copy with another model, which gets the names of weights of the library."""

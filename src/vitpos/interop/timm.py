@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.relative import RelativeBias
 from vitpos.errors import InputError
-from vitpos.interop.names import SEPARATE_QKV, Names, Slot, load_state, tensor_slots
+from vitpos.interop.names import SEPARATE_QKV, Names, Slot, load_state, require_counterparts, tensor_slots
 from vitpos.models.base import Classifier
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
@@ -139,6 +139,8 @@ def to_timm(model: Classifier) -> dict[str, Tensor]:
     names are those of timm's ``VisionTransformer``, or of ``Eva`` for a ViT with rotary positions.
     """
     unused = _names_of(model).unused if isinstance(model, ViT) else {}
+    if isinstance(model, ViT):
+        require_counterparts(model, "timm")
     state = {name: slot.read() for name, slot in timm_slots(model).items()}
     if own := [name for name in state if name.startswith("encoding.")]:
         raise InputError(

@@ -204,7 +204,15 @@ def _rotary(module: Any, grid: tuple[int, int]) -> str:
     refuse(module, f"rotary positions of class {type(rope).__name__} with {options}")
 
 
+def _require_mean_pooling(module: Any) -> None:
+    """Refuses a Swin or ResNet whose features are not the mean over positions."""
+    pool = getattr(module.global_pool, "pool_type", module.global_pool)  # a text in Swin, a layer in ResNet
+    if pool != "avg":
+        refuse(module, f"global_pool={pool!r}")
+
+
 def _swin(module: Any) -> Blueprint:
+    _require_mean_pooling(module)
     embed, block = module.patch_embed, module.layers[0].blocks[0]
     stages = module.layers
     return Blueprint(
@@ -233,10 +241,15 @@ def _resnet(module: Any) -> Blueprint:
     if type(first).__name__ != "Bottleneck" or not isinstance(module.conv1, nn.Conv2d):
         refuse(module, f"blocks of class {type(first).__name__} or a stem of several convolutions")
     strides = {block.conv1.stride for stage in stages for block in stage}
+    inner = [(block.conv2.stride[0], block.conv2.dilation) for stage in stages for block in stage]
+    usual = [
+        (2 if number and not index else 1, (1, 1)) for number, one in enumerate(stages) for index, _ in enumerate(one)
+    ]
     extras = [
         name for name in ("se", "aa", "drop_block") if not isinstance(getattr(first, name, None), nn.Identity | None)
     ]
-    if strides != {(1, 1)} or extras or type(first.act1).__name__ != "ReLU":
+    _require_mean_pooling(module)
+    if strides != {(1, 1)} or inner != usual or extras or type(first.act1).__name__ != "ReLU":
         refuse(module, "other strides, activations or attention in its blocks")
     size = (
         module.default_cfg.get("input_size", (3, 224, 224)) if getattr(module, "default_cfg", None) else (3, 224, 224)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,6 +55,18 @@ def load_model(folder: CellFolder, data: str | None = None) -> Classifier:
 def is_vitpos_output(path: Path) -> bool:
     """Whether a path is the folder of a run or of one training, or a weights file, written by vitpos."""
     return (path / "experiment.json").exists() or (path / "cell.json").exists() or "cell" in metadata_or_empty(path)
+
+
+def converted_settings(path: Path) -> Mapping[str, Any] | None:
+    """Returns what a weights file of `vitpos.convert` states if its model was trained elsewhere; None for any other path.
+
+    Such a file names no data set. It may state the classes and the preprocessing of the original checkpoint.
+    """
+    if not path.is_file() or "cell" not in (metadata := metadata_or_empty(path)):
+        return None
+    with explain_damage(path, "give a weights file of vitpos"):
+        stored = json.loads(metadata["cell"])
+        return stored if isinstance(stored, dict) and stored.get("data") == "" else None
 
 
 def refuse_run(path: Path) -> None:

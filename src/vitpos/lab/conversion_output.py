@@ -68,11 +68,9 @@ def _staged(out: Path) -> Iterator[Path]:
     with explain_os_errors(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         staged = Path(folder) / out.name
         yield staged
-        beside = [path for path in Path(folder).iterdir() if path != staged]  # such as the data of a large ONNX file
-        if taken := [path.name for path in (*beside, staged) if os.path.lexists(out.parent / path.name)]:
-            raise InputError(f"{out.parent / taken[0]} already exists; give a new name, or remove it")
-        for path in (*beside, staged):
-            path.rename(out.parent / path.name)
+        if os.path.lexists(out):
+            raise InputError(f"{out} already exists; give a new name, or remove it")
+        staged.rename(out)
 
 
 def _write_vitpos(source: SourceModel, out: Path) -> StepReport:
@@ -107,12 +105,8 @@ def _write_huggingface(source: SourceModel, out: Path) -> StepReport:
     files = huggingface_files(source)  # refuses if transformers is missing
     with without_messages():
         files.model.save_pretrained(out)  # under the names of published files, which may differ from those in memory
-    stated = source.preprocessing
-    if stated.mean is not None and stated.std is not None:
-        _, height, width = source.spec.image_shape
-        sizes = {"do_resize": True, "size": {"height": height, "width": width}}
-        values = {"do_normalize": True, "image_mean": stated.mean, "image_std": stated.std, "do_rescale": True}
-        write_json(out / PREPROCESSOR, {"image_processor_type": "ViTImageProcessor", **sizes, **values})
+    if stated := source.preprocessing.huggingface_config(source.spec.image_shape[1:]):
+        write_json(out / PREPROCESSOR, stated)
     return files.report
 
 
@@ -151,7 +145,7 @@ def cell_of(source: SourceModel) -> dict[str, Any]:
     stored: Mapping[str, Any] = source.about.get("cell", {})
     spec = source.spec
     count = spec.num_classes
-    classes = list(stored.get("classes", ())) or [str(number) for number in range(count)]
+    classes = list(stored.get("classes", ()) or source.class_names) or [str(number) for number in range(count)]
     data = str(stored.get("data", ""))
     if data and source.about["image_shape"] != spec.image_shape:
         data = resized_data(data, spec.image_shape)
@@ -159,7 +153,9 @@ def cell_of(source: SourceModel) -> dict[str, Any]:
     origin = {}
     if source.origin.architecture:
         origin = {"origin": {"timm": source.origin.architecture, "model_args": timm_arguments(source)}}
-    kept = {key: stored[key] for key in ("train", "evaluations", "plugins", "varied") if key in stored}
+    stated = asdict(source.preprocessing).items()
+    preprocessing = {key: value for key, value in stated if value is not None and key not in ("source", "size")}
+    kept = {key: stored[key] for key in ("train", "evaluations", "varied") if key in stored}
     return {
         "format_version": FORMAT_VERSION,
         **cell,
@@ -168,6 +164,7 @@ def cell_of(source: SourceModel) -> dict[str, Any]:
         "classes": classes,
         "image_shape": spec.image_shape,
         "plugins": stored.get("plugins", {}),
+        **({"preprocessing": preprocessing} if preprocessing else {}),
     }
 
 

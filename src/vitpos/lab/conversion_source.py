@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -15,9 +16,18 @@ from vitpos.data.dataset import load as load_data
 from vitpos.errors import InputError
 from vitpos.files import read_metadata
 from vitpos.interop.attach import is_attached
-from vitpos.interop.load import check_arguments, find_blueprint, from_attached, is_hub_name, open_module, planned_module
+from vitpos.interop.class_names import config_names
+from vitpos.interop.load import (
+    check_arguments,
+    configuration_of,
+    find_blueprint,
+    from_attached,
+    is_hub_name,
+    open_module,
+    planned_module,
+)
 from vitpos.interop.model_spec import ModelSpec
-from vitpos.interop.preprocessing import stated_preprocessing, timm_preprocessing
+from vitpos.interop.preprocessing import stated_preprocessing, stored_preprocessing, timm_preprocessing
 from vitpos.interop.pretrained import from_pretrained, is_saved
 from vitpos.interop.source_model import Origin, SourceModel, from_blueprint, from_classifier, origin_of
 from vitpos.lab.cell_folder import WEIGHTS
@@ -38,7 +48,9 @@ def read_source(
         return from_classifier(from_attached(model))
     if isinstance(model, nn.Module):
         stated = timm_preprocessing(getattr(model, "pretrained_cfg", None), "the model's pretrained_cfg")
-        return replace(from_blueprint(find_blueprint(model), model), preprocessing=stated)
+        source = from_blueprint(find_blueprint(model), model)
+        names = _class_names(configuration_of(model), source.spec.num_classes)
+        return replace(source, preprocessing=stated, class_names=names)
     if not is_hub_name(model):
         path = Path(model)
         refuse_run(path)
@@ -48,7 +60,14 @@ def read_source(
             return from_classifier(from_pretrained(path, trust=trusts_everything()))
     module, config = open_module(model, architecture=architecture, pretrained=pretrained)
     source = from_blueprint(find_blueprint(module), module)
-    return replace(source, preprocessing=stated_preprocessing(str(model), config))
+    names = _class_names(config, source.spec.num_classes)
+    return replace(source, preprocessing=stated_preprocessing(str(model), config), class_names=names)
+
+
+def _class_names(config: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
+    """Returns the names of the outputs in a configuration of timm or Hugging Face; () if it does not name all of them."""
+    names = config_names(config)
+    return names.shown if names is not None and len(names.names) == outputs else ()
 
 
 def _from_cell(path: Path) -> SourceModel:
@@ -64,7 +83,8 @@ def _from_cell(path: Path) -> SourceModel:
     if not is_trusted(path):  # what it names must not be imported through the converted file
         stored = {**stored, "plugins": {}}
     source = SourceModel(model, spec, _origin(stored.get("origin"), weights), {"cell": stored, "image_shape": shape})
-    return source.with_model(model, spec)
+    stated = stored_preprocessing(stored.get("preprocessing"), weights.name)
+    return replace(source, preprocessing=stated).with_model(model, spec)
 
 
 def _origin(stored: Any, path: Path) -> Origin:

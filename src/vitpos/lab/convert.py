@@ -17,6 +17,7 @@ from vitpos.interop.convert import (
     PATCH_MODE,
     Coords,
     depends_on_coordinates,
+    differing_terms,
     loses_mean,
     require_patches,
     resize,
@@ -180,6 +181,10 @@ def _swap(state: Conversion, encoding: str) -> None:
     change = f"encoding {before.spec.encoding} → {after.spec.encoding}"
     notes = [] if state.data is not None else ["accuracy is lost until the model is healed or trained"]
     notes += [NO_BIAS] if loses_mean(before, after) else []
+    notes += [
+        f"{new} starts with random weights; {old} in its place would keep those of the model"
+        for new, old in differing_terms(before.spec.encoding, after.spec.encoding)
+    ]
     state.advance(after, StepReport("encoding", change, numbers, "; ".join(notes)))
 
 

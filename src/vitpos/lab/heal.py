@@ -93,7 +93,8 @@ def heal(
     if not len(data.train):
         raise InputError(f"data {data.spec!r} has no training images to heal on; give other data")
     student_shape, teacher_shape = student_shape or data.shape, teacher_shape or data.shape
-    steps = max(1, round(healing.epochs * len(data.train) / healing.batch_size))
+    batch_size = min(healing.batch_size, len(data.train))
+    steps = max(1, round(healing.epochs * len(data.train) / batch_size))
     original, half = student, next(student.parameters()).dtype in (torch.float16, torch.bfloat16)
     if half:  # steps of the optimizer are smaller than half precision resolves
         student, teacher = deepcopy(student).float(), deepcopy(teacher).float()
@@ -105,7 +106,7 @@ def heal(
     student.train()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(healing.seed)
-        batches = data.train.batches(_orders(len(data.train), healing.batch_size, steps))
+        batches = data.train.batches(_orders(len(data.train), batch_size, steps))
         for images, _ in optimizer_steps(optimizer, batches, rates):
             for_student, for_teacher = (
                 prepare(data, images, shape).to(student.device, dtype) for shape in (student_shape, teacher_shape)
@@ -124,8 +125,7 @@ def heal(
         raise RunError("healing: some weights are not finite at the end; choose a lower lr, or a model in float32")
     tenth = max(1, steps // 10)
     first, last = sum(losses[:tenth]) / tenth, sum(losses[-tenth:]) / tenth
-    seen = steps * min(healing.batch_size, len(data.train))
-    return {"steps": steps, "images": seen, "loss_first": first, "loss_last": last}
+    return {"steps": steps, "images": steps * batch_size, "loss_first": first, "loss_last": last}
 
 
 def distillation_loss(
@@ -149,7 +149,6 @@ def distillation_loss(
 
 def _orders(count: int, batch_size: int, steps: int) -> list[Tensor]:
     """Returns the indices of the images of each step; every image occurs once before any occurs again."""
-    batch_size = min(batch_size, count)
     passes = math.ceil(steps * batch_size / count)
     order = torch.cat([torch.randperm(count) for _ in range(passes)])
     return list(order[: steps * batch_size].split(batch_size))

@@ -16,7 +16,7 @@ from vitpos.interop.load import is_hub_name
 from vitpos.interop.pretrained import is_saved
 from vitpos.lab.cell_models import is_vitpos_output, load_models
 from vitpos.lab.cells import Cell
-from vitpos.lab.open_models import open_checkpoint
+from vitpos.lab.open_models import is_checkpoint, open_checkpoint
 from vitpos.models.base import Classifier, PatchClassifier
 
 LoadTarget = Callable[[], Target]
@@ -38,11 +38,11 @@ def find_targets(
     """
     if is_hub_name(path):
         return [(str(path), lambda: _run_checkpoint(path, None, data, architecture))]
-    if is_vitpos_output(path):
+    if is_vitpos_output(path) and not is_checkpoint(path):
         models = load_models(path, data)
         names = _names([cell for cell, _ in models])
         return [(name, partial(_load_cell, name, *model)) for name, model in zip(names, models, strict=True)]
-    if is_saved(path):
+    if is_saved(path) or is_vitpos_output(path):
         if data is None:
             raise InputError(f"{path} is a model without data; give data, such as mnist")
         return [(str(path), lambda: _run_checkpoint(path, None, data, architecture))]
@@ -99,6 +99,4 @@ def _names(cells: Sequence[Cell]) -> list[str]:
 
 
 def _load_cell(name: str, cell: Cell, load_model: Callable[[], Classifier]) -> Target:
-    if not cell.data:
-        raise InputError(f"{name} is a converted model without data; give data, such as mnist")
     return target_from_model(name, load_model(), load(cell.data), encoding=cell.encoding)

@@ -22,11 +22,16 @@ from vitpos.interop.class_names import (
     read_class_file,
 )
 from vitpos.interop.load import find_blueprint, is_hub_name, open_module
-from vitpos.interop.preprocessing import Preprocessing, stated_preprocessing, with_normalization
+from vitpos.interop.preprocessing import (
+    Preprocessing,
+    stated_preprocessing,
+    stored_preprocessing,
+    with_normalization,
+)
 from vitpos.interop.pretrained import ModelConfig, from_pretrained, image_shape_of, is_saved
 from vitpos.interop.tensor_files import read_contents
 from vitpos.interop.wrapped_models import wrap
-from vitpos.lab.cell_models import is_vitpos_output, load_models
+from vitpos.lab.cell_models import converted_settings, is_vitpos_output, load_models, read_image_shape
 from vitpos.lab.cells import Cell
 from vitpos.lab.device import chosen_device
 from vitpos.lab.foreign_data import describe_classes, describe_images, fit_data, relabeled
@@ -80,9 +85,11 @@ def open_models(
 def is_checkpoint(source: Path | str) -> bool:
     """Whether a model is given as ``timm:NAME`` or ``hf:NAME``, or by a file or folder without settings of a training.
 
-    This includes the folders of `save_pretrained`.
+    This includes the folders of `save_pretrained`, and files of `vitpos.convert` with models that were trained elsewhere.
     """
-    return is_hub_name(source) or (Path(source).exists() and not is_vitpos_output(Path(source)))
+    if is_hub_name(source) or not Path(source).exists():
+        return is_hub_name(source)
+    return not is_vitpos_output(Path(source)) or converted_settings(Path(source)) is not None
 
 
 def open_checkpoint(
@@ -102,7 +109,7 @@ def open_checkpoint(
         classes: File with the names of the outputs.
         need_classes: Whether the outputs must be classes of the data; otherwise the labels of the data are kept.
     """
-    if not is_hub_name(source) and is_vitpos_output(Path(source)):
+    if not is_hub_name(source) and Path(source).exists() and not is_checkpoint(source):
         ((_, make),) = open_models(Path(source), data, architecture=architecture, classes=classes)
         return make()
     if data is None:
@@ -111,7 +118,10 @@ def open_checkpoint(
         raise InputError(f"{source} has no data of its own; give data, such as \"image_folder(path='…')\"")
     DATASETS.parse(data)  # a mistake in it is reported before anything is loaded
     name = str(source)
-    opened = _open_saved(Path(name)) if is_saved(Path(name)) else _open_other(name, architecture)
+    if not is_hub_name(name) and is_vitpos_output(Path(name)):
+        opened = _open_converted(Path(name))
+    else:
+        opened = _open_saved(Path(name)) if is_saved(Path(name)) else _open_other(name, architecture)
     module, config, preprocessing = opened.module, opened.config, opened.preprocessing
     model, shape, encoding, reason = opened.model, opened.image_shape, opened.encoding, opened.reason
     spec = fit_data(data, shape, preprocessing)
@@ -171,6 +181,17 @@ def _open_saved(folder: Path) -> _ReadModel:
     stated = ModelConfig.of(model)
     shape, config = image_shape_of(model), {"architecture": stated.model}
     return _ReadModel(model, config, Preprocessing(), model, shape, stated.encoding, stated.num_classes)
+
+
+def _open_converted(path: Path) -> _ReadModel:
+    """Opens a weights file of `vitpos.convert` whose model was trained elsewhere."""
+    ((cell, make),) = load_models(path)
+    stored = converted_settings(path) or {}
+    model, classes = make(), list(map(str, stored["classes"]))
+    named = classes != [str(number) for number in range(len(classes))]
+    config = {"architecture": cell.model, **({"label_names": classes} if named else {})}
+    preprocessing = stored_preprocessing(stored.get("preprocessing"), "the weights file")
+    return _ReadModel(model, config, preprocessing, model, read_image_shape(path), cell.encoding, len(classes))
 
 
 def _open_other(name: str, architecture: str | None) -> _ReadModel:

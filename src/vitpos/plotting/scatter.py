@@ -26,15 +26,16 @@ def scatter(
     Args:
         points: name → (x, y).
         x, y: labels of the axes.
-        groups: name → group; points of a group share a color, which a legend explains. By default each point has a color.
+        groups: name → group; points of a group share a color, which a legend explains. Figures with the same groups
+            have the same colors, whichever groups have points. By default each point has a color.
         labeled: the names that are written; all by default.
     """
     names = [name for name in points if labeled is None or name in labeled]
     height = max(3.5, 0.15 * len(names))  # inches, enough for the labels
     figure = Figure(figsize=(6, height))
     axes = figure.subplots()
-    kinds = dict.fromkeys(groups[name] if groups else name for name in points)
-    palette = {kind: COLORS[number % len(COLORS)] for number, kind in enumerate(sorted(kinds) if groups else kinds)}
+    kinds = sorted(set(groups.values())) if groups else list(points)  # groups without a point keep their color free
+    palette = {kind: COLORS[number % len(COLORS)] for number, kind in enumerate(kinds)}
     colors = {name: palette[groups[name] if groups else name] for name in points}
     for number, (name, (horizontal, vertical)) in enumerate(points.items()):
         axes.plot(horizontal, vertical, "o", ms=5, color=colors[name], gid=f"{POINT}{number}")
@@ -44,7 +45,8 @@ def scatter(
     axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())  # fixed before the labels are laid out
     label_line_ends(axes, {name: [(*points[name], 0.0)] for name in names}, colors, gap=0.15 / height)
     if groups:
-        handles = [Line2D([], [], marker="o", ls="", ms=5, color=color, label=kind) for kind, color in palette.items()]
+        used = [kind for kind in kinds if kind in {groups[name] for name in points}]
+        handles = [Line2D([], [], marker="o", ls="", ms=5, color=palette[kind], label=kind) for kind in used]
         axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=7.5)
     return figure
 
