@@ -311,8 +311,8 @@ def test_timm_names_are_built_by_timm(timm):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda timm: nn.Linear(2, 2), "load does not know this Linear .* by an adapter"),
-        (lambda timm: timm.create_model("test_convnext"), "load does not know this ConvNeXt"),
+        (lambda timm: nn.Linear(2, 2), "vitpos.load does not know this Linear .* by an adapter"),
+        (lambda timm: timm.create_model("test_convnext"), "vitpos.load does not know this ConvNeXt"),
         (lambda timm: timm.create_model("resnet18"), "blocks of class BasicBlock"),
         (lambda timm: timm.create_model("resnet50", output_stride=16), "other strides"),
         (lambda timm: timm.create_model("resnet50", global_pool="max"), "global_pool='max'"),

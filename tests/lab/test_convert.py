@@ -301,11 +301,11 @@ def test_what_a_library_would_compute_otherwise_is_refused_and_nothing_is_writte
 def test_arguments_in_a_file_from_elsewhere_are_checked_before_a_model_is_built(timm, tmp_path):
     theirs = timm.create_model("test_vit", num_classes=5)
     for given, message in (
-        ({"depth": 10**6}, "the argument depth=1000000, which load does not use"),
-        ({"embed_dim": 10**9}, "the argument embed_dim=1000000000, which load does not use"),
+        ({"depth": 10**6}, "the argument depth=1000000, which vitpos.load does not use"),
+        ({"embed_dim": 10**9}, "the argument embed_dim=1000000000, which vitpos.load does not use"),
         ({"embed_dim": 2**16}, "larger than the stored tensors"),
-        ({"act_layer": "os.system"}, "the argument act_layer=os.system, which load does not use"),
-        ({"block_fn": "os.system"}, "the argument block_fn=os.system, which load does not use"),
+        ({"act_layer": "os.system"}, "the argument act_layer=os.system, which vitpos.load does not use"),
+        ({"block_fn": "os.system"}, "the argument block_fn=os.system, which vitpos.load does not use"),
         ({"img_size": [64] * 100}, "the argument img_size="),
         ({"num_heads": [[[1]]]}, "the argument num_heads="),
     ):

@@ -23,7 +23,8 @@ Trust = Annotated[
         "--trust",
         callback=_trust,
         is_eager=True,
-        help="read the data and import the plug-ins that a run, a weights file or a folder of save_pretrained names",
+        help="trust the files: open the data and import the code that a run, a weights file or a folder of save_pretrained "
+        "names (like trust_remote_code)",
     ),
 ]
 Data = Annotated[
@@ -37,7 +38,7 @@ Architecture = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        help="name of the timm model of a file that does not state it; with a tag, as in vit_base_patch16_224.mae, also "
+        help="timm model name, for a weights file without configuration; with a tag, as in vit_base_patch16_224.mae, also "
         "the mean, standard deviation and crop of that tag",
     ),
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from vitpos.cli.checkpoint_options import Trust
+from vitpos.cli.checkpoint_options import Architecture, Trust
 from vitpos.cli.device import Device
 from vitpos.cli.plugins import Plugins
 from vitpos.cli.sizes import parse_grid, parse_sides
@@ -51,7 +51,7 @@ def convert(
     ] = None,
     coords: Annotated[
         Literal["interpolate", "rebuild", "ntk"] | None,
-        Option(help="how encodings without a table, such as rope, treat a new grid"),
+        Option(help="coordinates on the new grid, for encodings that are computed from coordinates, such as rope"),
     ] = None,
     patch_mode: Annotated[
         str | None, Option(help="interpolation by which patches are resized; default: bilinear-antialias")
@@ -69,7 +69,7 @@ def convert(
     positions_as_inputs: Annotated[
         bool, Option("--positions-as-inputs", help="for onnx: positions of patches are inputs of the graph")
     ] = False,
-    architecture: Annotated[str | None, Option(metavar="NAME", help="timm model name of a state dict")] = None,
+    architecture: Architecture = None,
     as_json: Annotated[bool, Option("--json", help="print the reports as JSON")] = False,
     device: Device = None,
     trust: Trust = False,

@@ -22,7 +22,7 @@ def evaluate(
         Path,
         Argument(
             metavar="RUN_OR_CHECKPOINT",
-            help="folder of an experiment or of one of its cells; or a weights file, a folder of Hugging Face or timm, "
+            help="folder of a run or of one of its trained models; or a weights file, a folder of Hugging Face or timm, "
             "timm:NAME or hf:NAME",
         ),
     ],

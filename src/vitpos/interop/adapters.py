@@ -45,8 +45,8 @@ class Adapter:
     For a model of your own, subclass it and pass an instance: ``vitpos.attach(model, "rope", adapter=MyAdapter())``.
     Required are ``geometry``, ``blocks``, ``attention_of`` and ``attention``; ``patch_embed`` if the model splits images
     itself. Override ``table`` and ``table_vectors`` if the model adds a learned position table; ``rotary``,
-    ``rotary_tables``, ``select_rotary`` and ``rotate`` if it rotates q and k; ``drop_patches`` and ``dropped`` if it drops
-    patch tokens in training.
+    ``rotary_tables``, ``select_rotary`` and ``rotate`` if it rotates q and k; ``patch_dropout`` and
+    ``apply_patch_dropout`` if it drops patch tokens in training.
     """
 
     def geometry(self, model: nn.Module) -> Geometry:
@@ -131,11 +131,11 @@ class Adapter:
         """Returns q and k of the patch tokens (B, H, N, d), rotated as the model does with what it passes to attention."""
         raise NotImplementedError
 
-    def drop_patches(self, model: nn.Module) -> nn.Module | None:
+    def patch_dropout(self, model: nn.Module) -> nn.Module | None:
         """Returns the submodule that drops patch tokens at random in training; None if the model has none."""
         return None
 
-    def dropped(self, module: Any, x: Tensor) -> tuple[Any, Tensor | None]:
+    def apply_patch_dropout(self, module: Any, x: Tensor) -> tuple[Any, Tensor | None]:
         """Returns what that submodule returns for all tokens x (B, T, D), and the indices (B, K) of the patches it keeps.
 
         The indices are None if all patches are kept.

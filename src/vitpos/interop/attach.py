@@ -24,13 +24,13 @@ def attach(
     grid: tuple[int, int] | None = None,
     num_prefix: int = 0,
 ) -> nn.Module:
-    """Gives a Vision Transformer another position encoding, in place; returns the same model.
+    """Adds a position encoding to a Vision Transformer, in place; returns the same model.
 
-    The encoding becomes the submodule ``position_encoding`` of the model, so that optimizers, ``state_dict()``,
-    ``to(device)`` and ``deepcopy`` include it; all other names stay as they are, except with ``own_positions="remove"``:
-    the model's table is then not in ``state_dict()``, so that original weights are loaded before `attach`, or with
-    ``strict=False``. `detach` removes the encoding. In training, add ``vitpos.penalty(model)`` to the loss if the encoding
-    defines an extra loss, as `mjp` does.
+    Positions that the model has already stay in use, unless ``own_positions`` is ``remove``: the model's table is then not
+    in ``state_dict()``, so that original weights are loaded before `attach`, or with ``strict=False``. The encoding becomes
+    the submodule ``position_encoding``, so that optimizers, ``state_dict()``, ``to(device)`` and ``deepcopy`` include it;
+    all other names stay as they are. `detach` removes the encoding. In training, add ``vitpos.penalty(model)`` to the loss
+    if the encoding defines an extra loss, as `mjp` does.
 
     Args:
         model: A ``VisionTransformer`` or ``Eva`` of timm; a ViT, DeiT, DINOv2 or DINOv3 of Hugging Face; a

@@ -179,7 +179,7 @@ class Attachment:
         self.starts_at_block = first is blocks[0]
         for part, role in (
             (adapter.patch_embed(model), _PatchEmbed),
-            (adapter.drop_patches(model), _DropPatches),
+            (adapter.patch_dropout(model), _DropPatches),
             (None if self.starts_at_block else first, _BeforeBlocks),
         ):
             if part is not None:
@@ -282,6 +282,6 @@ class _DropPatches(_Connected):
     """Mixed into the model's patch dropout; also drops the positions of the dropped tokens."""
 
     def forward(self, x: Tensor) -> Any:
-        kept, index = self._attachment.adapter.dropped(self, x)
+        kept, index = self._attachment.adapter.apply_patch_dropout(self, x)
         self._attachment.keep_patches(index)
         return kept

@@ -64,11 +64,20 @@ class Blueprint:
         return model
 
 
+class NotRebuilt(InputError):
+    """Raised for a model of another library that has no equal model of vitpos; ``reason`` says why, without a remedy."""
+
+    def __init__(self, message: str, reason: str):
+        super().__init__(message)
+        self.reason = reason
+
+
 def refuse(module: nn.Module, reason: str) -> NoReturn:
     """Raises an InputError: models of vitpos have no such part."""
     known = "vitpos.attach may support it; see vitpos.Adapter"
     remedy = known if has_adapter(module) else "for vitpos.attach it needs an adapter, see vitpos.Adapter"
-    raise InputError(f"this {type(module).__name__} has {reason}, which load does not rebuild; {remedy}")
+    cause = f"this {type(module).__name__} has {reason}"
+    raise NotRebuilt(f"{cause}, which vitpos.load does not rebuild; {remedy}", cause)
 
 
 def norm_eps(module: nn.Module, *norms: nn.Module) -> float:

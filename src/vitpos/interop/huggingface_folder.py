@@ -26,7 +26,7 @@ REFUSED = {  # entry of config.json → what transformers would do with it
 ADAPTER = "adapter_config.json"
 OLD_ENTRIES = ("num_labels", "torch_dtype")  # not among the entries that a configuration writes today
 IGNORED_ENTRIES = ("_name_or_path",)  # the name of another model
-REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # for `without_random_weights`
+REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # for `check_loading_report`
 WITH_CLASSES = ("ForImageClassification", "ForImageClassificationWithTeacher")
 
 
@@ -47,7 +47,7 @@ def open_folder(folder: Path, tensors: Mapping[str, Tensor] | None) -> nn.Module
         model, report = kind.from_pretrained(
             None, config=config, state_dict=dict(tensors), local_files_only=True, **REPORTED
         )
-    return without_random_weights(model, report, str(folder))
+    return check_loading_report(model, report, str(folder))
 
 
 def read_config(folder: Path) -> Any:
@@ -108,7 +108,7 @@ def random_model(config: Any) -> nn.Module:
     return cast(nn.Module, factory.from_config(config, trust_remote_code=False) if automatic else factory(config))
 
 
-def without_random_weights(model: Any, report: Mapping[str, Any], what: str) -> nn.Module:
+def check_loading_report(model: Any, report: Mapping[str, Any], what: str) -> nn.Module:
     """Returns a model of transformers; raises an InputError if weights of its file are missing, left over or misshapen.
 
     A pooler that the file does not have is removed.

@@ -16,16 +16,16 @@ from vitpos.encodings.base import PositionEncoding, SumEncoding
 from vitpos.errors import InputError
 from vitpos.interop.architecture import find_trunk
 from vitpos.interop.attach import detach, find_attachment, is_attached
-from vitpos.interop.blueprint import Blueprint
+from vitpos.interop.blueprint import Blueprint, NotRebuilt
 from vitpos.interop.huggingface_blueprint import huggingface_blueprint
 from vitpos.interop.huggingface_folder import (
     REPORTED,
+    check_loading_report,
     factory_of,
     open_folder,
     random_model,
     refuse_code,
     without_messages,
-    without_random_weights,
 )
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.timm_blueprint import timm_blueprint
@@ -135,9 +135,9 @@ def find_blueprint(module: nn.Module) -> Blueprint:
     for blueprint in (timm_blueprint, huggingface_blueprint):
         if (found := blueprint(module)) is not None:
             return found
-    raise InputError(
-        f"load does not know this {type(module).__name__} (known: {LOADABLE}); vitpos.attach works with other Vision "
-        "Transformers by an adapter"
+    cause = f"vitpos.load does not know this {type(module).__name__}"
+    raise NotRebuilt(
+        f"{cause} (known: {LOADABLE}); vitpos.attach works with other Vision Transformers by an adapter", cause
     )
 
 
@@ -165,7 +165,7 @@ def _huggingface(name: str, *, pretrained: bool = True) -> nn.Module:
             return random_model(config)
         with without_messages():
             model, report = factory_of(config).from_pretrained(name, trust_remote_code=False, **REPORTED)
-        return without_random_weights(model, report, f"hf:{sanitize(name)}")
+        return check_loading_report(model, report, f"hf:{sanitize(name)}")
 
     return _in_one_line(f"hf:{name}", make)
 
@@ -281,7 +281,7 @@ def check_arguments(given: object, layers: int, path: Path) -> dict[str, Any]:
         if not known or len(numbers) > MAX_STAGES:
             raise InputError(
                 f"{path}: its configuration has the argument {sanitize(key)}={sanitize(value, limit=40)}, "
-                "which load does not use; build the model, load the file, and pass the model"
+                "which vitpos.load does not use; build the model, load the file, and pass the model"
             )
     return given
 

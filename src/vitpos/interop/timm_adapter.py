@@ -113,11 +113,11 @@ class TimmAdapter(Adapter):
             rows = resample(rows, new_size=list(grid), old_size=list(model.patch_embed.grid_size), num_prefix_tokens=0)
         return rows[0]
 
-    def drop_patches(self, model: Any) -> nn.Module | None:
+    def patch_dropout(self, model: Any) -> nn.Module | None:
         """Returns the patch dropout, if the model has one."""
         return None if isinstance(model.patch_drop, nn.Identity | None) else model.patch_drop
 
-    def dropped(self, module: Any, x: Tensor) -> tuple[Any, Tensor | None]:
+    def apply_patch_dropout(self, module: Any, x: Tensor) -> tuple[Any, Tensor | None]:
         """Returns the tokens that remain and the indices (B, K) of the patches among them."""
         with_indices = sys.modules["timm.layers"].PatchDropoutWithIndices
         kept, index = with_indices.forward(module, x)

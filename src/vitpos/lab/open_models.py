@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vitpos.data import DATASETS
 from vitpos.data.dataset import Dataset, load
 from vitpos.errors import InputError
+from vitpos.interop.blueprint import NotRebuilt
 from vitpos.interop.class_names import (
     IMAGENET,
     config_names,
@@ -41,7 +42,7 @@ from vitpos.printable import sanitize
 from vitpos.training.recipe import Recipe
 
 DEFAULT_SIZE = (224, 224)
-OWN_POSITIONS = "built-in"  # in tables, the encoding of a model that is not rebuilt
+BUILT_IN = "built-in"  # in tables, the encoding of a model that is not rebuilt
 CLASSES_REMEDY = "give a file of classes with the name of each output in order"
 
 
@@ -202,10 +203,10 @@ def _open_other(name: str, architecture: str | None) -> _ReadModel:
         found = find_blueprint(module)
         model = found.build()
         return _ReadModel(module, config, preprocessing, model, found.image_shape, found.encoding, found.num_classes)
-    except InputError as error:
-        reason = str(error).partition(", which load")[0].partition(" (known")[0]
+    except NotRebuilt as error:
+        reason = error.reason
         shape = _image_shape(module, preprocessing)
-        return _ReadModel(module, config, preprocessing, module.eval(), shape, OWN_POSITIONS, None, reason)
+        return _ReadModel(module, config, preprocessing, module.eval(), shape, BUILT_IN, None, reason)
 
 
 def _replace_normalization(module: nn.Module, preprocessing: Preprocessing) -> None:
