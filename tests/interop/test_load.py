@@ -1,6 +1,7 @@
 """Models of timm and Hugging Face as our models: same outputs, and the same weights back."""
 
 import importlib
+from functools import partial
 
 import pytest
 import torch
@@ -315,6 +316,20 @@ def test_timm_names_are_built_by_timm(timm):
         (lambda timm: timm.create_model("test_convnext"), "vitpos.load does not know this ConvNeXt"),
         (lambda timm: timm.create_model("resnet18"), "blocks of class BasicBlock"),
         (lambda timm: timm.create_model("resnet50", output_stride=16), "other strides"),
+        (
+            lambda timm: timm.create_model("resnet50", norm_layer=partial(nn.BatchNorm2d, eps=0.1)),
+            r"batch norms with eps=\[0.1\]",
+        ),
+        (
+            lambda timm: timm.create_model(
+                "swin_tiny_patch4_window7_224", img_size=256, window_size=7, depths=(1, 1, 1, 1)
+            ),
+            "which timm pads",
+        ),
+        (
+            lambda timm: timm.create_model("eva02_tiny_patch14_224", class_token=False, global_pool="token", depth=1),
+            "pools the first patch",
+        ),
         (lambda timm: timm.create_model("resnet50", global_pool="max"), "global_pool='max'"),
         (lambda timm: timm.create_model("vit_base_patch16_xp_224", **SMALL), "a norm of class RmsNorm|blocks of class"),
         (lambda timm: timm.create_model("vit_base_patch16_rpn_224", **SMALL), "blocks of class ResPostBlock"),
@@ -341,6 +356,20 @@ def test_weights_in_names_of_a_library_never_lose_an_encoding(encoding):
     if encoding != "rope":  # timm's Eva has it
         with pytest.raises(InputError, match="which has no weights"):
             to_timm(model)
+
+
+def test_rotary_positions_added_to_a_model_of_timm_are_in_the_weights_of_eva(timm):
+    theirs = timm.create_model("vit_small_patch16_224", img_size=64, **SMALL)
+    theirs.load_state_dict(to_timm(vitpos.load(theirs)), strict=True)
+    state = to_timm(vitpos.load(theirs, encoding="learned(prefix_embed=True) + rope"))
+    eva = timm.create_model(
+        "eva02_base_patch14_224", img_size=64, patch_size=16, mlp_ratio=4, **SMALL, attn_type="rope",
+        qkv_fused=True, swiglu_mlp=False, scale_mlp=False, global_pool="token", use_fc_norm=False,
+    )  # fmt: skip
+    eva.load_state_dict(state, strict=True)
+    other = timm.create_model("vit_small_patch16_rope_224", img_size=64, **SMALL)
+    with pytest.raises(InputError, match="DINOv3 only"):
+        to_huggingface(vitpos.load(other))
 
 
 @pytest.mark.slow

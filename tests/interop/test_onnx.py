@@ -144,6 +144,22 @@ def test_models_of_other_libraries_export_with_an_attached_encoding():
         assert gap(program(images), model.eval()(images)) < 1e-5
 
 
+@pytest.mark.parametrize("encoding", [None, "relative"])
+def test_models_of_hugging_face_export_their_logits(tmp_path, encoding):
+    transformers = peer("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    config = transformers.Dinov2Config(image_size=12, patch_size=4, num_channels=1, num_labels=3, **sizes)
+    model = transformers.Dinov2ForImageClassification(config).eval()
+    if encoding:
+        attach(model, encoding)
+    export = export_onnx(model, tmp_path / "model.onnx", image_size=(1, 12, 12))
+    assert export.difference < 1e-4 and export.inputs == ("images",)
+    images = torch.randn(2, 1, 12, 12)
+    with torch.no_grad():
+        program = export_program(model, image_size=(1, 12, 12)).module()
+        assert gap(program(images), model(images).logits) < 1e-5
+
+
 def test_a_module_keeps_its_mode_and_a_fixed_batch_is_refused_by_the_graph():
     model = small("none", depth=1).train()
     program = export_program(model, dynamic_batch=False).module()

@@ -15,6 +15,7 @@ from tests.lab import foreign
 from tests.references import peer
 from vitpos import InputError
 from vitpos.data.dataset import load as load_data
+from vitpos.evaluations.context import EvalContext
 from vitpos.files import read_tensors, write_tensors
 from vitpos.interop.model_spec import ModelSpec
 from vitpos.interop.preprocessing import read_huggingface
@@ -114,8 +115,8 @@ def test_a_model_of_timm_becomes_a_file_of_ours(timm, tmp_path):
     assert torch.allclose(again(images((3, 32, 48))), theirs(images((3, 32, 48))), atol=1e-5)
     with pytest.raises(InputError, match="has no data of its own; give data"):
         vitpos.evaluate(out)
-    with pytest.raises(InputError, match="a model without data; give data"):
-        find_targets(out)
+    ((_, load_target),) = find_targets(out)
+    assert load_target().table.shape == (2, 3, 32) and load_target().model is None
 
 
 def test_a_converted_model_keeps_its_classes_and_preprocessing(timm, tmp_path):
@@ -124,8 +125,8 @@ def test_a_converted_model_keeps_its_classes_and_preprocessing(timm, tmp_path):
     stated = {"mean": (0.4, 0.5, 0.6), "std": (0.2, 0.3, 0.4), "crop_pct": 0.8, "interpolation": "bilinear"}
     theirs.pretrained_cfg = {**theirs.pretrained_cfg, **stated, "input_size": (3, 32, 32), "label_names": list("abc")}
     timm.models.save_for_hf(theirs, str(tmp_path / "theirs"), model_args=arguments, safe_serialization=True)
-    folder = foreign.image_folder(tmp_path / "images", ["c", "a"], size=(40, 50))
-    data = f"image_folder(path={str(folder)!r})"
+    folder = foreign.image_folder(tmp_path / "images", ["c", "a"], size=(32, 32))
+    data = f"image_folder(path={str(folder)!r}, size=32)"
     vitpos.convert(tmp_path / "theirs", out=tmp_path / "ours.safetensors")
     vitpos.convert(tmp_path / "ours.safetensors", out=tmp_path / "again.safetensors")
     theirs, *ours = (
@@ -140,6 +141,15 @@ def test_a_converted_model_keeps_its_classes_and_preprocessing(timm, tmp_path):
             assert torch.equal(one.model(x), theirs.model(x))
     ((_, load_target),) = find_targets(tmp_path / "ours.safetensors", data=data)
     assert load_target().data.mean == stated["mean"]
+    for to in ("timm", "hf"):
+        _, reports = vitpos.convert(tmp_path / "theirs", grid=(5, 3), to=to, out=tmp_path / to, data=data)
+        other = open_checkpoint(tmp_path / to, data)
+        assert other.data.classes == ("a", "b", "c") and other.data.mean == stated["mean"]
+        accuracy = EvalContext(theirs.model, theirs.data).evaluate("accuracy").numbers["accuracy"]
+        assert numbers(reports, "grid")["accuracy_before"] == accuracy  # images of the size of the model need no crop
+    unknown = foreign.image_folder(tmp_path / "unknown", ["c", "x"], size=(32, 32))
+    _, reports = vitpos.convert(tmp_path / "theirs", grid=(5, 3), data=f"image_folder(path={str(unknown)!r})")
+    assert "accuracy_before" not in numbers(reports, "grid") and "agreement" in numbers(reports, "grid")
 
 
 def test_preprocessing_is_written_for_hugging_face(timm, tmp_path):

@@ -147,3 +147,27 @@ def test_what_does_not_fit_gets_one_line(data):
         vitpos.evaluate(theirs, data, "resolution(size=(28, 56), resize_tables='bicubic')")
     assert EvalContext(own, data).evaluate("closed_form(images=1)").reason == ""
     assert vitpos.evaluate(theirs, data, "closed_form(images=1)")["closed_form(images=1)"].reason
+
+
+class EncoderClassifier(nn.Module):
+    """Patches of 7×7 pixels, torch's encoder, and the mean of its tokens."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(DIM, HEADS, 64, 0.0, batch_first=True)
+        self.project, self.head = nn.Conv2d(1, DIM, 7, 7), nn.Linear(DIM, 10)
+        self.encoder = nn.TransformerEncoder(layer, DEPTH, enable_nested_tensor=False)
+
+    def forward(self, images):
+        return self.head(self.encoder(self.project(images).flatten(2).mT).mean(1))
+
+
+def test_an_attached_encoder_of_tokens_is_evaluated_as_a_model_without_patches(data):
+    model = vitpos.attach(EncoderClassifier().eval(), "relative", grid=(4, 4))
+    found = vitpos.evaluate(model, data, ["accuracy", "shuffle(mask_ratio=0.5, grid=(4, 4))"])
+    with torch.no_grad():
+        right = model(data.normalize(data.test.images[:])).argmax(1) == data.test.labels
+    assert found["accuracy"].numbers["accuracy"] == pytest.approx(right.double().mean().item())
+    assert 0 <= found["shuffle(mask_ratio=0.5, grid=(4, 4))"].numbers["consistency"] <= 1  # shuffled in pixels
+    with pytest.raises(InputError, match="for a model without patches"):
+        vitpos.evaluate(model, data, "shuffle(mask_ratio=0.5)")

@@ -119,12 +119,12 @@ def _reason(target: Target) -> str:
     return "no positions are stored, and there is no model with global attention to run"
 
 
-def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: str) -> Target:
+def target_from_model(name: str, model: Classifier, data: Dataset | None, *, encoding: str) -> Target:
     """Returns the inspection target of a vitpos model: its position tensors and metadata, the model and its data.
 
     Args:
         name: title of the inspection.
-        data: data set on whose test images the model is run.
+        data: data set on whose test images the model is run; None if it is not run.
         encoding: text that describes the encoding, such as ``rope(base=10)``; it is only shown.
     """
     if not isinstance(model, PatchClassifier):
@@ -152,7 +152,7 @@ def target_from_model(name: str, model: Classifier, data: Dataset, *, encoding: 
         table=position_table(model),
         biases=_model_biases(model),
         frequencies=rotary_frequencies(model.encoding),
-        model=None if model.windowed else model,
+        model=None if model.windowed or data is None else model,
         data=data,
     )
 

@@ -72,9 +72,9 @@ class Adapter:
         return self.geometry(model).grid
 
     def patch_size(self, model: nn.Module) -> tuple[int, int]:
-        """Returns height and width of a patch in pixels; needed to evaluate an attached model, not to attach."""
+        """Returns height and width of a patch in pixels; without it, the model is evaluated as one without patches."""
         raise InputError(
-            f"{type(self).__name__} has no patch_size, which vitpos.evaluate needs; return (height, width)"
+            f"{type(self).__name__} has no patch_size, so that images cannot be cut into patches; return (height, width)"
         )
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:

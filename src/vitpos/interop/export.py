@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.errors import InputError, RunError
+from vitpos.interop.step_reports import largest_difference
 from vitpos.models.base import PatchClassifier
 from vitpos.positions import Positions
 from vitpos.printable import one_line
 
+FROM_LOGITS = ("logits", "image_embeds", "pooler_output")  # outputs of Hugging Face's models, in order of preference
 TOLERANCE = 1e-4  # of logits, relative to the largest one if that is above 1
 
 
@@ -41,6 +44,18 @@ class ExportSettings:
         return ("images", "coords", "index", "known") if self.positions_as_inputs else ("images",)
 
 
+def logits_of(output: Any) -> Tensor:
+    """Returns what a model returns: a tensor, or the logits or features of an output of Hugging Face."""
+    if isinstance(output, Tensor):
+        return output
+    found = next((one for key in FROM_LOGITS if (one := getattr(output, key, None)) is not None), None)
+    if not isinstance(found, Tensor):
+        raise InputError(
+            f"the model returns a {type(output).__name__}, not logits; give a model that maps images to a tensor"
+        )
+    return found
+
+
 class ExportModule(nn.Module):
     """A model as it is exported: maps images, and the positions if they are inputs, to logits."""
 
@@ -64,14 +79,14 @@ class ExportModule(nn.Module):
             known: (B, R, C), False where the position of the patch is hidden, bool.
         """
         if coords is None or index is None or known is None:
-            return self.model(images)
+            return logits_of(self.model(images))
         assert isinstance(self.model, PatchClassifier)
         for tensor in (coords, index, known):  # stated at once, so that no guard depends on a difference of their sizes
             torch._check(tensor.shape[0] == images.shape[0])
             for axis, patch in enumerate(self.model.patch):
                 torch._check(tensor.shape[axis + 1] * patch == images.shape[axis + 2])
         grid = (index.shape[1], index.shape[2])
-        return self.model(images, Positions(grid, coords.flatten(1, 2), index.flatten(1), known.flatten(1)))
+        return logits_of(self.model(images, Positions(grid, coords.flatten(1, 2), index.flatten(1), known.flatten(1))))
 
     def inputs(self, pos: Positions, images: Tensor) -> tuple[Tensor, ...]:
         """Returns the inputs of the graph for images (B, C, height, width) and the positions of their patches."""
@@ -225,8 +240,8 @@ def compare(
                 found = exported(*inputs)
             except Exception as error:
                 raise RunError(f"{name} fails on {sizes}, nothing was written ({one_line(error)})") from error
-            gap = (found.to(expected) - expected).abs().max() / expected.abs().max().clamp_min(1)
-            worst = max(worst, float(gap.nan_to_num(torch.inf)))
+            gap = largest_difference(expected, logits_of(found).to(expected))
+            worst = max(worst, math.inf if math.isnan(gap) else gap)
             if worst > TOLERANCE:
                 raise RunError(f"PyTorch and {name} differ by {worst:.1e} on {sizes}; nothing was written")
     return worst, tuple(checked)

@@ -34,6 +34,9 @@ def find_model(
     if not isinstance(model, nn.Module):
         raise InputError(f"attach needs a torch module, got {type(model).__name__}; pass the model itself")
     if adapter is not None:
+        if not isinstance(adapter, Adapter):
+            given = adapter.__name__ if isinstance(adapter, type) else type(adapter).__name__
+            raise InputError(f"adapter={given} is not an instance of vitpos.Adapter; give one, such as {given}()")
         return model, adapter
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder):

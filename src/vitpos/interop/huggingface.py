@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitpos.encodings.learned import Learned
+from vitpos.encodings.rope import RoPE
 from vitpos.errors import InputError
 from vitpos.interop.names import SEPARATE_QKV, Names, Split, require_counterparts, tensor_slots
 from vitpos.models.base import Classifier
@@ -167,8 +169,31 @@ def _default_names(model: ViT) -> Names:
         shape = (1, 1, dim) if rotary else (1, dim)
         unused = {f"{root}embeddings.mask_token": torch.zeros(shape, dtype=model.project.weight.dtype)}
     has_rows = [part.prefix_table for part in model.encoding.parts if isinstance(part, Learned)]
-    if rotary and family != "DINOv3ViTModel":
-        raise InputError("Hugging Face has rotary positions in DINOv3 only, which has LayerScale; use to_timm")
-    if family != "SiglipVisionModel" and not rotary and (not has_rows or has_rows[0] is None):
+    if rotary:
+        _require_dinov3(model, family)
+        if count == 1:
+            unused[f"{root}embeddings.register_tokens"] = torch.zeros((1, 0, dim), dtype=model.project.weight.dtype)
+    if not has_rows and not rotary:
+        found = " + ".join(type(part).__name__ for part in model.encoding.parts)
+        raise InputError(
+            f"Hugging Face's ViTs have a learned table, not {found}; use learned(prefix_embed=1), or to_timm"
+        )
+    if family != "SiglipVisionModel" and not rotary and has_rows[0] is None:
         raise InputError("Hugging Face's table has a row for CLS; use the encoding learned(prefix_embed=1) or to_timm")
     return family_names(family, root, tokens, head, unused)
+
+
+def _require_dinov3(model: ViT, family: str) -> None:
+    """Raises an InputError unless a ViT with rotary positions has those of Hugging Face's DINOv3, and no others."""
+    (rotary, *others) = [part for part in model.encoding.parts if part.hooks]
+    same = family == "DINOv3ViTModel" and not others and isinstance(rotary, RoPE)
+    if same and isinstance(rotary, RoPE):
+        fixed = {"prefix_mode": "center", "pairing": "halves", "axes": "row_first", "normalized": True}
+        wanted = RoPE(rotary.geometry, base=rotary.base, **fixed).train(rotary.training)  # type: ignore[arg-type]
+        same = _settings(rotary) == _settings(wanted)
+    if not same:
+        raise InputError("Hugging Face has rotary positions in DINOv3 only, and this model has others; use to_timm")
+
+
+def _settings(rotary: RoPE) -> dict[str, Any]:
+    return {name: value for name, value in vars(rotary).items() if not name.startswith("_")}

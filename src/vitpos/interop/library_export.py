@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from vitpos.encodings.rope import RoPE
 from vitpos.errors import InputError
 from vitpos.interop.convert import require_patches
+from vitpos.interop.export import FROM_LOGITS, logits_of
+from vitpos.interop.grids import format_grid
 from vitpos.interop.huggingface import ACTIVATION_NAMES, to_huggingface
 from vitpos.interop.load import TIMM_ACTIVATIONS
 from vitpos.interop.source_model import SourceModel
@@ -25,15 +27,12 @@ from vitpos.models.vit import ViT
 from vitpos.printable import one_line, sanitize
 from vitpos.registry import Registry
 
-TOLERANCE = {  # largest difference of outputs; of other types .05. Libraries round rotary tables to float32
-    torch.float64: 1e-5,
-    torch.float32: 1e-4,
-}
+# largest difference of outputs; of other types .05. Libraries round rotary tables to float32
+TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4}
 MAX_DOUBLE = 1 << 28  # weights of a model that is copied to float64 for the comparison
 TIMM, TIMM_ROTARY = "vit_base_patch16_224", "eva02_base_patch14_224"  # architectures of a ViT that is not from timm
 TIMM_EPS = 1e-6  # of their norms
 HF_HEADS = {"linear", "none"}  # heads of its models for which a configuration is written
-FROM_LOGITS = ("logits", "image_embeds", "pooler_output")  # outputs of Hugging Face's models, in order of preference
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,7 @@ def timm_files(source: SourceModel) -> LibraryExport:
             "num_classes": source.spec.num_classes,
             **source.preprocessing.timm_config,
         },
+        **({"label_names": list(source.class_names)} if source.class_names else {}),
     }
 
     def build() -> nn.Module:
@@ -94,15 +94,23 @@ def huggingface_files(source: SourceModel) -> LibraryExport:
     except (ImportError, RuntimeError):
         raise InputError("the format of Hugging Face needs transformers; pip install transformers") from None
     _, height, width = source.spec.image_shape
-    patch, square = require_patches(source.model).patch, height == width
+    model, square = require_patches(source.model), height == width
+    grid, patch = model.geometry.grid, model.patch
+    if grid[0] != grid[1] and kind.__name__.startswith("Dinov2"):
+        raise InputError(
+            f"Hugging Face's DINOv2 has square grids only, not {format_grid(grid)}; use the format 'timm' or 'vitpos'"
+        )
     config.image_size = height if square else [height, width]
     config.patch_size = patch[0] if patch[0] == patch[1] else [*patch]
     config.architectures = [kind.__name__]
+    if source.class_names and source.origin.library != "Hugging Face":
+        config.id2label = dict(enumerate(source.class_names))
+        config.label2id = {name: number for number, name in config.id2label.items()}
     report = _compared(source, "Hugging Face", kind.__name__, lambda: kind(config), tensors)
     with torch.random.fork_rng(devices=[]):
-        model = kind(config).to(next(source.model.parameters()).dtype)
-    model.load_state_dict(tensors)
-    return LibraryExport(tensors, config.to_dict(), report, model)
+        library_model = kind(config).to(next(model.parameters()).dtype)
+    library_model.load_state_dict(tensors)
+    return LibraryExport(tensors, config.to_dict(), report, library_model)
 
 
 def _compared(
@@ -151,11 +159,11 @@ def _difference(
 
 
 def _output(output: Any) -> Tensor:
-    """Returns the logits or features (B, D) of what a model of a library returns."""
-    if isinstance(output, Tensor):
-        return output
-    found = next((one for key in FROM_LOGITS if (one := getattr(output, key, None)) is not None), None)
-    return output.last_hidden_state[:, 0] if found is None else found
+    """Returns the logits or features (B, D) of what a model of a library returns; without both, the first token."""
+    hidden = getattr(output, "last_hidden_state", None)
+    if isinstance(hidden, Tensor) and all(getattr(output, key, None) is None for key in FROM_LOGITS):
+        return hidden[:, 0]
+    return logits_of(output)
 
 
 def timm_arguments(source: SourceModel) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from vitpos.encodings.relative import RelativeBias
 from vitpos.errors import InputError
 from vitpos.interop.names import SEPARATE_QKV, Names, Slot, load_state, require_counterparts, tensor_slots
 from vitpos.models.base import Classifier
+from vitpos.models.heads import CLSAndMeanHead, TanhHead
 from vitpos.models.resnet import ResNet
 from vitpos.models.swin import Swin
 from vitpos.models.vit import ViT
@@ -50,7 +51,8 @@ VIT = TRANSFORMER | {
     r"^head\.(linear|cls)\.": "head.",
     r"^head\.distilled\.": "head_dist.",
 }
-EVA = VIT | {r"\.ls(\d)\.gamma": r".gamma_\1"}
+GAMMA = {r"\.ls(\d)\.gamma": r".gamma_\1"}  # how Eva names LayerScale
+EVA = VIT | GAMMA
 AXES = {r"_token$|^pos_embed$|^attn_pool\.latent$": 3}
 POOL = {r"attn_pool\.in_proj\.": (("attn_pool.q.", 1), ("attn_pool.kv.", 2))}
 PACKED_QKV = {r"\.qv_bias$": ((".q_bias", 1), (".v_bias", 1))}
@@ -109,9 +111,14 @@ def timm_slots(model: nn.Module) -> dict[str, Slot]:
 
 
 def _names_of(model: ViT) -> Names:
-    if isinstance(model._weight_names, Names) and model._weight_names.library == "timm":
-        return model._weight_names
-    return vit_names(model, eva=is_eva(model))
+    known = model._weight_names
+    if (
+        isinstance(known, Names)
+        and known.library == "timm"
+        and (GAMMA.items() <= known.rename.items() or not is_eva(model))
+    ):
+        return known
+    return vit_names(model, eva=is_eva(model))  # also for a model of timm to which rotary positions were added
 
 
 def is_eva(model: Classifier) -> bool:
@@ -141,6 +148,8 @@ def to_timm(model: Classifier) -> dict[str, Tensor]:
     unused = _names_of(model).unused if isinstance(model, ViT) else {}
     if isinstance(model, ViT):
         require_counterparts(model, "timm")
+        if isinstance(model.head, TanhHead | CLSAndMeanHead):
+            raise InputError(f"timm has no counterpart of the head {type(model.head).__name__}; use to_huggingface")
     state = {name: slot.read() for name, slot in timm_slots(model).items()}
     if own := [name for name in state if name.startswith("encoding.")]:
         raise InputError(

@@ -141,7 +141,9 @@ def _head_options(module: Any, num_prefix: int, *, distilled: bool) -> dict[str,
     used = {name: norm for name, norm in norms.items() if not isinstance(norm, nn.Identity)}
     if len(used) > 1 or (pool == "map" and "features" in used):
         refuse(module, "norms both of tokens and of features")
-    cls = pool == "token" and num_prefix > 0
+    if pool == "token" and not num_prefix:
+        refuse(module, "no prefix token and pools the first patch")
+    cls = pool == "token"
     head = "linear" if module.num_classes else "none"
     if distilled:
         head = "distilled" if module.num_classes else refuse(module, "no classes but a distillation token")
@@ -215,6 +217,10 @@ def _swin(module: Any) -> Blueprint:
     _require_mean_pooling(module)
     embed, block = module.patch_embed, module.layers[0].blocks[0]
     stages = module.layers
+    for stage in stages:
+        for one in stage.blocks:
+            if any(side % window for side, window in zip(one.input_resolution, one.window_size, strict=True)):
+                refuse(module, f"windows of {one.window_size} on a grid of {one.input_resolution}, which timm pads")
     return Blueprint(
         library="timm",
         model=Swin,
@@ -249,6 +255,9 @@ def _resnet(module: Any) -> Blueprint:
         name for name in ("se", "aa", "drop_block") if not isinstance(getattr(first, name, None), nn.Identity | None)
     ]
     _require_mean_pooling(module)
+    eps = {one.eps for one in module.modules() if isinstance(one, nn.BatchNorm2d)}
+    if eps != {nn.BatchNorm2d(1).eps}:
+        refuse(module, f"batch norms with eps={sorted(eps)}")
     if strides != {(1, 1)} or inner != usual or extras or type(first.act1).__name__ != "ReLU":
         refuse(module, "other strides, activations or attention in its blocks")
     size = (

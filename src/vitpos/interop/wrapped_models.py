@@ -52,6 +52,8 @@ def as_classifier(model: nn.Module, data: Dataset) -> Iterator[Classifier]:
 def wrap(model: nn.Module, data: Dataset, *, has_classes: bool = True) -> Classifier:
     """Returns any other model as a vitpos `Classifier`; a Vision Transformer of a known kind gets an attachment.
 
+    It then has patches, unless its adapter does not know their size.
+
     Args:
         model: Any module that maps images (B, C, height, width) to logits, as a tensor or as ``output.logits``.
         data: The data set on which it is run.
@@ -64,7 +66,20 @@ def wrap(model: nn.Module, data: Dataset, *, has_classes: bool = True) -> Classi
             known = True
         except InputError:  # no Vision Transformer of a known kind: a model without patches
             pass
-    return WrappedViT(model, data, has_classes) if known else WrappedClassifier(model, data, has_classes)
+    return (
+        WrappedViT(model, data, has_classes)
+        if known and _has_patch_size(model)
+        else WrappedClassifier(model, data, has_classes)
+    )
+
+
+def _has_patch_size(model: nn.Module) -> bool:
+    """Returns whether the adapter of an attached model knows the size of its patches; it does not for token models."""
+    attachment = find_attachment(model)
+    try:
+        return bool(attachment.adapter.patch_size(attachment.model))
+    except InputError:
+        return False
 
 
 class _Wrapped(Classifier):

@@ -36,7 +36,7 @@ class Conversion:
         if self._before is None:
             self._before = predict(self.original.model, self.data, self.original.spec.image_shape)
         classes = self.original.spec.num_classes
-        labels = labels_if_known(classes, self.data)
+        labels = labels_if_known(classes, self.original.class_names, self.data)
         after = predict(model.model, self.data, model.spec.image_shape)
         return drift(self._before, after, labels, features=classes == 0)
 

@@ -23,6 +23,7 @@ from vitpos.interop.convert import (
     resize,
     swap_encoding,
 )
+from vitpos.interop.grids import format_grid
 from vitpos.interop.preprocessing import with_normalization
 from vitpos.interop.source_model import SourceModel
 from vitpos.interop.step_reports import (
@@ -45,6 +46,7 @@ from vitpos.models.base import Classifier
 
 MAX_TOKENS = 4096  # patches of an image on which outputs of original and converted model are compared
 DIFFERENCE = "output_difference: from the original model at the new image size (0 only for the same interpolation)"
+WORSE = "after healing, predictions differ more from the original's than before (kl); give more images or a lower lr"
 SMALLER = "the new patches have fewer pixels: their tokens only approximate the original ones (least squares)"
 NO_BIAS = "the mean of the removed vectors is lost: the patch projection of this model has no bias to add it to"
 Sizes = tuple[Pair | None, Pair | None, Pair | None]  # grid, patch, window
@@ -156,19 +158,19 @@ def _convert_sizes(state: Conversion, sizes: Sizes, mode: str, coords: Coords | 
     numbers: dict[str, float] = weights_changed(old.state_dict(), new.state_dict())
     if new.patch != old.patch:
         difference = {"token_difference": difference_of_tokens(old, new, patch_mode)}
-        change = f"patches {_times(old.patch)} → {_times(new.patch)} pixels, {patch_mode}"
+        change = f"patches {format_grid(old.patch)} → {format_grid(new.patch)} pixels, {patch_mode}"
         note = "" if min(a / b for a, b in zip(new.patch, old.patch, strict=True)) >= 1 else SMALLER
         state.reports.append(StepReport("patch", change, difference, note))
     if (new.geometry.grid, new.train_grid) == (old.geometry.grid, old.train_grid) and window is None:
-        state.advance(after, StepReport("grid", f"grid {_times(new.geometry.grid)} as before", numbers))
+        state.advance(after, StepReport("grid", f"grid {format_grid(new.geometry.grid)} as before", numbers))
         return
     if not math.isnan(ratio := norm_ratio(old, new)):
         numbers["norm_ratio"] = ratio
     if new.patch == old.patch and window is None and math.prod(new.geometry.grid) <= MAX_TOKENS:
         numbers["output_difference"] = difference_at_new_size(old, new, after.spec.image_shape)
-    change = f"grid {_times(old.geometry.grid)} → {_times(new.geometry.grid)}"
+    change = f"grid {format_grid(old.geometry.grid)} → {format_grid(new.geometry.grid)}"
     change += f", tables: {NAMED_MODES.get(mode, mode)}" if has_tables(old) else ""
-    change += f", windows of {_times(window)}" if window else ""
+    change += f", windows of {format_grid(window)}" if window else ""
     if depends_on_coordinates(old.encoding):
         change += f", coordinates: {'interpolate' if new.train_grid != new.geometry.grid else coords or 'rebuild'}"
     state.advance(after, StepReport("grid", change, numbers, DIFFERENCE if "output_difference" in numbers else ""))
@@ -208,8 +210,5 @@ def _heal(
         extra["accuracy_lost"] = lost
         if lost > 0:
             extra["fraction_of_lost_accuracy_recovered"] = (found["accuracy_after"] - swapped["accuracy_after"]) / lost
-    state.reports[-1] = replace(state.reports[-1], numbers={**found, **extra})
-
-
-def _times(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
+    worse = found.get("kl", 0.0) > swapped.get("kl", math.inf)
+    state.reports[-1] = replace(state.reports[-1], numbers={**found, **extra}, note=WORSE if worse else "")

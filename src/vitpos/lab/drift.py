@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.data.image_ops import to_shape
+from vitpos.errors import InputError
 from vitpos.evaluations.predict import fraction_true, test_batches
+from vitpos.interop.class_names import IMAGENET, OutputNames, imagenet_names, match_classes
 from vitpos.models.base import Classifier, Shape
 
 IMAGES = 512  # test images that are compared
@@ -61,6 +65,21 @@ def drift(before: Tensor, after: Tensor, labels: Tensor | None, *, features: boo
     return numbers
 
 
-def labels_if_known(model_classes: int, data: Dataset) -> Tensor | None:
-    """Returns the labels of the test images if the model has one output per class of the data; otherwise None."""
-    return data.test.labels if model_classes == len(data.classes) else None
+def labels_if_known(outputs: int, class_names: Sequence[str], data: Dataset) -> Tensor | None:
+    """Returns the output of the model that each test image should have as its largest; None if that is not known.
+
+    The classes of the data are found among the names of the outputs; without names, classes and outputs have to be
+    equally many, and correspond in order.
+
+    Args:
+        outputs: Number of outputs of the model.
+        class_names: Their names; empty if they have none.
+        data: Data set with the test images.
+    """
+    known = OutputNames(tuple((name,) for name in class_names), "the model") if class_names else None
+    known = imagenet_names(known) if outputs == IMAGENET else known
+    try:
+        number = match_classes(data.classes, outputs, known, remedy="")
+    except InputError:
+        return None
+    return torch.tensor(number)[data.test.labels.long()]

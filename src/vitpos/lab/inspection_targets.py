@@ -13,10 +13,11 @@ from vitpos.inspection.inspect import Target, target_from_checkpoint, target_fro
 from vitpos.interop.checkpoint import read_checkpoint
 from vitpos.interop.grids import Grid
 from vitpos.interop.load import is_hub_name
-from vitpos.interop.pretrained import is_saved
+from vitpos.interop.pretrained import ModelConfig, from_pretrained, is_saved
 from vitpos.lab.cell_models import is_vitpos_output, load_models
 from vitpos.lab.cells import Cell
 from vitpos.lab.open_models import is_checkpoint, open_checkpoint
+from vitpos.lab.trust import trusts_everything
 from vitpos.models.base import Classifier, PatchClassifier
 
 LoadTarget = Callable[[], Target]
@@ -44,7 +45,7 @@ def find_targets(
         return [(name, partial(_load_cell, name, *model)) for name, model in zip(names, models, strict=True)]
     if is_saved(path) or is_vitpos_output(path):
         if data is None:
-            raise InputError(f"{path} is a model without data; give data, such as mnist")
+            return [(str(path), lambda: _tensors_of(path))]
         return [(str(path), lambda: _run_checkpoint(path, None, data, architecture))]
     if data is None:
         return [(str(path), lambda: target_from_checkpoint(read_checkpoint(path, grid=grid)))]
@@ -86,6 +87,19 @@ def _run_checkpoint(path: Path, target: Target | None, data: str | None, archite
         model=ran.model,
         data=ran.data,
     )
+
+
+def _tensors_of(path: Path) -> Target:
+    """Returns the target of a model of vitpos that states no data, so that it is not run."""
+    if is_saved(path):
+        model = from_pretrained(path, trust=trusts_everything())
+        encoding = ModelConfig.of(model).encoding
+    else:
+        ((cell, make),) = load_models(path)
+        model, encoding = make(), cell.encoding
+    target = target_from_model(str(path), model, None, encoding=encoding)
+    target.metadata["skipped"] = "no data were given"
+    return target
 
 
 def _names(cells: Sequence[Cell]) -> list[str]:
