@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -75,8 +76,12 @@ class CellFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether training is finished, i.e. ``weights.safetensors`` exists; that file is written last."""
-        return (self.path / WEIGHTS).is_file()
+        """Whether training is finished, i.e. ``weights.safetensors`` exists; that file is written last.
+
+        A FIFO, a folder or a broken link of that name counts too: to read it is an error, whereas untrained cells are
+        omitted.
+        """
+        return os.path.lexists(self.path / WEIGHTS)
 
     @property
     def begun(self) -> bool:
