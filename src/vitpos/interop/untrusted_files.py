@@ -137,11 +137,10 @@ def _reason(error: Exception) -> str:
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     _check_header(path)
-    if has_wrong_checksum(path):
-        raise InputError(
-            f"{path} has changed since it was written (wrong checksum); copy, download or convert it again"
-        )
-    with safe_open(path, framework="pt") as file:
+    with safe_open(path, framework="pt") as file:  # refuses a truncated file
+        if has_wrong_checksum(path):
+            remedy = "copy, download or convert it again"
+            raise InputError(f"{path} has changed since it was written (wrong checksum); {remedy}")
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
 
