@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ WRONG = {
     "a learning rate of infinity": ["run", "quick", "--out", "out", "--set", "train.lr=inf"],
     "a spec of 20,000 terms": ["run", "quick", "--out", "out", "--set", "encoding=" + " + ".join(["none"] * 20_000)],
     "an absurd geometry": ["list", "encodings", "--geometry", "dim=99999,heads=1,depth=99999,grid=99999x99999"],
-    "a missing file": ["compare", "a.safetensors", "missing.pth", "--out", "out"],
+    "a missing file": ["compare", "there.safetensors", "missing.pth", "--grid", "4x4", "--out", "out"],
     "a nested list": ["run", "nested.toml", "--out", "out"],
     "an escape": ["run", "escape\x1b[31m.toml", "--out", "out"],
 }
@@ -106,10 +107,16 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_input_is_one_line(tmp_path, name):
     (tmp_path / "nested.toml").write_text("a = " + "[" * 5000 + "]" * 5000)
-    refused(tmp_path, *WRONG[name])
+    save_file({"pos_embed": torch.randn(1, 17, 8)}, tmp_path / "there.safetensors")
+    refused(tmp_path, *WRONG[name], match="missing.pth does not exist" if "missing.pth" in WRONG[name] else "")
 
 
-def run_folder(folder):
+def test_the_file_that_is_compared_with_a_missing_one_can_be_inspected(tmp_path):
+    save_file({"pos_embed": torch.randn(1, 17, 8)}, tmp_path / "there.safetensors")
+    assert answer(tmp_path, "inspect", "there.safetensors", "--grid", "4x4", "--out", "out").returncode == 0
+
+
+def run_folder(folder, encodings="none"):
     """A small finished run, made once."""
     from vitpos import run
 
@@ -117,7 +124,7 @@ def run_folder(folder):
         "name": "tiny",
         "data": "mnist(limit=64, test_limit=64)",
         "model": "minimal(dim=16)",
-        "encoding": "none",
+        "encoding": encodings,
     }
     run(document | {"train": {"epochs": 1}}, folder, workers=1)
     return folder
@@ -150,6 +157,25 @@ def finished(tmp_path_factory):
 def test_a_damaged_run_folder_is_one_line(finished, tmp_path, change):
     copy = shutil.copytree(finished, tmp_path / "run")
     refused(tmp_path, *change(copy))
+
+
+@pytest.fixture(scope="module")
+def two_cells(tmp_path_factory):
+    return run_folder(tmp_path_factory.mktemp("two") / "run", ["none", "learned"])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
+@pytest.mark.parametrize("command", ["evaluate", "inspect a cell"])
+def test_weights_that_are_no_file_are_not_omitted(two_cells, tmp_path, make, command):
+    run = shutil.copytree(two_cells, tmp_path / "run")
+    (cell,) = run.glob("cells/learned*")
+    (cell / "weights.safetensors").unlink()
+    make(cell / "weights.safetensors")
+    words = {"evaluate": (run, "--with", "jigsaw"), "inspect a cell": (cell, "--out", tmp_path / "out")}[command]
+    done = answer(tmp_path, command.split()[0], *words)
+    progress, _, error = done.stderr.rstrip("\n").rpartition("\n")
+    assert done.returncode == 1 and error.startswith(f"error: {cell}") and ";" in error, done.stderr
+    assert "error" not in progress
 
 
 NAMES = ["$x^$", "=1+1", "\x1b[31mred", "<script>alert(1)</script>", "a" * 200]

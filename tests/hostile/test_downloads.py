@@ -6,13 +6,14 @@ import io
 import lzma
 import tarfile
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from vitpos.data import download_clients
-from vitpos.data.download import CachedFiles
-from vitpos.data.download_clients import HttpSource, gz, tar
+from vitpos.data.download import CachedFiles, SourceUnavailable
+from vitpos.data.download_clients import HttpSource, PackageSource, _debian_data, gz, tar
 from vitpos.errors import RunError
 
 LIMIT = 1 << 20
@@ -87,6 +88,45 @@ def test_what_a_server_sends_is_limited(tmp_path, monkeypatch, name):
         assert f"more than {LIMIT:,} bytes" in message
     if "bomb" in name:
         assert f"unpacks to more than {LIMIT:,} bytes" in message
+
+
+WRITERS = {  # shell commands in place of a package manager
+    "an endless file": "cat /dev/zero > package.bin",
+    "a file of an own process": "sh -c 'cat /dev/zero > package.bin' & wait",
+    "a file written at once": f"head -c {4 * LIMIT} /dev/zero > package.bin",
+    "a limit that it ignores": f"trap '' XFSZ; head -c {4 * LIMIT} /dev/zero > package.bin; exit 0",
+    "many files": f"for n in 1 2 3 4; do head -c {LIMIT // 2} /dev/zero > $n; done; mv 1 package.bin; sleep 60",
+    "files in a folder": f"mkdir a; for n in 1 2 3 4; do head -c {LIMIT // 2} /dev/zero > a/$n; done; echo x > package.bin",
+    "endless messages": "cat /dev/zero",
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_a_package_manager_writes_is_limited(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(download_clients, "MAX_BYTES", LIMIT)
+    monkeypatch.setenv("VITPOS_CACHE", str(tmp_path))
+    largest, start = [], time.monotonic()
+    source = PackageSource(
+        "some", 1 << 40, (("sh", "-c", WRITERS[name]),), lambda file, archive: iter([(file, archive)])
+    )
+    with pytest.raises(RunError, match=f"sends more than {LIMIT:,} bytes") as error:
+        CachedFiles("data", {"package.bin": "0" * 32}, (source,)).read(lambda what, done, total: largest.append(done))
+    assert "\n" not in str(error.value) and time.monotonic() - start < 30
+    assert max(largest) < 8 * LIMIT, "each file ends at the limit"
+    assert not [path for path in (tmp_path / "data").iterdir() if path.name != ".lock"]
+
+
+def test_an_archive_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(download_clients, "MAX_BYTES", LIMIT)
+    with (tmp_path / "archive").open("wb") as file:
+        file.truncate(1 << 40)  # of zeros that take no room on the disk
+    with pytest.raises(SourceUnavailable, match=f"more than {LIMIT:,} bytes"):
+        list(download_clients._unpacked(gz, tmp_path / "archive"))
+
+
+def test_a_debian_package_with_a_negative_size_ends():
+    with pytest.raises(SourceUnavailable, match="not a Debian package"):
+        _debian_data(b"!<arch>\n" + b"x".ljust(48) + b"-60".ljust(10) + b"`\n" + bytes(200))
 
 
 @pytest.mark.slow

@@ -14,7 +14,15 @@ from vitpos.lab.cells import Cell
 from vitpos.lab.console import PlainConsole
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Estimate, Row, evaluation_table, labels, summarize
-from vitpos.lab.table_text import format_estimate, format_number, seeds_text, shared, significance_legend
+from vitpos.lab.table_text import (
+    evaluations_of,
+    format_estimate,
+    format_number,
+    instructions_text,
+    seeds_text,
+    shared,
+    significance_legend,
+)
 from vitpos.lab.tables import Table
 from vitpos.metrics.image_similarity import unavailable_metrics
 from vitpos.printable import printable
@@ -118,10 +126,7 @@ def show_table(results: Results, table: Table) -> None:
         about.append("In percent." if len(which) == len(table.columns) else f"In percent: {', '.join(which)}.")
     about.append(seeds_text(rows))
     about.append(significance_legend(table, rows).strip())
-    if len(used := {folder.machine.get("instructions", "unknown") for _, folder in results.trained}) > 1:
-        about.append(
-            f"Trained with different vector instructions ({', '.join(sorted(used))}), which changes last digits."
-        )
+    about.append(instructions_text([results], evaluations_of(table)))
     if any(estimate.published is not None for row in rows for estimate in row.estimates):
         about.append(f"In brackets: {results.experiment.published_source or 'published numbers'}.")
     output.print(" ".join(filter(None, about)), style="dim")
@@ -154,7 +159,8 @@ def show_evaluation(results: Results, spec: str) -> None:
     grid.columns[0].no_wrap = True
     output.print()
     output.print(grid)
-    output.print(" ".join(filter(None, [shared(rows), table.note, seeds_text(rows)])), style="dim")
+    about = [shared(rows), table.note, seeds_text(rows), instructions_text([results], [spec])]
+    output.print(" ".join(filter(None, about)), style="dim")
 
 
 def _grid(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Grid:

@@ -6,7 +6,9 @@ import gzip
 import http.client
 import io
 import lzma
+import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import tempfile
@@ -15,14 +17,18 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from vitpos.data.download import MAX_BYTES, OnProgress, SourceUnavailable
+from vitpos.regular_files import read_regular
 
 Unpack = Callable[[str, bytes], Iterator[tuple[str, bytes]]]  # name and bytes of an archive → names and contents
 CHUNK = 1 << 18  # bytes
 TIMEOUT = 120  # seconds without a new byte
+BLOCK = 512  # bytes of the unit of ulimit -f in POSIX
+MAX_OUTPUT = 1 << 12  # bytes at the end of what a package manager prints, of which the last line is shown
 
 
 @dataclass(frozen=True)
@@ -125,25 +131,55 @@ class PackageSource:
         """Runs a command that downloads into ``folder``; returns an error message, or an empty string if it succeeds.
 
         ``command`` is the program and its arguments, as in ``("npm", "pack", …)``. While it runs, ``on_progress`` is called
-        with the name of the source, the size of the folder in bytes and the expected size.
+        with the name of the source, the size of the folder in bytes and the expected size. The command is killed if the
+        folder gets larger than ``MAX_BYTES``, or does not change for ``TIMEOUT`` seconds.
         """
         with (
-            (folder / ".output").open("w+") as output,
-            subprocess.Popen(command, cwd=folder, stdout=output, stderr=output) as process,
+            (folder / ".output").open("wb+") as output,
+            subprocess.Popen(
+                _with_limit(command), cwd=folder, stdout=output, stderr=output, start_new_session=True
+            ) as process,
         ):
-            size, changed_at = 0, time.monotonic()
-            while process.poll() is None:
-                time.sleep(0.1)
-                new_size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-                if new_size != size:
-                    size, changed_at = new_size, time.monotonic()
-                    on_progress(str(self), min(size, self.size), self.size)
-                elif time.monotonic() - changed_at > TIMEOUT:
-                    process.kill()
-                    return f"no data for {TIMEOUT} seconds"
-            output.seek(0)
-            lines = output.read().strip().splitlines() or ["it gave no reason"]
+            try:
+                size, changed_at = 0, time.monotonic()
+                while process.poll() is None and size <= MAX_BYTES:
+                    time.sleep(0.1)
+                    new_size = _size_of(folder)
+                    if new_size != size:
+                        size, changed_at = new_size, time.monotonic()
+                        on_progress(str(self), min(size, self.size), self.size)
+                    elif time.monotonic() - changed_at > TIMEOUT:
+                        return f"no data for {TIMEOUT} seconds"
+                if _size_of(folder) > MAX_BYTES:
+                    return f"sends more than {MAX_BYTES:,} bytes"
+            finally:
+                if process.poll() is None:
+                    _kill(process)
+            output.seek(max(0, output.seek(0, os.SEEK_END) - MAX_OUTPUT))
+            lines = output.read().decode(errors="replace").strip().splitlines() or ["it gave no reason"]
         return lines[-1] if process.returncode else ""
+
+
+def _with_limit(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns a command that runs the given one with a limit on the size of each file; unchanged where there is no sh."""
+    blocks = MAX_BYTES // BLOCK + 1
+    return ("sh", "-c", 'ulimit -f "$0"; exec "$@"', str(blocks), *command) if shutil.which("sh") else command
+
+
+def _size_of(folder: Path) -> int:
+    """Returns the sum of the sizes of all files below a folder, in which a process may work; links count as themselves."""
+    size = 0
+    for home, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                size += Path(home, name).lstat().st_size
+    return size
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process that leads a session, and those that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
 
 
 def npm(name: str, size: int, unpack: Unpack) -> PackageSource:
@@ -213,6 +249,8 @@ def _debian_data(archive: bytes) -> bytes:
     offset = 8
     while offset + 60 <= len(archive):
         name, size = archive[offset : offset + 16].decode().strip(), int(archive[offset + 48 : offset + 58])
+        if size < 0:  # the loop would not end
+            break
         if name.startswith("data.tar.zst"):
             raise SourceUnavailable("is compressed by zstd, which is not supported")
         if name.startswith("data.tar"):
@@ -228,6 +266,6 @@ def _unpacked(unpack: Unpack, archive: Path) -> Iterator[tuple[str, bytes]]:
     """
     name = archive.name.removesuffix(".partial")
     try:
-        yield from unpack(name, archive.read_bytes())
+        yield from unpack(name, read_regular(archive, max_bytes=MAX_BYTES))
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError, KeyError, OSError) as error:
         raise SourceUnavailable(f"sent a damaged {name} ({error})") from None

@@ -19,6 +19,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from vitpos.checksums import has_wrong_checksum
 from vitpos.errors import InputError
 from vitpos.interop.npz_arrays import read_array
 from vitpos.interop.pickle_scan import scan_pickle
@@ -136,7 +137,10 @@ def _reason(error: Exception) -> str:
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     _check_header(path)
-    with safe_open(path, framework="pt") as file:
+    with safe_open(path, framework="pt") as file:  # refuses a truncated file
+        if has_wrong_checksum(path):
+            remedy = "copy, download or convert it again"
+            raise InputError(f"{path} has changed since it was written (wrong checksum); {remedy}")
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
 

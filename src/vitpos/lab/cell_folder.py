@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from vitpos.data import DATASETS
 from vitpos.encodings import ENCODINGS
@@ -33,7 +33,8 @@ from vitpos.files import (
 )
 from vitpos.lab.cells import Cell
 from vitpos.lab.format_version import FORMAT_VERSION, check_version
-from vitpos.lab.machine import machine
+from vitpos.lab.machine import machine, vector_instructions
+from vitpos.lab.stored_results import from_entry, to_entry
 from vitpos.lab.trust import is_trusted, limited_names
 from vitpos.models import MODELS
 from vitpos.registry import matches_type
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from vitpos.data.dataset import Dataset
     from vitpos.models.base import Classifier
 
-Key = TypeVar("Key")
 WEIGHTS = "weights.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -76,8 +76,12 @@ class CellFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether training is finished, i.e. ``weights.safetensors`` exists; that file is written last."""
-        return (self.path / WEIGHTS).is_file()
+        """Whether training is finished, i.e. ``weights.safetensors`` exists; that file is written last.
+
+        A FIFO, a folder or a broken link of that name counts too: to read it is an error, whereas untrained cells are
+        omitted.
+        """
+        return os.path.lexists(self.path / WEIGHTS)
 
     @property
     def begun(self) -> bool:
@@ -100,7 +104,7 @@ class CellFolder:
     def results(self) -> dict[str, Result]:
         """Dictionary of the stored results, such as ``jigsaw(per='image')`` → Result; arrays and images are not loaded."""
         with explain_damage(self.path / "scores.json"):
-            return {evaluation: _read_result(stored) for evaluation, stored in self._scores.items()}
+            return {evaluation: from_entry(stored) for evaluation, stored in self._scores.items()}
 
     @property
     def _scores(self) -> dict[str, dict[str, Any]]:
@@ -122,12 +126,19 @@ class CellFolder:
         path = self.path / "machine.json"
         return {str(key): str(value) for key, value in read_json(path).items()} if path.exists() else {}
 
+    @property
+    def instructions(self) -> dict[str, str]:
+        """Evaluation → vector instructions that computed it, such as ``AVX2``; those of the training if none are stored."""
+        trained = self.machine.get("instructions", "unknown")
+        with explain_damage(self.path / "scores.json"):
+            return {name: str(stored.get("instructions", trained)) for name, stored in self._scores.items()}
+
     def save_result(self, evaluation: str, result: Result) -> None:
         """Stores the result of one evaluation, such as ``jigsaw(per='image')``; replaces an older one of that evaluation.
 
-        NaN and infinite values of numbers and curves are left out. If all numbers are left out and the result has no
-        ``reason`` (a text on why it has no numbers), the stored reason lists the numbers that were left out. Images are
-        stored as uint8. Arrays and images are written before the numbers: a crash leaves no numbers without their arrays.
+        NaN and infinite values of numbers and curves are left out; images are stored as uint8. The vector instructions of
+        this process are stored too: an evaluation may be added on another machine than that of the training. Arrays and
+        images are written before the numbers: a crash leaves no numbers without their arrays.
         """
         file = self._tensor_file(evaluation)
         tensors = {f"arrays.{name}": array for name, array in result.arrays.items()}
@@ -136,11 +147,7 @@ class CellFolder:
             write_tensors(file, tensors, {"evaluation": evaluation})
         else:
             file.unlink(missing_ok=True)
-        curves = {name: {f"{x!r}": y for x, y in _finite(curve).items()} for name, curve in result.curves.items()}
-        numbers, reason = _finite(result.numbers), result.reason
-        if result.numbers and not numbers:
-            reason = reason or "not finite: " + ", ".join(f"{name} = {x}" for name, x in result.numbers.items())
-        stored = {"numbers": numbers, "curves": curves, "reason": reason}
+        stored = to_entry(result) | {"instructions": vector_instructions()}
         write_json(self.path / "scores.json", self._scores | {evaluation: stored})
 
     def load_result(self, evaluation: str) -> Result:
@@ -149,7 +156,7 @@ class CellFolder:
         Returns an empty Result if none is stored.
         """
         with explain_damage(self.path / "scores.json"):
-            result = _read_result(self._scores.get(evaluation, {}))
+            result = from_entry(self._scores.get(evaluation, {}))
         if not self._tensor_file(evaluation).exists():
             return result
         tensors, _ = read_tensors(self._tensor_file(evaluation))
@@ -285,14 +292,3 @@ def _read_cell(stored: Mapping[str, Any], path: Path, *, trusted: bool) -> Cell:
             if text:  # a model that was not trained by vitpos has no data
                 registry.parse(text)
         return Cell(**{**values, **fixed})
-
-
-def _read_result(stored: Mapping[str, Any]) -> Result:
-    """Converts the entry of one evaluation in ``scores.json`` to a Result; missing keys give empty fields."""
-    curves = {name: {float(x): float(y) for x, y in curve.items()} for name, curve in stored.get("curves", {}).items()}
-    numbers = {name: float(value) for name, value in stored.get("numbers", {}).items()}
-    return Result(numbers, curves, reason=str(stored.get("reason", "")))
-
-
-def _finite(values: Mapping[Key, float]) -> dict[Key, float]:
-    return {key: value for key, value in values.items() if math.isfinite(value)}

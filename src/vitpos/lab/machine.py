@@ -12,6 +12,13 @@ from pathlib import Path
 import vitpos
 
 
+def vector_instructions() -> str:
+    """Returns the vector instructions that torch uses in this process, such as ``AVX2``."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
+
+
 def machine() -> dict[str, str]:
     """Returns a dictionary of texts: processor, vector instructions, cores, threads, memory, system and library versions.
 
@@ -22,7 +29,7 @@ def machine() -> dict[str, str]:
     kibibytes = _search("/proc/meminfo", r"MemTotal:\s*(\d+)")
     return {
         "processor": _search("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor() or platform.machine(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "instructions": vector_instructions(),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
         "memory": f"{int(kibibytes) / 2**20:.0f} GiB" if kibibytes else "unknown",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from vitpos.lab.results import Results
 from vitpos.lab.summary import Estimate, Row, labels, seeds_of, summarize
@@ -59,7 +59,7 @@ def as_text(results: Results) -> str:
         grid = [headings, *([*map(row.label, labels(rows)), *map(format_estimate, row.estimates)] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
         lines += ["", table.title, *("  ".join(map(str.ljust, line, widths)).rstrip() for line in grid)]
-        lines += filter(None, [seeds_text(rows)])
+        lines += filter(None, [seeds_text(rows), instructions_text([results], evaluations_of(table))])
     return "\n".join(lines)
 
 
@@ -97,3 +97,30 @@ def significance_legend(table: Table, rows: Sequence[Row]) -> str:
         f" ▲ ▼: significantly higher or lower than with {table.baseline}: the 95 % interval of the paired difference over "
         "seeds excludes 0. About one in twenty comparisons without a true difference is marked by chance."
     )
+
+
+def instructions_text(runs: Sequence[Results], evaluations: Collection[str]) -> str:
+    """Returns a sentence on the vector instructions of numbers that are compared; empty if all have the same.
+
+    Args:
+        runs: the results in which the numbers are.
+        evaluations: the evaluations that are compared, as texts such as ``jigsaw(per='image')``.
+    """
+    folders = [folder for results in runs for _, folder in results.trained]
+    trained = {folder.machine.get("instructions", "unknown") for folder in folders}
+    evaluated = {used for folder in folders for name, used in folder.instructions.items() if name in evaluations}
+    texts = []
+    if len(trained) > 1:
+        texts.append(_different("Trained", trained))
+    if len(evaluated) > 1 and evaluated != trained:
+        texts.append(_different("Evaluated", evaluated))
+    return " ".join(texts)
+
+
+def _different(done: str, instructions: Collection[str]) -> str:
+    return f"{done} with different vector instructions ({', '.join(sorted(instructions))}), which changes last digits."
+
+
+def evaluations_of(table: Table) -> set[str]:
+    """Returns the evaluations whose numbers a table shows."""
+    return {column.evaluation for column in table.columns}

@@ -48,7 +48,10 @@ def write_report(sources: Iterable[Path | Results], out: Path) -> Path:
         if not results.trained:
             raise InputError(f"{results.path} has no finished cell to report; finish it with 'vitpos run'")
     experiments = [_experiment(results, number) for number, results in enumerate(opened, 1)]
-    return write_text(Path(out), template("experiment.html").render(experiments=experiments))
+    every = {name for results in opened for name in results.evaluations}
+    combined = table_text.instructions_text(opened, every) if len(opened) > 1 else ""
+    page = template("experiment.html").render(experiments=experiments, instructions=combined)
+    return write_text(Path(out), page)
 
 
 def template(name: str) -> jinja2.Template:
@@ -88,6 +91,7 @@ def _experiment(results: Results, number: int) -> dict[str, Any]:
         "machines": [
             dict(items) for items in dict.fromkeys(tuple(folder.machine.items()) for _, folder in results.trained)
         ],
+        "evaluated_with": _evaluated_with(results),
         "command": command(experiment),
     }
 
@@ -102,6 +106,7 @@ def _table(results: Results, table: Table) -> dict[str, Any]:
         "shared": table_text.shared(rows),
         "seeds": summary.seeds_of(rows),
         "seeds_text": table_text.seeds_text(rows),
+        "instructions": table_text.instructions_text([results], table_text.evaluations_of(table)),
         "legend": table_text.significance_legend(table, rows),
         "comparisons": list(compare_encodings(table, rows)),
     }
@@ -134,9 +139,18 @@ def _others(results: Results) -> list[dict[str, Any]]:
                     "rows": list(grid),
                     "shared": table_text.shared(rows),
                     "seeds_text": table_text.seeds_text(rows),
+                    "instructions": table_text.instructions_text([results], [evaluation]),
                 }
             )
     return found
+
+
+def _evaluated_with(results: Results) -> list[str]:
+    """Returns the vector instructions of the evaluations; empty if they are those of the trainings."""
+    folders = [folder for _, folder in results.trained]
+    trained = {folder.machine.get("instructions", "unknown") for folder in folders}
+    evaluated = {used for folder in folders for used in folder.instructions.values()}
+    return sorted(evaluated) if evaluated - trained else []
 
 
 def _column(column: Column) -> dict[str, str]:
