@@ -1,6 +1,6 @@
 """Time of a training step with an attached encoding, compared with timm's own positions in the same model.
 
-    python benchmarks/attach.py [--pairs 15] [--batch 8] [--model small] [--only rope]
+    python benchmarks/attach.py [--pairs 15] [--batch 8] [--model small] [--only rope] [--out results/attach.csv]
 
 `learned` is attached to timm's ViT-S/16 without its table, and compared with the table. `rope` is attached to timm's
 ViT-S/16 with axial RoPE without its rotation, and compared with that rotation. `none` is attached to the unchanged
@@ -12,6 +12,7 @@ import argparse
 import random
 import statistics
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -21,6 +22,8 @@ from _timing import process_time
 from tests.references import peer
 
 import vitpos
+from vitpos.files import write_csv
+from vitpos.lab.machine import machine, package_commit
 
 MODELS = {"small": {}, "tiny": {"depth": 2, "embed_dim": 48, "num_heads": 3, "img_size": 32, "patch_size": 8}}
 CASES = {  # attached encoding → timm's model, what becomes of its own positions
@@ -78,8 +81,10 @@ def main() -> None:
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--only", choices=CASES)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="CSV file for the medians and their intervals")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    about, rows = machine(), []
     for encoding in [options.only] if options.only else CASES:
         found = ratios(encoding, MODELS[options.model], options.batch, options.pairs)
         low, high = interval(found)
@@ -88,6 +93,23 @@ def main() -> None:
             f"{options.pairs} pairs",
             flush=True,
         )
+        rows.append([encoding, CASES[encoding][0], options.batch, options.pairs, statistics.median(found), low, high])
+    if options.out:
+        fixed = [package_commit()[:12], about["processor"], about["instructions"], options.threads]
+        header = [
+            "encoding",
+            "model",
+            "batch",
+            "pairs",
+            "ratio",
+            "low",
+            "high",
+            "commit",
+            "processor",
+            "instructions",
+            "threads",
+        ]
+        write_csv(options.out, header, [[*row, *fixed] for row in rows])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from vitpos.models.vit import ViT
 from vitpos.printable import one_line, sanitize
 from vitpos.registry import Registry
 
-# largest difference of outputs; of other types .05. Libraries round rotary tables to float32
+# of outputs; of other types .05. Libraries round rotary tables to float32
 TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4}
 MAX_DOUBLE = 1 << 28  # weights of a model that is copied to float64 for the comparison
 TIMM, TIMM_ROTARY = "vit_base_patch16_224", "eva02_base_patch14_224"  # architectures of a ViT that is not from timm
@@ -60,8 +60,7 @@ def timm_files(source: SourceModel) -> LibraryExport:
     tensors, arguments = to_timm(source.model), timm_arguments(source)
     architecture = source.origin.architecture
     if not architecture:
-        rotary = is_eva(source.model)
-        architecture = TIMM_ROTARY if rotary else TIMM
+        architecture = TIMM_ROTARY if (rotary := is_eva(source.model)) else TIMM
         arguments |= _timm_parts(source, architecture, rotary=rotary)
     config = {
         "architecture": architecture,
