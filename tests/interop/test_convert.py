@@ -131,24 +131,16 @@ def test_tables_of_windows_are_resampled_as_timm_does(timm):
     assert (run(ours.model, (3, 192, 96)) - run(large, (3, 192, 96))).abs().max() < 1e-10
 
 
-def published_get_rel_pos(size, rel_pos):
-    """The code of SAM (segment-anything, image_encoder.py) for q and k of the same size."""
-    distance = 2 * size - 1
-    resized = F.interpolate(rel_pos.reshape(1, rel_pos.shape[0], -1).permute(0, 2, 1), size=distance, mode="linear")
-    resized = resized.reshape(-1, distance).permute(1, 0)
-    coords = torch.arange(size)[:, None] - torch.arange(size)[None, :] + size - 1
-    return resized[coords]
-
-
 @pytest.mark.parametrize("new", [(8, 8), (9, 4), (3, 12), (6, 4)])
-def test_decomposed_positions_are_resampled_as_sam_does(new):
+def test_decomposed_positions_are_resampled_as_sam_does(timm, new):
+    get_rel_pos = importlib.import_module("timm.models.vision_transformer_sam").get_rel_pos
     geometry = Geometry(dim=16, heads=2, depth=1, grid=(4, 6))
     encoding = randomize(ENCODINGS.build("decomposed", geometry))
     ours = encoding.resized(new, mode="bilinear")
     for name, side in zip(("rows", "columns"), new, strict=True):
         offsets = torch.arange(side)[:, None] - torch.arange(side)[None, :] + side - 1
         found = getattr(ours, name).detach()[0][offsets]
-        assert torch.allclose(found, published_get_rel_pos(side, getattr(encoding, name).detach()[0]), atol=1e-12)
+        assert torch.allclose(found, get_rel_pos(side, side, getattr(encoding, name).detach()[0]), atol=1e-12)
 
 
 # Silent errors of other libraries, each with what is right
