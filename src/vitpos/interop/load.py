@@ -28,6 +28,7 @@ from vitpos.interop.huggingface_folder import (
     refuse_code,
     without_messages,
 )
+from vitpos.interop.huggingface_mae import plain_vit
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.timm_blueprint import timm_blueprint
 from vitpos.models.base import Classifier, EncodingLike
@@ -36,8 +37,8 @@ from vitpos.models.model_limits import ModelLimit
 from vitpos.printable import one_line, sanitize
 
 LOADABLE = (
-    "timm's VisionTransformer, Eva, SwinTransformer and ResNet, Hugging Face's ViT, DeiT, DINOv2, DINOv3, and the image "
-    "towers of CLIP and SigLIP"
+    "timm's VisionTransformer, Eva, SwinTransformer and ResNet, Hugging Face's ViT, DeiT, DINOv2, DINOv3, the encoder "
+    "of MAE, and the image towers of CLIP and SigLIP"
 )
 
 TEXTS = ("global_pool", "pos_embed", "attn_type", "rope_grid_indexing")
@@ -110,7 +111,7 @@ def from_module(module: nn.Module, *, encoding: EncodingLike | None = None) -> C
     """Returns a vitpos model that computes the outputs of ``module``, from copies of its weights."""
     if encoding is None and is_attached(module):
         return from_attached(module)
-    return find_blueprint(detached(module)).build(encoding)
+    return find_blueprint(plain_vit(detached(module))).build(encoding)
 
 
 def detached(module: nn.Module) -> nn.Module:
