@@ -142,7 +142,7 @@ class Client:
 
 
 def to_precision(model: Classifier, precision: Precision = "float64") -> Classifier:
-    """Returns a copy of the model in another floating-point type, in evaluation mode; for float64 on its `float64_device`."""
+    """Returns a copy of the model in another floating-point type, in evaluation mode; float64 on its `float64_device`."""
     device = float64_device(model.device) if precision == "float64" else model.device
     return deepcopy(model).to(device).to(getattr(torch, precision)).eval()
 
