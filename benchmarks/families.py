@@ -60,7 +60,12 @@ HUGGING_FACE = {  # family → modeling file, class, its configuration, options,
     "ViT": ("vit", "ViTForImageClassification", "ViTConfig", HF_CLASSIFIER, "logits"),
     "DeiT": ("deit", "DeiTForImageClassification", "DeiTConfig", HF_CLASSIFIER, "logits"),
     "DINOv2": ("dinov2", "Dinov2ForImageClassification", "Dinov2Config", HF_CLASSIFIER, "logits"),
+    "DINOv2 with registers": (
+        *("dinov2_with_registers", "Dinov2WithRegistersForImageClassification", "Dinov2WithRegistersConfig"),
+        *(HF_CLASSIFIER, "logits"),
+    ),
     "DINOv3": ("dinov3_vit", "DINOv3ViTModel", "DINOv3ViTConfig", {"num_register_tokens": 4}, "pooler_output"),
+    "MAE, encoder": ("vit_mae", "ViTMAEModel", "ViTMAEConfig", {"mask_ratio": 0.0}, "last_hidden_state"),
     "CLIP tower": ("clip", "CLIPVisionModelWithProjection", "CLIPVisionConfig", {"projection_dim": 5}, "image_embeds"),
     "SigLIP tower": ("siglip", "SiglipVisionModel", "SiglipVisionConfig", {}, "pooler_output"),
 }
@@ -157,7 +162,8 @@ def row(
         loaded = None
     if loaded is not None:
         found["load"] = measured(lambda: difference(loaded(x), call(model, x)))
-        mode = "timm" if library == "timm" else "hf"
+        antialias = library == "timm" or "registers" in family  # how the library's own code resamples the table
+        mode = "timm" if antialias else "hf"
         found["resize"] = measured(lambda: resized(model, loaded, larger, other(deepcopy(model), larger), mode))
     found["export"] = measured(lambda: exported(model if loaded is None else loaded, size))
     return found
@@ -185,15 +191,20 @@ def huggingface_row(family: str) -> dict[str, str]:
     file, name, config, options, key = HUGGING_FACE[family]
     home = f"transformers.models.{file}"
     config_class = getattr(importlib.import_module(f"{home}.configuration_{file}"), config)
-    patch = 14 if file == "dinov2" else 16
+    patch = 14 if file.startswith("dinov2") else 16
     settings = config_class(image_size=4 * patch, patch_size=patch, **HF_SIZES | options)
     model = getattr(importlib.import_module(f"{home}.modeling_{file}"), name)(settings)
 
-    def other(model: nn.Module, x: Tensor) -> Tensor:
-        interpolates = {} if file in ("dinov2", "dinov3_vit") else {"interpolate_pos_encoding": True}
-        return model(x, **interpolates)[key]
+    def call(model: nn.Module, x: Tensor, **interpolates: bool) -> Tensor:
+        if file != "vit_mae":
+            return model(x, **interpolates)[key]
+        patches = x.shape[2] * x.shape[3] // patch**2  # increasing noise keeps their order
+        return model(x, noise=torch.arange(patches).expand(len(x), -1), **interpolates)[key][:, 0]
 
-    return row("Hugging Face", family, name, model, lambda model, x: model(x)[key], (4 * patch, 4 * patch), other)
+    def other(model: nn.Module, x: Tensor) -> Tensor:
+        return call(model, x, **{} if file.startswith("dino") else {"interpolate_pos_encoding": True})
+
+    return row("Hugging Face", family, name, model, call, (4 * patch, 4 * patch), other)
 
 
 def torch_row(family: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MAX_CHARACTERS = 80
+MAX_MESSAGE = 240  # characters of the message of an exception
 
 
 def printable(text: object) -> str:
@@ -26,5 +27,12 @@ def sanitize(text: object, *, limit: int = MAX_CHARACTERS) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns type and message of an exception as one printable line, such as ``OSError: not found``."""
-    return f"{type(error).__name__}: {sanitize(' '.join(str(error).split()), limit=240)}"
+    """Returns type and message of an exception as one printable line, such as ``OSError: not found``.
+
+    The middle of a long message is replaced by "…", between two words.
+    """
+    text = " ".join(str(error).split())
+    if len(text) > MAX_MESSAGE:
+        half = MAX_MESSAGE // 2 - 2
+        text = f"{text[:half].rsplit(' ', 1)[0]} … {text[-half:].split(' ', 1)[-1]}"
+    return f"{type(error).__name__}: {sanitize(text, limit=MAX_MESSAGE)}"

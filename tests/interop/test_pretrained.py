@@ -234,7 +234,7 @@ def test_an_unreachable_hub_is_an_error_of_one_line(tmp_path):
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], env=os.environ | offline, capture_output=True, text=True)
     lines = done.stdout.splitlines()
-    assert len(lines) == 2 and "was not downloaded" in lines[0] and "was not uploaded" in lines[1], done.stderr
+    assert len(lines) == 2 and "unset it" in lines[0] and "was not uploaded" in lines[1], done.stderr
 
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vitpos.evaluations.context import NO_PATCHES, EvalContext
 from vitpos.evaluations.result import Result
+from vitpos.float64 import float64_device
 from vitpos.models.base import PatchClassifier
 from vitpos.models.token_embedding import embed
 from vitpos.patches import blank_patches, patchify
@@ -32,8 +33,8 @@ def token_diversity(ctx: EvalContext) -> Result:
             pixels = patchify(images, model.patch)  # (B, N, channels·p·q)
             x = model.patch_tokens(data.normalize(images))
             encoded = embed(model.encoding, x, model.positions(images), 0)
-            blank = blank_patches(pixels, images.shape[1]).double().mean(1)
-            sums += torch.stack([blank.sum(), _distinct(x, direction), _distinct(encoded, direction)]).cpu()
+            blank = blank_patches(pixels, images.shape[1]).cpu().double().mean(1)
+            sums += torch.stack([blank.sum(), _distinct(x, direction).cpu(), _distinct(encoded, direction).cpu()])
     blank, before, after = (sums / len(data.test)).tolist()
     return Result(
         {"patches": pixels.shape[1], "blank_fraction": blank, "distinct_before": before, "distinct_after": after}
@@ -46,6 +47,7 @@ def _distinct(x: Tensor, direction: Tensor) -> Tensor:
     The vectors of an image are sorted by their projection on ``direction`` (D,), so that equal ones are neighbors, and
     neighbors are compared. They are equal if no component differs by more than 1e-5 of the std of x.
     """
+    x = x.to(float64_device(x.device))
     order = (x.double() @ direction.to(x.device).double()).argsort(1)  # (B, N); makes equal rows neighbors
     steps = x.gather(1, order[..., None].expand_as(x)).diff(dim=1).abs().amax(2)
     return (steps > 1e-5 * x.std()).sum().double() + len(x)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
+from vitpos.float64 import float64_device
 from vitpos.inspection._batches import image_batches, image_grid
 from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
 from vitpos.models.base import Classifier, PatchClassifier
@@ -62,11 +63,11 @@ class AttentionSum:
     def __init__(self, model: PatchClassifier, patches: int):
         geometry = model.geometry
         self.total = torch.zeros(geometry.depth, geometry.heads, patches, patches, dtype=torch.float64)
-        self.total = self.total.to(model.device)
+        self.total = self.total.to(float64_device(model.device))
 
     def add(self, layer: int, logits: Tensor) -> None:
         """Adds to ``total[layer]`` the softmax of logits (B, H, N, N) between patches, summed over the batch."""
-        self.total[layer] += logits.softmax(-1).sum(0, dtype=torch.float64)
+        self.total[layer] += logits.softmax(-1).to(self.total.device).sum(0, dtype=torch.float64)
 
 
 def mean_attention(model: Classifier, data: Dataset, *, limit: int | None = 256, seed: int = 0) -> Tensor:

@@ -83,7 +83,7 @@ def summarize_attention(
 
     def compare_heads(layer: int, logits: Tensor) -> None:
         first = logits[: COMPARED_IMAGES - sum(map(len, diversity[layer]))]
-        diversity[layer].append(head_diversity(first.softmax(-1)).double().cpu())
+        diversity[layer].append(head_diversity(first.softmax(-1)).cpu().double())
 
     images = for_each_logits(vit, data, moments.add, attention_sum.add, compare_heads, limit=limit, seed=seed)
     attention = (attention_sum.total / images).cpu()

@@ -15,6 +15,7 @@ from vitpos.data.dataset import Dataset
 from vitpos.encodings.base import PositionEncoding
 from vitpos.encodings.protocols import CountsByContent
 from vitpos.errors import InputError
+from vitpos.float64 import float64_device, to_float64
 from vitpos.inspection._batches import image_batches, image_grid
 from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
 from vitpos.models.base import Classifier, PatchClassifier
@@ -54,13 +55,13 @@ def bias_content_correlation(
         limit: number of test images, sampled with ``seed``; None for all.
     """
     vit, encoding = _counting_model(model)
-    pairs, groups = _pairs_by_offset(image_grid(vit, data), vit.device)
+    pairs, groups = _pairs_by_offset(image_grid(vit, data), float64_device(vit.device))
     correlations: list[list[Tensor]] = [[] for _ in range(vit.geometry.depth)]
 
     def correlate(call: AttentionCall) -> None:
         bias = encoding.bias(*call.queries_and_keys(), call.pos, call.layer)
-        content = F.normalize(call.x[:, call.num_prefix :].double(), dim=-1)
-        a, b = (x.double().flatten(-2)[..., pairs] for x in (bias, (content @ content.mT)[:, None]))
+        content = F.normalize(to_float64(call.x[:, call.num_prefix :]), dim=-1)
+        a, b = (to_float64(x).flatten(-2)[..., pairs] for x in (bias, (content @ content.mT)[:, None]))
         correlations[call.layer].append(_partial_correlation(a, b, groups))
 
     with torch.inference_mode():

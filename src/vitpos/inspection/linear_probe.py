@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
+from vitpos.float64 import to_float64
 from vitpos.inspection._batches import image_batches, image_grid
 from vitpos.models.activations import capture_activations, require_global_attention
 from vitpos.models.base import Classifier
@@ -58,7 +59,7 @@ def probe_positions(
             f"a position probe got {count} images of {grid[0]}x{grid[1]} patches; "
             f"use {PARTS} images or more and 2 patches or more"
         )
-    coords = Positions.from_grid(grid, device=vit.device).coords[0].double()  # (N, 2)
+    coords = to_float64(Positions.from_grid(grid, device=vit.device).coords[0])  # (N, 2)
     part = torch.arange(count) % PARTS
     layers = range(vit.geometry.depth + 1)
     train, validation = ([_Moments(coords, vit.geometry.dim) for _ in layers] for _ in range(2))
@@ -71,7 +72,7 @@ def probe_positions(
 
     def test(layer: int, x: Tensor) -> None:
         weight, bias = fits[layer]
-        error = x.double() @ weight + bias - coords  # (B, N, 2)
+        error = to_float64(x) @ weight + bias - coords  # (B, N, 2)
         errors[layer].append(torch.stack([error.square().mean(1), error.abs().mean(1)], 1))
 
     with torch.inference_mode():
@@ -117,7 +118,7 @@ class _Moments:
 
     def add(self, x: Tensor) -> None:
         """Adds a batch of patch tokens (B, N, D) to the sums."""
-        x = x.double()
+        x = to_float64(x)
         flat = x.flatten(0, 1)
         self.tokens += len(flat)
         self.sum += flat.sum(0)

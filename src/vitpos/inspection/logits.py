@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
+from vitpos.float64 import float64_device, to_float64
 from vitpos.inspection._batches import image_grid
 from vitpos.inspection.attention_stats import for_each_logits
 from vitpos.inspection.null_models import DistanceNull
@@ -67,15 +68,16 @@ class LogitMoments:
     """Accumulates sums over images of row-centered logits (depth, H, N, N) and of their squares, in float64."""
 
     def __init__(self, model: PatchClassifier, patches: int):
-        shape, device = (model.geometry.depth, model.geometry.heads, patches, patches), model.device
+        shape, device = (model.geometry.depth, model.geometry.heads, patches, patches), float64_device(model.device)
         self.sums, self.squares = (torch.zeros(shape, dtype=torch.float64, device=device) for _ in range(2))
         self.finite = torch.zeros(shape, dtype=torch.bool, device=device)
         self.off_diagonal = ~torch.eye(patches, dtype=torch.bool, device=device)
 
     def add(self, layer: int, logits: Tensor) -> None:
         """Adds a batch of logits (B, H, N, N) of one layer to the sums."""
+        logits = to_float64(logits)
         self.finite[layer] = logits[0].isfinite()  # masks depend on positions alone, so one image shows them
-        centered = _center_rows(logits.double(), self.finite[layer], self.off_diagonal)
+        centered = _center_rows(logits, self.finite[layer], self.off_diagonal)
         self.sums[layer] += centered.sum(0)
         self.squares[layer] += centered.square_().sum(0)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
+from vitpos.float64 import float64_device, to_float64
 from vitpos.inspection._batches import image_batches, image_grid
 from vitpos.models.activations import AttentionCall, capture_activations, require_global_attention
 from vitpos.models.base import Classifier
@@ -45,20 +46,21 @@ def neighbor_attention(
     vit = require_global_attention(model, "the attention between neighbors")
     if not 0 < fraction < 0.5:
         raise InputError(f"the attention between neighbors got fraction={fraction}; choose one above 0 and below 0.5")
-    first, second = adjacent_pairs(image_grid(vit, data)).to(vit.device)
+    device = float64_device(vit.device)
+    first, second = adjacent_pairs(image_grid(vit, data)).to(device)
     if not len(first):
         raise InputError("a grid of one patch has no neighbors; use images of more patches")
-    sums = torch.zeros(vit.geometry.depth, 2, dtype=torch.float64, device=vit.device)
+    sums = torch.zeros(vit.geometry.depth, 2, dtype=torch.float64, device=device)
     images = 0
     for batch in image_batches(vit, data, limit=limit, seed=seed):
-        patches = patchify(batch, vit.patch).double()
+        patches = to_float64(patchify(batch, vit.patch))
         distances = (patches[:, first] - patches[:, second]).norm(dim=2)  # (B, pairs)
         low, high = distances.quantile(torch.tensor([fraction, 1 - fraction]).to(distances), dim=1)[..., None]
         kinds = torch.stack([distances <= low, distances >= high], 1).double()  # (B, 2, pairs)
         weights = kinds / kinds.sum(2, keepdim=True) * (low < high)[:, None]
 
         def add(call: AttentionCall, weights: Tensor = weights) -> None:
-            attention = call.weights()[:, :, call.num_prefix :, call.num_prefix :].double()
+            attention = to_float64(call.weights()[:, :, call.num_prefix :, call.num_prefix :])
             attention = (attention / attention.sum(-1, keepdim=True)).mean(1)  # (B, N, N)
             pairs = (attention[:, first, second] + attention[:, second, first]) / 2 * attention.shape[-1]
             sums[call.layer] += torch.einsum("bp,bkp->k", pairs, weights)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from vitpos.errors import InputError
+from vitpos.interop.huggingface_mae import MAE, plain_vit
 from vitpos.interop.tensor_files import CONFIG, read_json_object
 from vitpos.models.image_limits import check_image_size
 from vitpos.printable import sanitize
 
 MODEL_TYPES = (  # that `huggingface_blueprint` rebuilds or `vitpos.attach` serves
-    *("vit", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit"),
+    *("vit", "vit_mae", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit"),
     *("clip", "clip_vision_model", "siglip", "siglip_vision_model"),
 )
 REFUSED = {  # entry of config.json → what transformers would do with it
@@ -111,7 +112,7 @@ def random_model(config: Any) -> nn.Module:
 def check_loading_report(model: Any, report: Mapping[str, Any], what: str) -> nn.Module:
     """Returns a model of transformers; raises an InputError if weights of its file are missing, left over or misshapen.
 
-    A pooler that the file does not have is removed.
+    A pooler that the file does not have is removed. Of an MAE only the encoder is returned, as a plain ViT.
 
     Args:
         model: The model.
@@ -122,6 +123,8 @@ def check_loading_report(model: Any, report: Mapping[str, Any], what: str) -> nn
     if missing and all(name.startswith("pooler.") for name in missing):
         model.pooler, missing = None, []
     unexpected = sorted(str(one) for one in report["unexpected_keys"] if not str(one).endswith("position_ids"))
+    if type(model).__name__ == MAE:
+        unexpected = [name for name in unexpected if not name.startswith("decoder.")]
     mismatched = sorted(str(name) for name, *_ in report["mismatched_keys"])
     kind = f"a {type(model).__name__}"
     for names, problem in (
@@ -133,7 +136,7 @@ def check_loading_report(model: Any, report: Mapping[str, Any], what: str) -> nn
             raise InputError(
                 f"{what} has {problem}, such as {sanitize(names[0])} ({len(names)} in all); give a complete checkpoint"
             )
-    return cast(nn.Module, model)
+    return plain_vit(model)
 
 
 def _known(values: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:

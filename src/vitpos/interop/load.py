@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from vitpos.errors import InputError
 from vitpos.interop.architecture import find_trunk
 from vitpos.interop.attach import detach, find_attachment, is_attached
 from vitpos.interop.blueprint import Blueprint, NotRebuilt
+from vitpos.interop.hub_access import hub_access
 from vitpos.interop.huggingface_blueprint import huggingface_blueprint
 from vitpos.interop.huggingface_folder import (
     REPORTED,
@@ -27,6 +28,7 @@ from vitpos.interop.huggingface_folder import (
     refuse_code,
     without_messages,
 )
+from vitpos.interop.huggingface_mae import plain_vit
 from vitpos.interop.tensor_files import CheckpointContents, read_contents
 from vitpos.interop.timm_blueprint import timm_blueprint
 from vitpos.models.base import Classifier, EncodingLike
@@ -35,8 +37,8 @@ from vitpos.models.model_limits import ModelLimit
 from vitpos.printable import one_line, sanitize
 
 LOADABLE = (
-    "timm's VisionTransformer, Eva, SwinTransformer and ResNet, Hugging Face's ViT, DeiT, DINOv2, DINOv3, and the image "
-    "towers of CLIP and SigLIP"
+    "timm's VisionTransformer, Eva, SwinTransformer and ResNet, Hugging Face's ViT, DeiT, DINOv2, DINOv3, the encoder "
+    "of MAE, and the image towers of CLIP and SigLIP"
 )
 
 TEXTS = ("global_pool", "pos_embed", "attn_type", "rope_grid_indexing")
@@ -109,7 +111,7 @@ def from_module(module: nn.Module, *, encoding: EncodingLike | None = None) -> C
     """Returns a vitpos model that computes the outputs of ``module``, from copies of its weights."""
     if encoding is None and is_attached(module):
         return from_attached(module)
-    return find_blueprint(detached(module)).build(encoding)
+    return find_blueprint(plain_vit(detached(module))).build(encoding)
 
 
 def detached(module: nn.Module) -> nn.Module:
@@ -150,7 +152,8 @@ def _timm(name: str, **options: Any) -> nn.Module:
         raise InputError(f"timm cannot be imported ({sanitize(error)}); repair that installation") from None
     if name.split(".")[0] not in timm.list_models():
         raise InputError(f"timm has no model {sanitize(name)!r}; timm.list_models('*vit*') lists them")
-    return _in_one_line(f"timm:{name}", lambda: timm.create_model(name, **options))
+    from_hub = options.get("pretrained", False)
+    return _in_one_line(f"timm:{name}", lambda: timm.create_model(name, **options), from_hub=from_hub)
 
 
 def _huggingface(name: str, *, pretrained: bool = True) -> nn.Module:
@@ -167,7 +170,7 @@ def _huggingface(name: str, *, pretrained: bool = True) -> nn.Module:
             model, report = factory_of(config).from_pretrained(name, trust_remote_code=False, **REPORTED)
         return check_loading_report(model, report, f"hf:{sanitize(name)}")
 
-    return _in_one_line(f"hf:{name}", make)
+    return _in_one_line(f"hf:{name}", make, from_hub=True)
 
 
 def _huggingface_folder(path: Path, tensors: Mapping[str, Tensor] | None) -> tuple[nn.Module, Mapping[str, Any]]:
@@ -184,10 +187,11 @@ def _transformers() -> Any:
     return transformers
 
 
-def _in_one_line(what: str, make: Callable[[], nn.Module]) -> nn.Module:
+def _in_one_line(what: str, make: Callable[[], nn.Module], *, from_hub: bool = False) -> nn.Module:
     """Returns ``make()``; any exception of another library becomes an InputError of one line."""
     try:
-        return make()
+        with hub_access(what) if from_hub else nullcontext():
+            return make()
     except InputError:
         raise
     except Exception as error:  # of a hub, a file or a model: any type

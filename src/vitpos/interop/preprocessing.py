@@ -11,6 +11,7 @@ from typing import Any
 
 from vitpos.data.dataset import Dataset
 from vitpos.errors import InputError
+from vitpos.interop.hub_access import hub_access
 from vitpos.printable import sanitize
 from vitpos.regular_files import read_regular
 
@@ -201,7 +202,8 @@ def _hub_preprocessing(name: str) -> Preprocessing:
     from transformers.image_processing_utils import BaseImageProcessor
 
     try:
-        config, _ = BaseImageProcessor.get_image_processor_dict(name)
+        with hub_access(f"hf:{name}"):
+            config, _ = BaseImageProcessor.get_image_processor_dict(name)
     except Exception:  # of the hub: any type; a model without preprocessor is usable too
         return Preprocessing()
     return huggingface_preprocessing(config, "preprocessor_config.json")

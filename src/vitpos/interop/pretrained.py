@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vitpos import __version__
 from vitpos.errors import InputError, RunError
 from vitpos.files import write_json, write_tensors, write_text
+from vitpos.interop.hub_access import hub_access
 from vitpos.interop.model_card import model_card
 from vitpos.interop.model_spec import ModelSpec
 from vitpos.interop.tensor_files import read_json_object
@@ -225,9 +226,12 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
     """Returns the local folder of a repository with the configuration and the weights of a model."""
     hub = _hub()
     try:
-        for file in (WEIGHTS, CONFIG):
-            path = hub.hf_hub_download(name, file, revision=revision, token=token, library_name="vitpos")
+        with hub_access(name):
+            for file in (WEIGHTS, CONFIG):
+                path = hub.hf_hub_download(name, file, revision=revision, token=token, library_name="vitpos")
         return Path(path).parent
+    except InputError:
+        raise
     except Exception as error:  # of the network or the hub: any type
         raise InputError(
             f"{sanitize(name)} was not downloaded ({one_line(error)}); check the name, the network and your access"

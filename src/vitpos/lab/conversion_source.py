@@ -17,6 +17,7 @@ from vitpos.errors import InputError
 from vitpos.files import read_metadata
 from vitpos.interop.attach import is_attached
 from vitpos.interop.class_names import config_names
+from vitpos.interop.huggingface_mae import plain_vit
 from vitpos.interop.load import (
     check_arguments,
     configuration_of,
@@ -48,6 +49,7 @@ def read_source(
         return from_classifier(from_attached(model))
     if isinstance(model, nn.Module):
         stated = timm_preprocessing(getattr(model, "pretrained_cfg", None), "the model's pretrained_cfg")
+        model = plain_vit(model)
         source = from_blueprint(find_blueprint(model), model)
         names = _class_names(configuration_of(model), source.spec.num_classes)
         return replace(source, preprocessing=stated, class_names=names)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
+from vitpos.float64 import to_float64
 from vitpos.models.attention import SelfAttention, attention_logits
 from vitpos.models.attention_weights import mixed_weights
 from vitpos.models.base import Classifier, PatchClassifier
@@ -141,7 +142,7 @@ def relative_error(values: Tensor, expected: Tensor) -> Tensor:
     Masked logits (−∞) count as equal if both are −∞; if only one is, their difference counts as the root mean square of
     the finite expected entries.
     """
-    values, expected = values.flatten(1).double(), expected.flatten(1).double()
+    values, expected = to_float64(values.flatten(1)), to_float64(expected.flatten(1))
     masked, expected_masked = values.isneginf(), expected.isneginf()
     norm = expected.masked_fill(expected_masked, 0).norm(dim=1)
     rms = norm / (~expected_masked).sum(1).clamp_min(1).sqrt()

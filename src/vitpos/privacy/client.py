@@ -16,6 +16,7 @@ from torch import Tensor
 from vitpos.block_masks import block_mask, permute_masked
 from vitpos.errors import InputError
 from vitpos.evaluations.context import EvalContext
+from vitpos.float64 import float64_device
 from vitpos.models.base import Classifier, PatchClassifier
 from vitpos.patches import make_generator, permute_patches
 from vitpos.positions import Positions
@@ -141,8 +142,9 @@ class Client:
 
 
 def to_precision(model: Classifier, precision: Precision = "float64") -> Classifier:
-    """Returns a copy of the model with another floating-point type, in evaluation mode."""
-    return deepcopy(model).to(getattr(torch, precision)).eval()
+    """Returns a copy of the model in another floating-point type, in evaluation mode; float64 on its `float64_device`."""
+    device = float64_device(model.device) if precision == "float64" else model.device
+    return deepcopy(model).to(device).to(getattr(torch, precision)).eval()
 
 
 def client_gradient(

@@ -124,6 +124,6 @@ def to_pixels(data: Dataset, images: Iterable[Tensor]) -> Tensor:
         data: The data set, whose mean and std the images were normalized with.
         images: Batches (B, C, height, width).
     """
-    normalized = torch.cat([x.detach().double().cpu() for x in images])
+    normalized = torch.cat([x.detach().cpu().double() for x in images])
     mean, std = (torch.tensor(v, dtype=torch.float64).view(-1, 1, 1) for v in (data.mean, data.std))
     return (normalized * std + mean).clamp(0, 1)

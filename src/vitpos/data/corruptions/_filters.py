@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitpos.float64 import to_float64
+
 Border = Literal["edge", "mirror"]  # padding beyond the border: the last pixel, or the mirrored image
 MATRIX_RADIUS = 16  # above this radius, a blur is faster as a matrix product than as a sum of shifted images
 
@@ -129,8 +131,10 @@ def _line_offsets(angle: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
         angle: (B,), in degrees from the horizontal axis, positive downward; one line per image.
         steps: (points,), distance of each point from the origin in pixels.
     """
-    radians = angle.double().deg2rad()[:, None]
-    return (steps * radians.sin() - 0.5).ceil().long(), (steps * radians.cos() - 0.5).ceil().long()
+    radians = to_float64(angle).deg2rad()[:, None]
+    offsets = ((steps.to(radians.device) * part - 0.5).ceil().long() for part in (radians.sin(), radians.cos()))
+    rows, columns = (one.to(angle.device) for one in offsets)
+    return rows, columns
 
 
 def correlate_points(

@@ -12,6 +12,7 @@ from torch import Tensor
 from vitpos.data.corruptions._filters import gaussian, to_uint8
 from vitpos.data.corruptions._random import BlockRandom
 from vitpos.data.image_ops import to_gray
+from vitpos.float64 import to_float64
 
 LUMA_STEPS = (  # the standard's quantization steps of luma (ITU T.81, annex K), from low to high frequencies
     (16, 11, 10, 16, 24, 40, 51, 61),
@@ -116,12 +117,13 @@ def affine_warp(pixels: Tensor, shifts: Tensor) -> Tensor:
             square.
     """
     height, width = pixels.shape[2:]
-    center = torch.tensor((width // 2, height // 2), device=pixels.device, dtype=torch.float64)
+    shifts = to_float64(shifts)
+    center = torch.tensor((width // 2, height // 2), device=shifts.device, dtype=torch.float64)
     half = min(height, width) // 3
-    signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=pixels.device)
+    signs = torch.tensor([[1, 1], [1, -1], [-1, -1]], device=shifts.device)
     corners = center + half * signs  # (3, 2)
-    shifted = F.pad(corners + shifts.double(), (0, 1), value=1.0)  # (B, 3, 3) x, y and 1
-    inverse = torch.linalg.solve(shifted, corners.expand(len(shifted), 3, 2)).float()  # (B, 3, 2)
+    shifted = F.pad(corners + shifts, (0, 1), value=1.0)  # (B, 3, 3) x, y and 1
+    inverse = torch.linalg.solve(shifted, corners.expand(len(shifted), 3, 2)).float().to(pixels.device)  # (B, 3, 2)
     of_x, of_y, offset = inverse[:, None, None].unbind(3)  # (B, 1, 1, 2) each
     x = torch.arange(width, device=pixels.device)[:, None]
     y = torch.arange(height, device=pixels.device)[:, None, None]
@@ -136,8 +138,8 @@ def _sum_rows(images: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Returns the sums (B, C, count, columns) and the number of rows in each group (count,).
     """
     rows = images.shape[2]
-    centers = torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5
-    counts = torch.bincount((centers / (rows / count)).ceil().long() - 1, minlength=count)
+    centers = torch.arange(rows, dtype=torch.float64) + 0.5
+    counts = torch.bincount((centers / (rows / count)).ceil().long() - 1, minlength=count).to(images.device)
     first = counts.cumsum(0) - counts
     total = images.index_select(2, first).short()
     for number in range(1, int(counts.max())):
@@ -151,8 +153,8 @@ def _covering(rows: int, count: int, device: torch.device) -> Tensor:
 
     The ``count`` coarse rows are of equal height and together as high as the ``rows`` rows.
     """
-    centers = torch.arange(rows, dtype=torch.float64, device=device) + 0.5
-    return (centers / (rows / count)).long()
+    centers = torch.arange(rows, dtype=torch.float64) + 0.5
+    return (centers / (rows / count)).long().to(device)
 
 
 def _subsample(planes: Tensor) -> Tensor:
