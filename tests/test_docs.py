@@ -424,6 +424,16 @@ def test_accuracies_of_healing_are_stored():
     assert not labels and min(found["healed_over_original"]) >= 0.95
 
 
+def test_the_times_of_attached_models_are_stored():
+    with (ROOT / "results" / "attach.csv").open() as file:
+        stored = {row["encoding"]: row for row in csv.DictReader(file)}
+    for row in table(PAGES["docs/your-own-vit.md"], "attached", "in place of", "ratio"):
+        numbers = stored.pop(row["attached"].strip("`"))
+        ratio, low, high = (float(numbers[name]) for name in ("ratio", "low", "high"))
+        assert row["ratio"] == f"{ratio:.3f} ({low:.3f} to {high:.3f})" and ratio <= 1.03
+    assert not stored
+
+
 def _inspection(name: str) -> dict[str, dict]:
     """Returns the stored inspection of the models of a run by encoding, the first of each."""
     found: dict[str, dict] = {}
