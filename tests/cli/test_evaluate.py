@@ -30,7 +30,18 @@ def run(*words, **options):
 
 def test_a_checkpoint_gets_a_table_results_csv_and_a_report(trained, checkpoint, tmp_path):
     spec = "jigsaw(positions='stay', per='image')"
-    done = run("evaluate", checkpoint, "--data", foreign.DATA, "--with", "accuracy", spec, "--out", tmp_path / "out")
+    done = run(
+        "evaluate",
+        checkpoint,
+        "--data",
+        foreign.DATA,
+        "--with",
+        "accuracy",
+        spec,
+        "confusion",
+        "--out",
+        tmp_path / "out",
+    )
     assert done.returncode == 0, done.stderr
     expected = library.evaluate(trained, foreign.DATA, ["accuracy", spec])
     with (tmp_path / "out" / "results.csv").open() as file:
@@ -41,6 +52,7 @@ def test_a_checkpoint_gets_a_table_results_csv_and_a_report(trained, checkpoint,
     page = (tmp_path / "out" / "report.html").read_text()
     assert "mean (0.1307)" in page
     assert "vitpos evaluate" in page
+    assert "Test images" in page and "Confusion matrices" in page and "not available" not in page
     assert "mean (0.1307), std (0.3081), from timm" in done.stderr
     assert "jigsaw" in done.stdout
     again = run("evaluate", checkpoint, "--data", foreign.DATA, "--with", "accuracy", "--out", tmp_path / "out")

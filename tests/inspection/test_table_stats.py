@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 from tests.inspection.tables import DEGENERATE, noise, plane, variance
 from tests.references import peer
 from vitpos.errors import InputError
+from vitpos.inspection.inspect import target_from_model
 from vitpos.inspection.table_regression import regression
 from vitpos.inspection.table_stats import (
     flatten_table,
     grid_coordinates,
     linear_cka,
+    position_vectors,
     spectrum,
     subsample,
     subsample_text,
 )
+from vitpos.models.vit import ViT
 
 grids = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
@@ -123,3 +126,17 @@ def test_cka_is_one_for_a_rotated_and_scaled_table_and_none_for_a_constant_one()
     assert linear_cka(x, 3 * x @ rotation + 1) == pytest.approx(1)
     assert linear_cka(x, noise((5, 7), 4, seed=1).flatten(0, 1)) < 0.5
     assert linear_cka(x, torch.ones(35, 2)) is None
+
+
+def test_the_vectors_of_a_resized_model_are_its_resampled_table():
+    model = ViT((3, 16, 16), 5, "learned + relative", patch=4, dim=16, depth=1, heads=2).resized((6, 3))
+    table = model.encoding.parts[0].table.detach()[0]
+    assert torch.allclose(position_vectors(model), table.flatten(0, 1), atol=1e-6)
+    images = torch.zeros(1, 3, 24, 12)
+    tokens = model.embed_patches(images)[0] - model.patch_tokens(images)
+    assert torch.allclose(position_vectors(model), tokens[0, -18:], atol=1e-6)
+    with torch.no_grad():
+        model.encoding.parts[1].table.normal_()
+    target = target_from_model("resized", model, None, encoding="learned + relative")
+    stored = model.encoding.parts[1].table.detach()[0].permute(2, 0, 1)  # (H, 2R − 1, 2C − 1)
+    assert torch.allclose(target.biases["layer 1"], stored, atol=1e-6)

@@ -46,7 +46,7 @@ def test_a_page_is_made_of_stored_files_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("vitpos.models.MODELS.build", lambda *about: pytest.fail("a model was built"))
     load.cache_clear()
     titles = [title for title, _, _ in figures(Results.open(folder.path))]
-    assert {"Test images", "Position similarity", "Confusion matrices, trained on stripes(count=40)"} <= set(titles)
+    assert {"Test images", "Position similarity", "Confusion matrices, stripes(count=40)"} <= set(titles)
     assert "Figure not available" not in titles and page_of(folder).count('alt="Position similarity"') == 1
 
 

@@ -166,7 +166,7 @@ def _model_biases(model: PatchClassifier) -> dict[str, Tensor]:
         stages = [stage for stage in model.stages if isinstance(stage, Stage)]
         tables = [offset_biases(stage.encoding, stage.geometry) for stage in stages]
     else:
-        tables = [offset_biases(model.encoding, model.geometry)]
+        tables = [offset_biases(model.encoding, model.geometry, train_grid=model.train_grid)]
     layers = [layer for table in tables if table is not None for layer in table]
     return {f"layer {number}": layer for number, layer in enumerate(layers, 1)}
 

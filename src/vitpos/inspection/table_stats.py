@@ -24,10 +24,9 @@ def position_vectors(model: PatchClassifier, grid: tuple[int, int] | None = None
 
     Args:
         grid: rows and columns of patches; by default the grid the model was built for. The coordinates of another grid
-            are scaled to the range of the default one.
+            than that of the training are scaled to its range, as for images.
     """
-    own = model.geometry.grid
-    pos = Positions.from_grid(grid or own, train_grid=own)
+    pos = Positions.from_grid(grid or model.geometry.grid, train_grid=model.train_grid)
     with torch.inference_mode():
         like = next(model.parameters()).new_zeros(model.geometry.dim)
         return input_vectors(model.encoding, pos.to(model.device), like)[0][0].cpu()

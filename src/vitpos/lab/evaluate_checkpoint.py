@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.files import require_folder, write_json
+from vitpos.files import read_json, require_folder, write_json
 from vitpos.lab import events
 from vitpos.lab.cell_folder import CellFolder
 from vitpos.lab.cells import Cell
@@ -19,8 +19,10 @@ from vitpos.lab.experiment_folder import ExperimentFolder
 from vitpos.lab.machine import machine
 from vitpos.lab.open_models import OpenedModel
 from vitpos.lab.results import Results
+from vitpos.lab.runner import sample_images
 from vitpos.lab.trust import sign
 
+CLASSES = "classes.json"  # in the folder of the results
 NAME = "evaluate"  # in the column "experiment" of results.csv
 
 
@@ -32,6 +34,11 @@ class _EvaluatedCell(CellFolder):
     def trained(self) -> bool:
         """Whether results are stored."""
         return (self.path / "scores.json").exists()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the outputs of the checkpoint."""
+        return tuple(map(str, read_json(self.path / CLASSES)["classes"]))
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,8 @@ def evaluate_checkpoint(
         if not number:
             sign(out)
             write_json(kept.path / "machine.json", machine())
+            write_json(kept.path / CLASSES, {"classes": opened.data.classes})
+            kept.save_samples(sample_images(opened.data))
         kept.save_result(spec, result)
     results = Results(folder)
     results.write_csv()

@@ -190,7 +190,7 @@ def _open_converted(path: Path) -> _ReadModel:
     stored = converted_settings(path) or {}
     model, classes = make(), list(map(str, stored["classes"]))
     named = classes != [str(number) for number in range(len(classes))]
-    config = {"architecture": cell.model, **({"label_names": classes} if named else {})}
+    config = {"architecture": cell.model.partition("(")[0], **({"label_names": classes} if named else {})}
     preprocessing = stored_preprocessing(stored.get("preprocessing"), "the weights file")
     return _ReadModel(model, config, preprocessing, model, read_image_shape(path), cell.encoding, len(classes))
 

@@ -195,7 +195,7 @@ def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[
         log: one dictionary per epoch.
     """
     model.eval()
-    folder.save_samples(_samples(data))
+    folder.save_samples(sample_images(data))
     if isinstance(model, PatchClassifier):
         vectors = position_vectors(model)  # (N, D)
         if vectors.any() and vectors.isfinite().all():
@@ -203,7 +203,7 @@ def finish(folder: CellFolder, model: Classifier, data: Dataset, log: list[dict[
     folder.finish(model, log, data)
 
 
-def _samples(data: Dataset) -> Tensor:
+def sample_images(data: Dataset) -> Tensor:
     """Returns the first test image of each of n classes, at most ten: uint8 (n, channels, height, width)."""
     first = [(data.test.labels == label).nonzero()[:1, 0] for label in range(len(data.classes))]
     return data.test.images[torch.cat(first)[:SAMPLES]]

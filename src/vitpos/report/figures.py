@@ -119,7 +119,7 @@ def _samples(results: Results) -> Iterator[Section]:
 
 
 def _confusions(results: Results) -> Iterator[Section]:
-    """Yields (title, caption, figure) per training set with the confusion matrix of each model, mean over seeds."""
+    """Yields (title, caption, figure) per data set with the confusion matrix of each model, mean over seeds."""
     found: dict[str, dict[str, list[np.ndarray]]] = {}  # data → model → a matrix per seed
     classes: dict[str, tuple[str, ...]] = {}
     for cell, folder in results.trained:
@@ -130,7 +130,7 @@ def _confusions(results: Results) -> Iterator[Section]:
     for data, models in found.items():
         note = "Rows: true class. Columns: predicted class, in percent of the row (below 0.5 not printed)."
         means = {name: np.mean(matrices, 0) for name, matrices in models.items()}
-        yield f"Confusion matrices, trained on {data}", note, draw.confusion_matrices(means, classes[data])
+        yield f"Confusion matrices, {data}", note, draw.confusion_matrices(means, classes[data])
 
 
 def _similarities(results: Results) -> Iterator[Section]:
