@@ -195,9 +195,7 @@ def test_hugging_face_reads_a_dinov2_table_of_4x16_as_8x8():
     as_square = resize_table(table.flatten(0, 1).unflatten(0, (8, 8)), (4, 16), mode="hf")
     assert torch.allclose(added[0, 1:].float(), as_square.flatten(0, 1), atol=1e-6)  # the error, at its own size
     assert (as_square - table).abs().max() > 0.1
-    with pytest.raises(
-        InputError, match=r"Dinov2Model would have other outputs .* a square grid, or the format 'vitpos'"
-    ):
+    with pytest.raises(InputError, match=r"DINOv2 has square grids only, not 4x16; use the format 'timm' or 'vitpos'"):
         huggingface_files(ours)
 
 
