@@ -334,6 +334,7 @@ def test_timm_names_are_built_by_timm(timm):
         (lambda timm: timm.create_model("vit_base_patch16_xp_224", **SMALL), "a norm of class RmsNorm|blocks of class"),
         (lambda timm: timm.create_model("vit_base_patch16_rpn_224", **SMALL), "blocks of class ResPostBlock"),
         (lambda timm: timm.create_model("vit_small_patch16_224", global_pool="max", **SMALL), "global_pool='max'"),
+        (lambda timm: "hf:", "hf: has no name"),
         (lambda timm: "timm:vit_small_patch17", "timm has no model 'vit_small_patch17'"),
         (lambda timm: "hf:no-such/model", "hf:no-such/model was not loaded"),
         (lambda timm: "no/such/file.pth", "does not exist"),

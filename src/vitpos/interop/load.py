@@ -87,6 +87,8 @@ def open_module(
     The configuration of a file is that beside it; it is empty for a file alone.
     """
     text = str(source)
+    if text in ("timm:", "hf:"):
+        raise InputError(f"{text} has no name; add one, such as timm:vit_small_patch16_224 or hf:facebook/dinov2-small")
     if text.startswith("timm:"):
         module = _timm(text.removeprefix("timm:"), pretrained=pretrained)
         return module, configuration_of(module)
