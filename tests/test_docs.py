@@ -419,9 +419,16 @@ def test_accuracies_of_healing_are_stored():
             found.setdefault(row["metric"], []).append(float(row["value"]))
     labels = {"with learned positions": "original", "after the swap": "swapped", "healed for one epoch": "healed"}
     labels |= {"RoPE trained from scratch for one epoch": "scratch"}
+    labels |= {"RoPE trained from scratch for 12 epochs": "scratch_full"}
     for row in table(PAGES["docs/convert.md"], "model", "accuracy"):
         check(row["accuracy"], *spread(found[labels.pop(row["model"])], 100))
     assert not labels and min(found["healed_over_original"]) >= 0.95
+    text = " ".join(PAGES["docs/convert.md"].split())
+    for name, factor, words in (
+        ("scratch_epochs", 1, r"needs {}, {} and {} epochs"),
+        ("recovered", 100, r"{}, {} and {} % came back"),
+    ):
+        assert words.format(*(f"{factor * value:.0f}" for value in found[name])) in text
 
 
 def test_the_times_of_attached_models_are_stored():
