@@ -85,7 +85,8 @@ def _from_cell(path: Path) -> SourceModel:
     if not is_trusted(path):  # what it names must not be imported through the converted file
         stored = {**stored, "plugins": {}}
     source = SourceModel(model, spec, _origin(stored.get("origin"), weights), {"cell": stored, "image_shape": shape})
-    preprocessing, names = stored_preprocessing(stored.get("preprocessing"), weights.name), tuple(stored["classes"])
+    preprocessing = stored_preprocessing(stored.get("preprocessing"), weights.name)
+    names = tuple(map(str, stored["classes"]))  # untrusted
     named = names != tuple(map(str, range(len(names))))
     return replace(source, preprocessing=preprocessing, class_names=names if named else ()).with_model(model, spec)
 
