@@ -111,6 +111,19 @@ class GoatAttention(nn.Module):
         return self.attention(x, x, x, spatial_shape=pos.grid, need_weights=False)[0]
 
 
+class TimmFourier(PositionEncoding):
+    """Adds the Fourier positions of timm's XCiT before the first block."""
+
+    def __init__(self, geometry: Geometry):
+        from timm.models.xcit import PositionalEncodingFourier
+
+        super().__init__()
+        self.positions = PositionalEncodingFourier(dim=geometry.dim)
+
+    def vectors(self, pos, layer, dtype):
+        return None if layer else self.positions(1, *pos.grid).flatten(2).mT
+
+
 class Step:
     """Times a forward and backward pass of a model on random images; returns seconds."""
 
@@ -141,10 +154,15 @@ def ours(spec: str, size: int = 32) -> nn.Module:
     return MODELS.build(MODEL, (3, size, size), 10, spec)
 
 
-def printed(size: int) -> PatchClassifier:
+def with_encoding(encoding: type[PositionEncoding], size: int = 32) -> PatchClassifier:
+    """Returns our ViT with an encoding that is built from its geometry."""
     model: ViT = MODELS.build(MODEL, (3, size, size), 10, "none")
-    model.encoding = PrintedSaPE2(model.geometry)
+    model.encoding = encoding(model.geometry)
     return model
+
+
+def printed(size: int) -> PatchClassifier:
+    return with_encoding(PrintedSaPE2, size)
 
 
 def with_attention(attention: Callable[[int, int], nn.Module]) -> nn.Module:
@@ -199,6 +217,7 @@ def timm_peers() -> dict[str, tuple[str, nn.Module]]:
             VisionTransformerRelPos(**same, rel_pos_type="mlp", class_token=True),
         ),
         "timm convit": ("gpsa", ConVit(**convit)),
+        "timm xcit fourier": ("xcit_fourier", with_encoding(TimmFourier)),
     }
 
 

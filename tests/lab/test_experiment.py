@@ -81,10 +81,17 @@ def test_an_encoding_that_is_set_is_not_forced_on_a_model_without_tokens():
 
 
 def test_an_encoding_that_is_set_is_trained_once_where_a_block_pairs_a_model_with_one_encoding():
-    vit = "vit(dim=64, depth=3, heads=4)"
-    assert pairs("encodings-mnist", "encoding=rope") == {(vit, "rope")}
-    assert ("vit(dim=64, depth=3, heads=4, qk_norm='cosine')", "cpb") in pairs("encodings-mnist")
-    assert pairs("encodings-mnist", "encoding=rope", "model=minimal") == {("minimal", "rope")}
+    text = (
+        'data = "mnist"\nmodel = "vit"\n[[cells]]\nencoding = ["none", "learned"]\n'
+        '[[cells]]\nmodel = "vit(qk_norm=\'cosine\')"\nencoding = "cpb"\n'
+    )
+
+    def cells(*settings):
+        return {(cell.model, cell.encoding) for cell in make(text, settings).cells}
+
+    assert cells() == {("vit", "none"), ("vit", "learned"), ("vit(qk_norm='cosine')", "cpb")}
+    assert cells("encoding=rope") == {("vit", "rope")}
+    assert cells("encoding=rope", "model=minimal") == {("minimal", "rope")}
 
 
 def test_an_experiment_of_pairs_only_takes_the_encoding_that_is_set_in_each():
