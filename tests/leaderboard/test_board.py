@@ -30,7 +30,7 @@ def test_one_seed_and_quick_entries_are_shown_without_rank():
         ("cpe", None),
         ("rope", None),
     ]
-    assert found.missing == {"cpe": [1, 2]}
+    assert found.missing_seeds == {"cpe": [1, 2]}
 
 
 def test_one_seed_of_all_is_no_ranking():
@@ -54,11 +54,14 @@ def test_the_recommendation_is_the_fastest_of_those_that_cannot_be_told_apart():
     ]
     first = Board(PROTOCOL, entries).recommendations[0]
     assert (
-        first.column == "accuracy" and set(first.best) == {"slow", "fast"} and first.cheapest == "fast" and first.found
+        first.column == "accuracy"
+        and set(first.best) == {"slow", "fast"}
+        and first.fastest == "fast"
+        and first.any_significant
     )
     assert {r.column for r in Board(PROTOCOL, entries).recommendations}.isdisjoint({"pixels", "order"})
     same = [made(name, accuracy=0.7, noise=0.05) for name in "abc"]
-    assert not Board(PROTOCOL, same).recommendations[0].found
+    assert not Board(PROTOCOL, same).recommendations[0].any_significant
 
 
 def test_a_board_is_read_from_files_and_folders(tmp_path):

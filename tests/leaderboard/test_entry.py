@@ -96,7 +96,7 @@ def test_a_seed_in_two_entries_and_seeds_of_different_code_are_refused():
 
 def test_an_entry_of_a_package_that_trains_differently_is_refused(tmp_path):
     losses = {name: loss + 0.01 for name, loss in PROTOCOL.training_losses.items()}
-    with pytest.raises(InputError, match="trains in another way"):
+    with pytest.raises(InputError, match="trains differently"):
         load_entry(replace(made("rope"), training_losses=losses).save(tmp_path))
 
 

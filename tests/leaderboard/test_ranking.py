@@ -33,7 +33,7 @@ def test_two_encodings_with_the_same_seeds_give_the_paired_t_test():
     gap, half = ranking.difference("a", "b")
     assert ranking.df == 3 and gap == pytest.approx(expected.mean) and half == pytest.approx(expected.half_width)
     p = stats.ttest_rel(list(values["a"].values()), list(values["b"].values())).pvalue
-    assert (frozenset("ab") in ranking.different) == (p < 0.05)
+    assert (frozenset("ab") in ranking.significant_pairs) == (p < 0.05)
 
 
 def test_complete_data_give_plain_means_and_the_variance_of_a_two_way_analysis():
@@ -73,16 +73,18 @@ def test_encodings_share_a_letter_exactly_if_they_are_not_told_apart():
     effects = {f"e{i}": 0.6 + 0.004 * i for i in range(12)}
     for start in range(5):
         ranking = rank(simulated(effects, noise=0.003, start=start))
-        assert 0 < ranking.resolved < 1
+        assert 0 < ranking.fraction_significant < 1
         for one in effects:
             for other in effects:
                 same = bool(set(ranking.groups[one]) & set(ranking.groups[other]))
-                assert same == (frozenset((one, other)) not in ranking.different or one == other)
+                assert same == (frozenset((one, other)) not in ranking.significant_pairs or one == other)
         assert ranking.best[0] == next(iter(ranking.means)) and "a" in ranking.groups[ranking.best[0]]
 
 
 def test_encodings_without_a_difference_are_rarely_told_apart():
-    false = sum(bool(rank(simulated(dict.fromkeys("abcdefgh", 0.7), start=start)).different) for start in range(200))
+    false = sum(
+        bool(rank(simulated(dict.fromkeys("abcdefgh", 0.7), start=start)).significant_pairs) for start in range(200)
+    )
     assert false <= 22  # 5 % of 200 is 10; above 22 with a probability of 2e-4
 
 

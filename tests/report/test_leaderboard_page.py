@@ -1,7 +1,13 @@
 """The pages of the leaderboard: HTML with plots and a page per entry, and a Markdown table."""
 
+import re
+from dataclasses import replace
+
+import pytest
+
 from tests.leaderboard.entries import PROTOCOL, made
 from vitpos.leaderboard.board import Board
+from vitpos.leaderboard.protocol import Protocol, protocols
 from vitpos.report.leaderboard_page import markdown, write_leaderboard
 
 ENTRIES = [made("rope"), made("none", accuracy=0.6), made("learned", seeds=(0,))]
@@ -11,9 +17,26 @@ def test_the_table_has_a_row_per_entry_and_names_what_is_missing():
     text = markdown(Board(PROTOCOL, ENTRIES))
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and ".json" in line]
     assert [row[1] for row in rows] == ["[`rope`](rope.json)", "[`none`](none.json)", "[`learned`](learned.json)"]
-    assert [row[0] for row in rows] == ["| 1", "| 2", "| –"] and [row[3] for row in rows] == ["0, 1, 2"] * 2 + ["0"]
+    assert [row[0] for row in rows] == ["| 1", "| 2", "| –"] and [row[3] for row in rows] == ["3", "3", "1"]
     assert "`learned` 1, 2" in text and "`liere`" in text.split("without an entry")[1]
     assert len({len(row) for row in rows}) == 1
+
+
+@pytest.mark.parametrize("name", protocols())
+def test_every_column_is_defined_and_every_missing_number_has_a_reason(name):
+    protocol = Protocol.load(name)
+    text = markdown(Board(protocol, []))
+    for column in protocol.columns.values():
+        (definition,) = re.findall(rf"^- \*\*{re.escape(column.title)}\*\*: (.*) \(`", text, re.MULTILINE)
+        assert definition.endswith(".") and len(definition.split()) > 3
+
+
+def test_the_reasons_for_missing_numbers_are_below_the_table():
+    entry = made("alibi")
+    rest = {key: by_seed for key, by_seed in entry.numbers.items() if key != "order"}
+    without = replace(entry, numbers=rest, reasons={"order": "no vectors"})
+    (reason,) = re.findall(r"^- No number in \*(.*)\*: (.*)\.$", markdown(Board(PROTOCOL, [without])), re.MULTILINE)
+    assert reason == (PROTOCOL.columns["order"].title, "no vectors (`alibi`)")
 
 
 def test_a_page_links_to_a_page_per_entry(tmp_path):

@@ -32,13 +32,13 @@ def score(
         Option(metavar="DIR", help="folder of the entries to compare with; default: results/leaderboard/PROTOCOL"),
     ] = None,
     data: Annotated[
-        str | None, Option(metavar="SPEC", help="folder of the images, for vitpos-1-gpu: image_folder(path='…')")
+        str | None, Option(metavar="SPEC", help="data set spec, for vitpos-1-gpu: image_folder(path='…')")
     ] = None,
     dry_run: DryRunOption = False,
     reproducible: Reproducible = False,
     plugins: Plugins = None,
 ) -> None:
-    """Train and measure one encoding by a leaderboard's fixed protocol; prints its row and rank, and writes its entry."""
+    """Train and measure one encoding under a leaderboard protocol, print its row and rank, and write its entry."""
     from vitpos.lab.experiment_folder import load_run_plugins
 
     if out is not None:

@@ -8,7 +8,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from vitpos.cli.tables import output
-from vitpos.leaderboard.board import Board, Number, format_measure
+from vitpos.leaderboard.board import Board, ColumnMean, format_measure
 from vitpos.leaderboard.entry import Entry
 from vitpos.leaderboard.protocol import Measure
 
@@ -37,16 +37,19 @@ def show_board(board: Board) -> None:
     legend = "; ".join(f"{_short(key)}: {column.label}" for key, column in columns.items())
     output.print(f"{legend}.", style="dim", highlight=False)
     if board.rankings:
-        text = "± half the width of the 95 % interval. Encodings that share a letter cannot be distinguished."
+        text = (
+            "± half the width of the 95 % interval. Encodings that share a letter do not differ significantly in "
+            f"{columns[board.main].title}."
+        )
         output.print(text, style="dim")
     for found in board.recommendations:
-        if not found.found:
+        if not found.any_significant:
             text = "no difference between encodings was found"
         else:
             rest = f"; not distinguished: {', '.join(found.best[1:])}" if len(found.best) > 1 else ""
             text = f"best {found.best[0]}{rest}"
-        output.print(f"{columns[found.column].label}: {text}.", style="dim")
-    for encoding, seeds in board.missing.items():
+        output.print(f"{columns[found.column].title}: {text}.", style="dim")
+    for encoding, seeds in board.missing_seeds.items():
         output.print(f"{encoding} lacks seeds {', '.join(map(str, seeds))}.", style="dim")
     _show_instructions(board)
 
@@ -77,7 +80,7 @@ def show_entry(board: Board, entry: Entry) -> None:
     output.print(grid)
     rank = board.rank(entry)
     if rank:
-        output.print(f"Rank {rank} of {len(board.ranks)} by {columns[board.main].label}, group {board.group(entry)}.")
+        output.print(f"Rank {rank} of {len(board.ranks)} by {columns[board.main].title}, group {board.group(entry)}.")
     else:
         needed = "it needs two seeds or more, and seeds that other entries have too"
         output.print("A quick run, not ranked." if entry.quick else f"Not ranked: {needed}.")
@@ -91,7 +94,7 @@ def _short(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _cell(number: Number | None, column: Measure) -> Text:
+def _cell(number: ColumnMean | None, column: Measure) -> Text:
     if number is None:
         return Text("–")
     text = Text(format_measure(number.mean, column))

@@ -68,6 +68,9 @@ class PositionEncoding(nn.Module):
     positions themselves: ``update``; a bias of shape (…, T, T), for pairs with a prefix token; and a bias or weights of
     a pair that depend on other patches, as in `cope`, whose bias depends on counts of patches.
 
+    Shapes in the documentation: B batch, N patch tokens, T all tokens, D model width, H heads, d head width, R×C grid;
+    B|1 is a dimension that may be 1 and then broadcasts.
+
     Less common hooks are in `vitpos.encodings.protocols`. ``traits`` lists properties from `TRAITS`, such as
     ``"translation_invariant"``; `vitpos.testing.check_encoding` tests that the listed ones hold and the others do not.
     """

@@ -15,14 +15,14 @@ from vitpos.positions import Positions
 class CAPE(PositionEncoding):
     """Adds sines and cosines of coordinates that are randomly shifted and scaled in training; nothing is learned.
 
-    Channels [cos φ, sin φ] with φ_t = π·10^(t/(D/2 − 1))·(y cos t + x sin t), t = 0 … D/2 − 1, and row y and column x
-    scaled so that the cell centers of the training grid run from −1 to 1. In training, each image gets (y, x) → λ·((y,
-    x) + Δ + ε) with one random shift Δ per axis, one random scale λ (log-uniform), and a random shift ε per patch and
-    axis. In evaluation mode coordinates are not changed.
+    Channels [cos φ, sin φ] with φ_t = π·10^(t/(D/2 − 1))·(y cos t + x sin t), t = 0 … D/2 − 1 (radians), and row y and
+    column x scaled so that the cell centers of the training grid run from −1 to 1. In training, each image gets (y, x)
+    → λ·((y, x) + Δ + ε) with one random shift Δ per axis, one random scale λ (log-uniform), and a random shift ε per
+    patch and axis. In evaluation mode coordinates are not changed.
 
     Magnitudes, order of channels and augmentation are those of the public PyTorch port (gcambara/cape), which follows
-    the code in the paper's appendix; the text of the paper was not available to check them. The port also multiplies
-    the tokens by √D, which is left out here.
+    the code in the paper's appendix; they were not compared with the paper's text. The port also multiplies the tokens
+    by √D, which is left out here.
 
     Args:
         global_shift: Largest shift Δ, as a fraction of half the training grid.

@@ -28,7 +28,7 @@ class ComRoPE(Rotary):
 
     Block j of a head has one matrix A_j, learned per layer and head, and s_j is a number per position: with
     ``mode="ap"`` (axial partition) the row for even j and the column for odd j, with ``mode="ld"`` (linearly dependent)
-    θ_row,j·row + θ_column,j·column with learned θ, shared by the heads. Because the exponents of a block at all
+    θ[0, j]·row + θ[1, j]·column with learned θ, shared by the heads. Because the exponents of a block at all
     positions are multiples of one matrix, q·k depends on positions only by their offset, unlike in LieRE. The training
     grid spans 1 on each axis.
 
@@ -39,9 +39,9 @@ class ComRoPE(Rotary):
     Args:
         mode: How the blocks use row and column: ``ld`` combines them in every block, ``ap`` alternates between them.
         block_size: Number of channels of a block.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
-            q·k.
+        prefix_mode: Where prefix tokens (CLS and registers) are placed: at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, or at a ``learned`` position; with ``unrotated``, their logits with patches use q and k
+            before rotation.
     """
 
     _name = "comrope"

@@ -18,8 +18,8 @@ class FIRE(PositionEncoding):
 
     bias_ij = MLP(ψ(‖p_i − p_j‖)/ψ(max(L, m_i))) with ψ(x) = log(|c|·x + 1), m_i the distance from patch i to the
     farthest patch with a known position, and the MLP 1 → ``hidden_dim`` (ReLU) → heads. The scale c and the threshold L
-    are learned. Inputs of the MLP stay between 0 and 1, so that larger grids need no extrapolation. Where no patch is
-    farther than L, the bias depends on the offset alone.
+    are learned. Inputs of the MLP stay between 0 and 1 (−1 and 1 with ``per_axis``), so larger grids need no
+    extrapolation. Where no patch is farther than L, the bias depends on the offset alone.
 
     The paper treats causal sequences, where m_i is the position of the query and L starts at 512; no 2-D form by its
     authors was found. Here L starts at the longest distance in the training grid; it is that distance times a learned
@@ -34,7 +34,7 @@ class FIRE(PositionEncoding):
     """
 
     paper = "Li et al., ICLR 2024"
-    traits = ("context_dependent", "learnable")
+    traits = ("context_dependent", "learnable")  # m_i depends on which other patches have known positions
 
     def __init__(
         self,

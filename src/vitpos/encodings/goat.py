@@ -15,22 +15,23 @@ from vitpos.positions import Positions
 
 
 class GOAT(PositionEncoding):
-    """Replaces some channels of q and k by a learned function of the offset (log-prior) and a learned bias of each key.
+    """Uses some channels of q and k for positions: a learned function of the offset and a learned bias of each key.
 
     The logit of tokens i and j is q̂_i·k̂_j/√c + Σ_r [A_r cos(ω_r·Δ) + B_r sin(ω_r·Δ)] + u(j). q̂ and k̂ are the first
-    c = d − 2·rank − 1 channels. Δ is the offset in rows for the first half of the frequencies and in columns for the
-    other; pairs with a prefix token (CLS or register) have no such term; A and B (depth, H, rank) start at 0. u(j) =
-    gain·MLP(f_j) with a gain per head and an MLP per layer. f_j are 2·key_rank cosines and sines of row and column, the
-    row-major index, and its logarithm, both scaled to 1 at the last cell of the training grid. The first prefix token
-    has an additional learned bias per head.
+    c = d − 2·rank − 1 channels; the sum, which the paper calls the log-prior, takes the place of the others. Δ is the
+    offset p_i − p_j in rows for the first half of the frequencies and in columns for the other; pairs with a prefix
+    token (CLS or register) have no such term; A and B (depth, H, rank) start at 0. u(j) = gain·MLP(f_j) with a gain per
+    head and an MLP per layer. f_j are 2·key_rank cosines and sines of row and column, the row-major index, and its
+    logarithm, both scaled to 1 at the last cell of the training grid. With ``key_bias`` the first prefix token has an
+    additional learned bias per head.
 
     The reference is the package goat-attention 0.1.1 as configured for ViTs. Its frequencies ω_r = base^(−r/(rank − 1))
-    are divided between the axes, the high ones for rows and the low ones for columns, so that at the default base the
-    prior hardly depends on columns; ``split_frequencies=False`` gives both axes the same range. Without prefix tokens
+    are divided between the axes, the high ones for rows and the low ones for columns, and at the default base the
+    sum hardly depends on columns; ``split_frequencies=False`` gives both axes the same range. Without prefix tokens
     the package gives the additional bias to the first patch; here it is omitted.
 
     Args:
-        rank: Number of frequencies of the prior; 8 by default, or d/4 in narrower heads.
+        rank: Number of frequencies of the sum over r; 8 by default, or d/4 in narrower heads.
         key_rank: Number of frequencies in the input of the MLP of u.
         base: Base of the frequencies.
         key_bias: Whether there is a bias u(j); without it the prior depends on offsets alone, and c = d − 2·rank.

@@ -16,12 +16,12 @@ from vitpos.positions import Positions
 class GPSA(PositionEncoding):
     """Mixes attention weights with weights that depend on the offset alone, by a learned gate per head.
 
-    weights = (1 − σ(λ))·softmax(q·k/√d) + σ(λ)·softmax_j(w·(Δcolumn, Δrow, ‖Δ‖²)), with the offset Δ from query i to key
-    j and a learned w (3,) and λ per layer and head. λ starts at 1. The first ⌊√H⌋² heads start like the cells of a
-    square convolution kernel: each prefers one offset. Other heads start with small random w, as in the published code.
-    Attention to prefix tokens is not changed. Differences from the published model: there CLS is inserted after the
-    last layer with GPSA, the value projection starts as the identity, and w has a bias, which has no effect after the
-    softmax.
+    weights = (1 − σ(λ))·softmax(q·k/√d) + σ(λ)·softmax_j(w·(Δcolumn, Δrow, ‖Δ‖²)), with the offset Δ = p_j − p_i (key
+    minus query, as in the published code) and a learned w (3,) and λ per layer and head. λ starts at 1. The first ⌊√H⌋²
+    heads start like the cells of a square convolution kernel: each prefers one offset. Other heads start with small
+    random w, as in the published code. Attention to prefix tokens is not changed. Differences from the published model:
+    there CLS is inserted after the last layer with GPSA, the value projection starts as the identity, and w has a bias,
+    which has no effect after the softmax.
 
     Args:
         layers: Number of first layers with GPSA; by default 10 of 12, as published, in proportion.

@@ -18,10 +18,9 @@ from vitpos.positions import Positions
 class IRPE(PositionEncoding):
     """Sorts offsets into buckets, fine near zero and coarse far away, and learns a vector or a number per bucket.
 
-    An offset x on one axis is in bucket f(x) = x if |x| ≤ α, otherwise sign(x)·min(β, round(α + (β −
-    α)·ln(|x|/α)/ln(γ/α))), truncated to an integer, with (α, β, γ) = ``ratio``·(1, 2, 8). At ``ratio`` 1.9 f runs from
-    −3 to 3 on each axis: 49 buckets, and one more for all pairs with a prefix token (CLS or register). Tables start at
-    zero.
+    An offset x on one axis is in bucket f(x) = round(x) if |x| ≤ α, otherwise sign(x)·⌊min(β, round(α + (β −
+    α)·ln(|x|/α)/ln(γ/α)))⌋, with (α, β, γ) = ``ratio``·(1, 2, 8). At ``ratio`` 1.9 f runs from −3 to 3 on each axis:
+    49 buckets, and one more for all pairs with a prefix token (CLS or register). Tables start at zero.
 
     Tokens i and j have the vector r_ij of their bucket. With vectors on keys, q_i·r_ij/√d is added to logit_ij; on
     queries, k_j·r_ji/√d, with the bucket of the opposite offset; on values, Σ_j weight_ij r_ij is added to output_i.
@@ -48,7 +47,7 @@ class IRPE(PositionEncoding):
     ):
         super().__init__()
         if mode == "bias" and on != "k":
-            raise InputError(f"encoding 'irpe' got on={on!r} with mode='bias', which has no vectors; leave it out")
+            raise InputError(f"encoding 'irpe' got on={on!r} with mode='bias', which has no vectors; omit 'on'")
         if ratio < 0.5:
             raise InputError(f"encoding 'irpe' got ratio={ratio}, which leaves one bucket; choose 0.5 or more")
         self.ratio = ratio

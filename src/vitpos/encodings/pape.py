@@ -12,7 +12,7 @@ from vitpos.positions import Positions
 
 
 class PaPE(PositionEncoding):
-    """Adds to the logits parabolas of the offset whose coefficients depend on the query's token.
+    """Adds to each logit a sum of quadratic functions of the offset, with coefficients computed from the query's token.
 
     bias_ij = Σ_m [−a_im (u_m·δ)² + b_im (u_m·δ)]/√d with the offset δ = p_i − p_j in rows and columns, learned
     directions u_m (2,), a_i = softplus(W_a h_i) and b_i = W_b h_i, where h_i is the token that enters attention. Each
@@ -36,7 +36,8 @@ class PaPE(PositionEncoding):
         check_positive("pape", parabolas=parabolas)
         if rotation_invariant and parabolas != 50:
             raise InputError(
-                f"encoding 'pape' got parabolas={parabolas} with rotation_invariant=True, which has one; leave it out"
+                f"encoding 'pape' got parabolas={parabolas} with rotation_invariant=True, which always uses one; "
+                "omit 'parabolas'"
             )
         dim, heads, depth = geometry.dim, geometry.heads, geometry.depth
         self.head_dim = dim // heads

@@ -23,7 +23,7 @@ class PoPE(PositionEncoding):
 
     The paper treats text. The use of the two axes, the order of channels and the plain q·k for pairs with a prefix
     token follow the package PoPE-pytorch (version 0.2.1). The clamp has no gradient above 0: a phase that starts at 0
-    and first moves upwards is not learned any further.
+    and first moves upward is not learned any further.
 
     Args:
         base: Base of the frequencies.

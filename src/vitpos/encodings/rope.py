@@ -36,9 +36,9 @@ class RoPE(Rotary):
         base: Base of the frequencies.
         ntk_factor: Ratio s of a larger grid's rows and columns to those of the training grid (NTK scaling). The base
             becomes base·s^(d/(d − 4)), which leaves the highest frequency unchanged and divides the lowest by s.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
-            q·k.
+        prefix_mode: Where prefix tokens (CLS and registers) are placed: at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, or at a ``learned`` position; with ``unrotated``, their logits with patches use q and k
+            before rotation.
         register_grid: Rows and columns of a separate grid for register tokens, as in ViT-5: the last prefix tokens, one
             per cell of this grid, are rotated by their row and column in it. ViT-5 is ``learned + rope(base=10000.0,
             register_grid=(2, 2))``.

@@ -23,16 +23,16 @@ class RoPEGolden(FixedFrequencies):
     radians per patch, the same in all heads and layers; nothing is learned.
 
     vit-pytorch pairs channel t with t + d/2: the same function after a fixed permutation of the rows of W_q and W_k.
-    Its default frequencies, 1 to 10,000 radians per patch, are indistinguishable from lower ones at integer coordinates
-    (aliasing); the defaults here are the range of `rope`.
+    Its default frequencies, 1 to 10,000 radians per patch, alias to lower ones at integer coordinates; the defaults
+    here are roughly the range of ``rope(base=100.0)``.
 
     Args:
         min_frequency: Lowest frequency, in radians per patch.
         max_frequency: Highest frequency, in radians per patch.
         zero_fraction: Fraction of the pairs, the first of each head, that are not rotated.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
-            q·k.
+        prefix_mode: Where prefix tokens (CLS and registers) are placed: at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, or at a ``learned`` position; with ``unrotated``, their logits with patches use q and k
+            before rotation.
     """
 
     _name = "rope_golden"

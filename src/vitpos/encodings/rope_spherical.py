@@ -24,9 +24,10 @@ class RoPESpherical(Rotary):
 
     Args:
         base: Base of the frequencies.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position, or pairs with them stay ``unrotated``. Moving the origin of
-            the coordinates also changes the logits of pairs of patches, because the rotations do not commute.
+        prefix_mode: Where prefix tokens (CLS and registers) are placed: at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, or at a ``learned`` position; with ``unrotated``, their logits with patches use q and k
+            before rotation. Moving the origin of the coordinates also changes the logits of pairs of patches, because
+            the rotations do not commute.
     """
 
     _name = "rope_spherical"

@@ -17,8 +17,8 @@ class RoPESpiral(FixedFrequencies):
 
     The first half of the pairs uses directions at angles φ = i·180°/K from the row axis, i = 0 … K/2 − 1, projection
     row·cos φ + column·sin φ; the second half those at right angles to them, column·cos φ − row·sin φ. Both halves have
-    frequencies ω_t = max_frequency·base^(−t/(d/4)), t = 0 … d/4 − 1, and the direction changes after every second pair,
-    or after every pair if 4K does not divide d. K = 2 is axial RoPE with rows first.
+    frequencies ω_t = max_frequency·base^(−t/(d/4)), t = 0 … d/4 − 1, and their pairs cycle through the K/2 directions, two
+    consecutive pairs (one if 4K does not divide d) sharing each direction. K = 2 is axial RoPE with rows first.
 
     Constants and order of channels are those of the published code. That code rotates a table of the angles like an
     image, with bilinear interpolation about the center of a square grid and border values outside: it agrees with the
@@ -29,9 +29,9 @@ class RoPESpiral(FixedFrequencies):
         directions: Number K of directions, an even number; 2K must divide the head width.
         base: Base of the frequencies.
         max_frequency: Highest frequency, in radians per patch.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
-            q·k.
+        prefix_mode: Where prefix tokens (CLS and registers) are placed: at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, or at a ``learned`` position; with ``unrotated``, their logits with patches use q and k
+            before rotation.
     """
 
     _name = "rope_spiral"

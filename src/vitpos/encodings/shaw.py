@@ -21,8 +21,8 @@ class Shaw(PositionEncoding):
     Pairs with a prefix token have no vectors.
 
     The paper treats sequences. This class uses one table over both axes, the direct extension to images; `decomposed`
-    uses the sum of a row vector and a column vector. Offsets are query minus key as in the other encodings; the paper's
-    are key minus query, which only renames the entries.
+    uses the sum of a row vector and a column vector. Offsets are those of `Positions.offsets`, query minus key; the
+    paper's are key minus query, which only renames the entries.
 
     Args:
         max_distance: Largest offset k on each axis. The paper uses 16 and finds little difference from 2 on.

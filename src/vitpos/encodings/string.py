@@ -17,17 +17,17 @@ class STRING(RoPEMixed):
     R is the rotation of RoPE-Mixed. P = (I − S)(I + S)⁻¹ with a learned skew-symmetric S (d×d) is orthogonal (Cayley
     transform). Among patches this equals RoPE-Mixed with W_q and W_k multiplied by P: the same set of functions,
     parametrized in another way. The paper leaves Pᵀ out because it cancels in q·k; here it stays, because prefix tokens
-    are not rotated and must be in the same basis as the patches. ``frequencies`` returns those of the planes that pairs
-    of rows of P span.
+    are not rotated and must be in the same basis as the patches. ``frequencies`` returns those of RoPE-Mixed; pair t
+    rotates in the plane that rows 2t and 2t + 1 of P span.
 
     No code of the authors was found, and the initial values in the paper are not clear. Here S starts at 0, so that
     training starts as RoPE-Mixed with its initial frequencies.
 
     Args:
         base: Base of the initial frequencies.
-        prefix_mode: How prefix tokens are treated: they act as tokens at the ``origin`` (0, 0), at the ``center`` of
-            the training grid, at a ``learned`` position; with ``unrotated``, their scores with patches are the plain
-            q·k.
+        prefix_mode: Where prefix tokens (CLS and registers) are placed: at the ``origin`` (0, 0), at the ``center`` of
+            the training grid, or at a ``learned`` position; with ``unrotated``, their logits with patches use q and k
+            before rotation.
     """
 
     _name = "string"

@@ -34,12 +34,12 @@ def cost(ctx: EvalContext, *, batch_size: int = 64, steps: int = 9, baseline: st
     peak_memory_mb: peak memory of all tensors, weights and gradients included, in a forward and backward pass, in megabytes
     (10⁶ bytes). On a CPU the temporary memory inside kernels is not included.
     step_ms: median time of a forward and backward pass in milliseconds; it depends on the machine and its load.
-    step_time_ratio: median ratio of this time to that of the same model with the encoding ``baseline``, measured
-    alternately. On a CPU it is a ratio of process times, which other processes disturb less, and can be compared between
-    runs. peak_memory_ratio: ratio of the peak memory to that of the same model with the encoding ``baseline``. For both
-    ratios Swin is compared with a Swin that keeps its ``window_encoding``. Models without tokens and models of other
-    libraries that ``vitpos.load`` does not rebuild have no ratios. The images are those of the training, or test images if
-    the data set has no others.
+    step_time_ratio: median ratio of the time of a forward and backward pass to that of the same model with the encoding
+    ``baseline``, measured alternately. On a CPU it is a ratio of process times, which other processes disturb less, and
+    can be compared between runs. peak_memory_ratio: ratio of the peak memory of this pass to that of the same model with
+    the encoding ``baseline``. For both ratios Swin is compared with a Swin that keeps its ``window_encoding``. Models
+    without tokens and models of other libraries that ``vitpos.load`` does not rebuild have no ratios. The images are
+    those of the training, or test images if the data set has no others.
 
     Args:
         batch_size: Number of images in a pass.

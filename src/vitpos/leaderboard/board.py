@@ -18,8 +18,8 @@ from vitpos.metrics.statistics import ci_half_width
 
 
 @dataclass(frozen=True)
-class Number:
-    """The mean of one leaderboard column over seeds, and half the width of its 95 % interval (infinite for one seed)."""
+class ColumnMean:
+    """An entry's mean in one column over its seeds, with half the width of its 95 % interval (infinite for one seed)."""
 
     mean: float
     half_width: float
@@ -30,14 +30,14 @@ class Number:
 class Recommendation:
     """The encodings that do not differ significantly from the best one in a leaderboard column, best first.
 
-    ``column`` is the key of the column. ``cheapest`` is the one of these encodings with the fastest training step, "" if
-    step times are not measured. ``found`` is False if no two encodings differ significantly in the column.
+    ``column`` is the key of the column. ``fastest`` is the one of these encodings with the fastest training step, "" if
+    step times are not measured. ``any_significant`` is False if no two encodings differ significantly in the column.
     """
 
     column: str
     best: tuple[str, ...]
-    cheapest: str
-    found: bool
+    fastest: str
+    any_significant: bool
 
 
 class Board:
@@ -90,7 +90,7 @@ class Board:
         """
         return None if entry.quick else self.ranks.get(entry.encoding)
 
-    def number(self, entry: Entry, key: str) -> Number | None:
+    def number(self, entry: Entry, key: str) -> ColumnMean | None:
         """Returns the mean and 95 % interval of an entry in column ``key``, such as ``accuracy``; None if it has no value.
 
         If the entry is ranked in that column, the mean is adjusted for missing seeds, and the interval uses the variance
@@ -101,8 +101,8 @@ class Board:
             return None
         ranking = self.rankings.get(key)
         if ranking and entry.encoding in ranking.means and not entry.quick:
-            return Number(ranking.means[entry.encoding], ranking.half_width(entry.encoding), len(values))
-        return Number(statistics.fmean(values), ci_half_width(values), len(values))
+            return ColumnMean(ranking.means[entry.encoding], ranking.half_width(entry.encoding), len(values))
+        return ColumnMean(statistics.fmean(values), ci_half_width(values), len(values))
 
     def group(self, entry: Entry) -> str:
         """Returns the group letters of an entry, such as ``ab``; empty if it is not ranked.
@@ -138,12 +138,12 @@ class Board:
             if self.protocol.columns[key].optional:
                 continue
             timed = {name: number.mean for name in ranking.best if (number := times.get(name))}
-            cheapest = min(timed, key=timed.__getitem__, default="")
-            found.append(Recommendation(key, tuple(ranking.best), cheapest, bool(ranking.different)))
+            fastest = min(timed, key=timed.__getitem__, default="")
+            found.append(Recommendation(key, tuple(ranking.best), fastest, bool(ranking.significant_pairs)))
         return found
 
     @property
-    def missing(self) -> dict[str, list[int]]:
+    def missing_seeds(self) -> dict[str, list[int]]:
         """Dictionary encoding → seeds that its leaderboard entry lacks, of those that the protocol (fixed experiment) has.
 
         Complete entries and entries of shortened runs are left out.
@@ -154,7 +154,7 @@ class Board:
         return {encoding: seeds for encoding, seeds in lacking.items() if seeds}
 
     @property
-    def absent(self) -> list[str]:
+    def encodings_without_entry(self) -> list[str]:
         """Names of the encodings of the package that occur in no entry, alone or in a sum."""
         measured = {name for entry in self.entries if not entry.quick for name in entry.code}
         return [name for name in ENCODINGS.builtin if name not in measured]

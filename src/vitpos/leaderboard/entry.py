@@ -35,15 +35,16 @@ class Entry:
         family: Family of the encoding (added, bias, rotary or context), which decided its learning rate.
         summary: One sentence on the encoding.
         paper: Paper that introduced the encoding; may be empty.
-        code: Name of the encoding → sha256 of the file that defines it; for a sum, one for each of its encodings.
+        code: Name of the encoding → sha256 of its source file; for a sum, one for each of its encodings.
         numbers: Column of the protocol → seed → value.
-        training_losses: Encoding → loss of a short training. The losses of the baselines show that the package trains as it
-            did when the protocol was made; equal losses of the encoding show that two of its entries are of the same code.
+        training_losses: Encoding → loss of a short training. The losses of the baselines are compared with those of the
+            protocol, to find versions of the package that train differently; the loss of the encoding is compared before
+            two of its entries are joined.
         reasons: Column → why the encoding has no such number.
         machine: Processor, cores, system and versions.
         commit: Commit of the package that the entry was made with; empty if unknown.
-        maps: Title → n maps (n, rows, columns) of the patch grid, such as the mean logit of the central patch with every
-            patch, one map per block.
+        maps: Title → nested list of shape (n, rows, columns): n maps of the patch grid, such as the mean logit of the
+            central patch with every patch, one map per block.
         quick: Whether the entry is from a shortened run; it is then shown but not ranked.
     """
 
@@ -95,7 +96,7 @@ def load_entry(path: Path) -> Entry:
     """Reads a leaderboard entry from its JSON file and returns it.
 
     Checks the format and the protocol, that every seed has all numbers in valid ranges, and that short trainings of the
-    baseline encodings gave the losses that the protocol stores, i.e. that the same training code was used.
+    baseline encodings gave the losses that the protocol stores (if it stores any).
 
     Raises:
         InputError: With the file, the value that is wrong and the remedy, in one line.
@@ -206,8 +207,8 @@ def _check_training(entry: Entry, protocol: Protocol, refuse: Any) -> None:
         found = entry.training_losses.get(encoding)
         if not isinstance(found, float) or not abs(found - loss) < TOLERANCE:
             raise refuse(
-                f"the short training of {encoding!r} has the loss {found} instead of {loss}, so that its version of the "
-                "package trains in another way; make it again with another version"
+                f"the short training of {encoding!r} has the loss {found} instead of {loss}: it was made with a "
+                "version of vitpos that trains differently; run 'vitpos score' again with the current version"
             )
 
 
@@ -236,6 +237,6 @@ def _is_stack(grids: Any) -> bool:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    """Returns the sha256 of an entry's content without its digest, independent of the order of keys and of white space."""
+    """Returns the sha256 of an entry's content without its digest, independent of the order of keys and of whitespace."""
     rest = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -23,7 +23,7 @@ class Measure:
 
     Args:
         label: Heading of the column.
-        evaluation: The evaluation with its options, such as ``closed_form``.
+        evaluation: The evaluation with its options, such as ``corruption(max_images=1000)``.
         metric: Name of the number in the result of the evaluation.
         better: Whether higher or lower values are better; empty if neither.
         unit: ``fraction`` (from 0 to 1, shown in percent), ``count`` (an integer) or ``ratio`` (a value divided by that of
@@ -44,6 +44,11 @@ class Measure:
     def percent(self) -> bool:
         """Whether the numbers are shown in percent."""
         return self.unit == "fraction"
+
+    @property
+    def title(self) -> str:
+        """The label without its unit, for running text."""
+        return self.label.removesuffix(", %")
 
 
 @dataclass(frozen=True)

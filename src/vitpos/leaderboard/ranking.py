@@ -26,7 +26,7 @@ class Ranking:
     """The encodings ranked by one metric: a fitted model value = mean of the encoding + effect of the seed + noise.
 
     Args:
-        means: Mean of each encoding over all seeds of the ranking, adjusted for seeds that it lacks; best first.
+        means: Least-squares mean of each encoding over all seeds of the ranking, also those that it lacks; best first.
         covariance: Covariance matrix (encodings, encodings) of these means, in the same order.
         df: Degrees of freedom of the residual variance.
         std: Residual standard deviation: the noise between seeds.
@@ -58,24 +58,24 @@ class Ranking:
         return t_quantile(self.df) * math.sqrt(self.covariance[index, index] + self.std**2)
 
     @cached_property
-    def different(self) -> set[frozenset[str]]:
+    def significant_pairs(self) -> set[frozenset[str]]:
         """Pairs of encodings whose means differ significantly, at the level of 5 % for all pairs together (Holm)."""
         pairs = list(combinations(self.means, 2))
         p_values = [self._p_value(*pair) for pair in pairs]
         return {frozenset(pair) for pair, p in zip(pairs, holm(p_values), strict=True) if p < LEVEL}
 
     @property
-    def resolved(self) -> float:
+    def fraction_significant(self) -> float:
         """Fraction of all pairs of encodings whose means differ significantly."""
         count = len(self.means) * (len(self.means) - 1) // 2
-        return len(self.different) / count if count else 0.0
+        return len(self.significant_pairs) / count if count else 0.0
 
     @cached_property
     def groups(self) -> dict[str, str]:
         """Dictionary encoding → group letters; two encodings that share a letter do not differ significantly."""
         order = list(self.means)
         sets = [frozenset(order)]
-        for pair in sorted(self.different, key=lambda pair: sorted(map(order.index, pair))):
+        for pair in sorted(self.significant_pairs, key=lambda pair: sorted(map(order.index, pair))):
             one, other = sorted(pair, key=order.index)
             split = [s - {name} for s in sets if pair <= s for name in (one, other)]
             sets = _maximal([s for s in sets if not pair <= s] + split)
@@ -86,7 +86,7 @@ class Ranking:
     def best(self) -> list[str]:
         """The encoding with the best mean, followed by those that do not differ significantly from it."""
         first, *others = self.means
-        return [first, *(name for name in others if frozenset((first, name)) not in self.different)]
+        return [first, *(name for name in others if frozenset((first, name)) not in self.significant_pairs)]
 
     def _error(self, one: str, other: str) -> float:
         i, j = (list(self.means).index(name) for name in (one, other))
@@ -122,7 +122,7 @@ def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
     inverse = np.linalg.inv(constrained.T @ constrained)
     solution = inverse @ design.T @ observed
     std = math.sqrt(float(np.square(observed - design @ solution).sum()) / df)
-    # the constraint has weight 1 and no noise: the covariance is that of the data alone
+    # the constraint is not an observation: Cov = σ² (AᵀA)⁻¹ XᵀX (AᵀA)⁻¹ with the design X, and A = X with the constraint
     covariance = std**2 * (inverse @ design.T @ design @ inverse)[: len(names), : len(names)]
     order = sorted(range(len(names)), key=lambda i: -solution[i] if higher_is_better else solution[i])
     means = {names[i]: float(solution[i]) for i in order}

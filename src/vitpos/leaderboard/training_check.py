@@ -20,11 +20,11 @@ def training_losses(protocol: Protocol, data: str | None = None, cell: Cell | No
     """Trains the baseline encodings of a leaderboard protocol for 12 steps of 8 random images; returns encoding → loss.
 
     The loss is the mean of the last 4 steps. Model, optimizer, schedule and augmentation are those of the protocol. Its
-    file stores the expected losses: a version of the package with other losses trains in another way.
+    file stores the expected losses: a version of the package with other losses trains differently.
 
     Args:
         data: Spec of the data set, for protocols that need one; image size and classes are taken from it.
-        cell: A training with another encoding, which is trained for 12 steps too.
+        cell: Model, encoding and recipe of another training, of which 12 steps are made too.
     """
     cells = [protocol.experiment_for(name, "added", seeds=[0], data=data).cells[0] for name in protocol.baselines]
     if cell and cell.encoding not in protocol.baselines:

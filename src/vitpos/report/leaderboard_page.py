@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from vitpos.encodings import ENCODINGS
 from vitpos.errors import InputError
+from vitpos.evaluations import EVALUATIONS
 from vitpos.files import write_text
 from vitpos.leaderboard.board import Board, format_measure
 from vitpos.leaderboard.entry import Entry
@@ -57,17 +58,42 @@ def _shared(board: Board) -> dict[str, Any]:
         "board": board,
         "columns": board.protocol.columns,
         "format_measure": format_measure,
-        "resolved": _resolved(board),
-        "lacking": board.missing,
+        "significant": _significant(board),
+        "missing_seeds": board.missing_seeds,
+        "definitions": _definitions(board),
+        "reasons": _reasons(board),
     }
+
+
+def _definitions(board: Board) -> list[tuple[str, str, str]]:
+    """Returns (title, spec of the evaluation, definition of the metric) of each column of a leaderboard."""
+    columns = board.protocol.columns.values()
+    return [(column.title, column.evaluation, _first_sentence_on(column)) for column in columns]
+
+
+def _first_sentence_on(column: Measure) -> str:
+    """Returns the definition of a column's metric in the docstring of its evaluation, ``metric: definition``."""
+    text = " ".join(EVALUATIONS.describe_all(column.evaluation)[0].prose.split())
+    found = re.search(rf"\b{column.metric}: (.*?)\.(?: |$)", text)
+    return f"{found[1]}." if found else ""
+
+
+def _reasons(board: Board) -> list[tuple[str, str, list[str]]]:
+    """Returns (title of a column, why some entries have no number there, these encodings)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in board.entries:
+        for key, reason in entry.reasons.items():
+            if key not in entry.numbers:
+                found.setdefault((board.protocol.columns[key].title, reason), []).append(entry.encoding)
+    return [(*column_and_reason, names) for column_and_reason, names in found.items()]
 
 
 def _plots(board: Board) -> list[tuple[str, Markup]]:
     """Returns pairs (title, SVG element): scatter plots of the main column against each other column.
 
     The main column is the first one of the protocol, such as the accuracy. Other columns are left out if neither high nor
-    low values are better. The plot against the time of a training step is the first in the list. Names are written
-    beside the baselines and the encodings that no other one surpasses in both columns.
+    low values are better. The plot against the time of a training step is the first in the list. Baselines
+    and Pareto-optimal encodings are labeled.
     """
     columns, main = board.protocol.columns, board.main
     keys = [key for key, column in columns.items() if column.better and key != main]
@@ -80,15 +106,15 @@ def _plots(board: Board) -> list[tuple[str, Markup]]:
             if x and y and not entry.quick:
                 points[entry.encoding] = (_shown(x.mean, columns[key]), _shown(y.mean, columns[main]))
         if len(points) > 1:
-            labeled = {*board.protocol.baselines, *_unsurpassed(points, columns[key].better == "lower")}
+            labeled = {*board.protocol.baselines, *_pareto_optimal(points, columns[key].better == "lower")}
             figure = scatter(points, x=columns[key].label, y=columns[main].label, groups=families, labeled=labeled)
             found.append(
-                (f"{columns[main].label} against {columns[key].label}", Markup(svg_with_tooltips(figure, points)))
+                (f"{columns[main].title} against {columns[key].title}", Markup(svg_with_tooltips(figure, points)))
             )
     return found
 
 
-def _unsurpassed(points: Mapping[str, tuple[float, float]], low_x: bool) -> list[str]:
+def _pareto_optimal(points: Mapping[str, tuple[float, float]], low_x: bool) -> list[str]:
     """Returns the names of the Pareto-optimal points (x, y): no other point is better in one and not worse in the other.
 
     Higher values of y are better, and lower values of x if ``low_x``, otherwise higher ones.
@@ -101,7 +127,7 @@ def _shown(value: float, column: Measure) -> float:
     return 100 * value if column.percent else value
 
 
-def _resolved(board: Board) -> str:
+def _significant(board: Board) -> str:
     """Returns how many pairs of encodings differ significantly in the main column, as ``30 of 45 pairs (67 %)``.
 
     The main column is the first one of the protocol. The text is empty if it has no ranking.
@@ -110,7 +136,7 @@ def _resolved(board: Board) -> str:
     if not ranking:
         return ""
     pairs = len(ranking.means) * (len(ranking.means) - 1) // 2
-    return f"{len(ranking.different)} of {pairs} pairs ({100 * ranking.resolved:.0f} %)"
+    return f"{len(ranking.significant_pairs)} of {pairs} pairs ({100 * ranking.fraction_significant:.0f} %)"
 
 
 def _definition(entry: Entry) -> str:
