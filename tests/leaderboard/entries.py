@@ -2,7 +2,9 @@
 
 import random
 
+from vitpos.encodings import ENCODINGS
 from vitpos.leaderboard.entry import Entry
+from vitpos.leaderboard.entry_checks import family_of_spec
 from vitpos.leaderboard.protocol import Protocol
 
 PROTOCOL = Protocol.load("vitpos-1")
@@ -19,10 +21,10 @@ def made(encoding, seeds=(0, 1, 2), accuracy=0.7, noise=0.002, quick=False, time
         protocol=PROTOCOL.name,
         protocol_sha256=PROTOCOL.sha256,
         encoding=encoding,
-        family="rotary",
+        family=family_of_spec(encoding),
         summary="Rotates queries and keys.",
         paper="Su et al., 2021",
-        code={"rope": "0" * 64},
+        code={term.name: "0" * 64 for term in ENCODINGS.parse(encoding)},
         numbers=numbers,
         training_losses={**PROTOCOL.training_losses, encoding: PROTOCOL.training_losses.get(encoding, 2.18)},
         machine={"processor": "made up"},

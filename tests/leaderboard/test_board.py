@@ -33,6 +33,27 @@ def test_one_seed_and_quick_entries_are_shown_without_rank():
     assert found.missing_seeds == {"cpe": [1, 2]}
 
 
+def test_chosen_seeds_do_not_count_before_those_of_the_protocol():
+    lucky = made("cpe", seeds=(0, 17, 23, 99), accuracy=0.9)
+    found = Board(PROTOCOL, [made("none", accuracy=0.6), made("rope", accuracy=0.7), lucky])
+    assert found.rank(lucky) is None and "it has 1 of the seeds 0, 1, 2" in found.reason_without_rank(lucky)
+    more = made("cpe", seeds=(0, 1, 2, 17), accuracy=0.9)
+    assert Board(PROTOCOL, [made("none", accuracy=0.6), made("rope", seeds=(0, 1, 2, 17)), more]).rank(more) == 1
+
+
+def test_an_encoding_whose_sources_leave_it_open_has_no_rank():
+    found = Board(PROTOCOL, [made("none", accuracy=0.6), made("rope", accuracy=0.7), made("fire", accuracy=0.8)])
+    (fire,) = [entry for entry in found.entries if entry.encoding == "fire"]
+    assert found.rank(fire) is None and "sequences" in found.reason_without_rank(fire)
+    assert found.number(fire, "accuracy").mean > 0.79
+
+
+def test_entries_without_rank_are_compared_over_the_seeds_that_both_have():
+    found = Board(PROTOCOL, [made("none", seeds=(0,), accuracy=0.6), made("rope", seeds=(0,), accuracy=0.7)])
+    (gap, half) = found.differences(found.entries[1])["rope"]
+    assert gap == pytest.approx(-0.1, abs=0.02) and half == float("inf")
+
+
 def test_one_seed_of_all_is_no_ranking():
     found = board(seeds=(0,))
     assert not found.rankings and not found.recommendations and all(found.rank(e) is None for e in found.entries)
@@ -48,19 +69,19 @@ def test_differences_are_those_from_the_baselines_and_the_best():
 
 def test_the_recommendation_is_the_fastest_of_those_that_cannot_be_told_apart():
     entries = [
-        made("slow", accuracy=0.7001, time=2.0),
-        made("fast", accuracy=0.70, time=1.0),
-        made("bad", accuracy=0.5),
+        made("liere", accuracy=0.7001, time=2.0),
+        made("alibi", accuracy=0.70, time=1.0),
+        made("none", accuracy=0.5),
     ]
     first = Board(PROTOCOL, entries).recommendations[0]
     assert (
         first.column == "accuracy"
-        and set(first.best) == {"slow", "fast"}
-        and first.fastest == "fast"
+        and set(first.best) == {"liere", "alibi"}
+        and first.fastest == ("alibi",)
         and first.any_significant
     )
     assert {r.column for r in Board(PROTOCOL, entries).recommendations}.isdisjoint({"pixels", "order"})
-    same = [made(name, accuracy=0.7, noise=0.05) for name in "abc"]
+    same = [made(name, accuracy=0.7, noise=0.05) for name in ("rope", "cpe", "none")]
     assert not Board(PROTOCOL, same).recommendations[0].any_significant
 
 

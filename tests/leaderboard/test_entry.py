@@ -8,6 +8,7 @@ import pytest
 from tests.leaderboard.entries import PROTOCOL, made
 from vitpos.errors import InputError
 from vitpos.leaderboard.entry import join_seeds, load_entry
+from vitpos.leaderboard.entry_checks import digest
 
 
 def rewritten(path, change):
@@ -23,7 +24,7 @@ def test_an_entry_survives_its_file(tmp_path):
     path = entry.save(tmp_path)
     assert path.name.startswith("learned-rope-base-10.0-") and load_entry(path) == entry
     assert made("rope").file_name == "rope.json"
-    assert made("rope(base=-1.0)").file_name != made("rope(base=1.0)").file_name
+    assert replace(made("rope"), encoding="rope(base=-1.0)").file_name != made("rope(base=1.0)").file_name
 
 
 def test_entries_of_equal_content_are_equal_files(tmp_path):
@@ -114,6 +115,49 @@ def test_a_falsified_entry_is_refused(tmp_path, change):
         load_entry(rewritten(path, change))
 
 
+def forged(path, change):
+    """The entry with a change made by hand and a new digest."""
+    content = json.loads(path.read_text())
+    change(content)
+    content["digest"] = digest(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c["numbers"]["accuracy"].update({"0": "0.99"}), "is not a number"),
+        (lambda c: c["numbers"]["accuracy"].update({"0": True}), "is not a number"),
+        (lambda c: c["numbers"]["parameters"].update({"0": 10**400}), "is not a finite number"),
+        (lambda c: c["numbers"]["time"].update({"0": 0}), "is not above 0"),
+        (lambda c: [by.update({"-1": 0.5}) for by in c["numbers"].values()], "'-1' is not a seed"),
+        (lambda c: [by.update({"00": 0.5}) for by in c["numbers"].values()], "'00' is not a seed"),
+        (lambda c: [by.update({"1": by["0"]}) for by in c["numbers"].values()], "the same numbers as another seed"),
+        (lambda c: c.update(encoding=""), "not the spec of an encoding"),
+        (lambda c: c.update(encoding="rope\n| 1 | best"), "unprintable"),
+        (lambda c: c["machine"].update(processor="\x1b[31mred"), "unprintable"),
+        (lambda c: c.update(code={}), "'code'"),
+        (lambda c: c.update(family="added"), "family 'rotary'"),
+        (lambda c: c["training_losses"].update(rope="2"), "not a finite number"),
+        (lambda c: c.update(maps={"x": [[[float("nan")]]]}), "'maps'"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused_whatever_the_digest(tmp_path, change, words):
+    with pytest.raises(InputError, match="is not a valid entry") as error:
+        load_entry(forged(made("rope").save(tmp_path), change))
+    assert words in str(error.value) and "\n" not in str(error.value) and str(error.value).isprintable()
+
+
+def test_an_encoding_must_have_its_canonical_spec_and_its_own_loss(tmp_path):
+    entry = made("rope(base=10.0)")
+    with pytest.raises(InputError, match=r"canonical form 'rope\(base=10.0\)'"):
+        losses = {**entry.training_losses, "rope(base=10)": 2.18}
+        load_entry(replace(entry, encoding="rope(base=10)", training_losses=losses).save(tmp_path))
+    with pytest.raises(InputError, match="'training_losses' lacks"):
+        load_entry(replace(entry, training_losses=PROTOCOL.training_losses).save(tmp_path))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -140,4 +184,5 @@ def test_a_file_that_is_no_entry_is_refused(tmp_path, content):
 
 
 def test_the_protocol_is_frozen():
+    assert PROTOCOL.sha256 == "a0cd8e1c21a823bcc9f1acfebaa092acd4a651b51dc6170bf671b2c457800193"
     assert PROTOCOL.seeds == (0, 1, 2) and set(PROTOCOL.learning_rates) == {"added", "bias", "rotary", "context"}

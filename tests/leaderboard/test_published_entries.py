@@ -26,7 +26,7 @@ def test_every_published_entry_is_valid(name):
 def test_the_published_table_is_that_of_the_entries(name):
     board = Board.load([FOLDER / name], Protocol.load(name))
     written = (FOLDER / name / "README.md").read_text()
-    assert written == markdown(board), (
+    assert written == markdown(board, FOLDER / name), (
         f"vitpos leaderboard --protocol {name} --out results/leaderboard/{name}/README.md writes it"
     )
 

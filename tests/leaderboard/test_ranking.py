@@ -3,6 +3,7 @@
 import random
 import statistics
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -88,17 +89,34 @@ def test_encodings_without_a_difference_are_rarely_told_apart():
     assert false <= 22  # 5 % of 200 is 10; above 22 with a probability of 2e-4
 
 
-def test_a_new_seed_lies_in_the_prediction_interval_as_often_as_it_says():
-    inside = 0
-    for start in range(100):
-        values = simulated(dict.fromkeys("abcdef", 0.7), seeds=(0, 1, 2, 3), start=start)
-        new = {n: by.pop(3) for n, by in values.items()}
-        ranking = rank(values)
-        shift = statistics.fmean(
-            new[n] - ranking.means[n] for n in "bcdef"
-        )  # the effect of the new seed, from the others
-        inside += abs(new["a"] - shift - ranking.means["a"]) < ranking.prediction_half_width("a")
-    assert 85 <= inside <= 100
+def test_a_prediction_is_that_of_a_fit_without_the_value():
+    values = simulated({"a": 0.7, "b": 0.68, "c": 0.5, "d": 0.6}, seeds=(0, 1, 2, 5))
+    del values["c"][1]
+    rows = [(name, seed, value) for name, by_seed in values.items() for seed, value in by_seed.items()]
+    names, seeds = list(values), [0, 1, 2, 5]
+    design = np.array([[n == name for name in names] + [s == seed for seed in seeds[1:]] for n, s, _ in rows], float)
+    observed = np.array([value for *_, value in rows])
+    predictions = rank(values).predictions
+    assert list(predictions) == [(name, seed) for name, seed, _ in rows]
+    for i, found in enumerate(predictions.values()):
+        x, y = np.delete(design, i, 0), np.delete(observed, i)
+        coefficients = np.linalg.lstsq(x, y, rcond=None)[0]
+        df = len(y) - x.shape[1]
+        variance = np.square(y - x @ coefficients).sum() / df * (1 + design[i] @ np.linalg.inv(x.T @ x) @ design[i])
+        assert found.value == observed[i] and found.predicted == pytest.approx(design[i] @ coefficients)
+        assert found.half_width == pytest.approx(stats.t.ppf(0.975, df) * variance**0.5)
+
+
+def test_ninety_five_percent_of_the_values_lie_in_their_prediction_intervals():
+    rankings = [rank(simulated(dict.fromkeys("abcdef", 0.7), start=start)) for start in range(200)]
+    inside = sum(ranking.well_predicted for ranking in rankings) / sum(len(one.predictions) for one in rankings)
+    assert 0.93 < inside < 0.97  # the standard error is about 0.004
+
+
+def test_equal_values_have_no_noise_whatever_their_rounding():
+    ranking = rank({name: dict.fromkeys((0, 1, 2), value) for name, value in (("a", 1.1), ("b", 1.1), ("c", 1.3))})
+    assert ranking.std == 0 and frozenset("ab") not in ranking.significant_pairs
+    assert frozenset("ac") in ranking.significant_pairs
 
 
 def test_encodings_without_common_seeds_are_not_compared():

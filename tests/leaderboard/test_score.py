@@ -10,7 +10,8 @@ from tests.leaderboard.entries import PROTOCOL
 from tests.processes import vitpos
 from vitpos import PositionEncoding
 from vitpos.errors import InputError
-from vitpos.leaderboard.entry import TOLERANCE
+from vitpos.leaderboard.entry import join_seeds
+from vitpos.leaderboard.entry_checks import TOLERANCE
 from vitpos.leaderboard.protocol import Measure, Protocol, family_of, protocols
 from vitpos.leaderboard.score import score
 from vitpos.leaderboard.training_check import training_losses
@@ -31,8 +32,19 @@ TINY = replace(
 )
 
 
+NEAR = (
+    "from vitpos import PositionEncoding\n\n\nclass Near(PositionEncoding):\n"
+    '    """Subtracts the distance from the logits."""\n\n'
+    '    traits = ("translation_invariant",)\n\n'
+    "    def __init__(self, geometry):\n        super().__init__()\n\n"
+    "    def bias(self, q, k, pos, layer):\n        return -pos.offsets().norm(dim=-1)[:, None].to(q.dtype)\n"
+)
+
+
 class Slopes(PositionEncoding):
     """Adds a learned slope times the distance to the logits."""
+
+    traits = ("translation_invariant", "learnable")
 
     def __init__(self, geometry):
         super().__init__()
@@ -85,6 +97,42 @@ def test_a_class_from_outside_the_package_can_be_scored(tmp_path):
     assert entry.encoding.endswith(":Slopes") and entry.family == "bias" and entry.numbers["parameters"] == {0: 2}
 
 
+class Leaks(Slopes):
+    """Adds the mean of all queries in a batch to the logits."""
+
+    def bias(self, q, k, pos, layer):
+        return super().bias(q, k, pos, layer) + q.mean()
+
+
+def test_an_encoding_that_breaks_the_contract_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"Leaks' fails \d+ checks of the contract.*python -m vitpos.testing"):
+        score(Leaks, tmp_path, protocol=TINY, seeds=[0], workers=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_keeps_the_run_of_one_encoding(learned, tmp_path):
+    score("learned", tmp_path, protocol=TINY, seeds=[0], workers=1)
+    before = (tmp_path / "results.csv").read_bytes()
+    with pytest.raises(InputError, match="has a run of learned; use another folder"):
+        score("rope", tmp_path, protocol=TINY, seeds=[0], workers=1)
+    with pytest.raises(InputError, match="another length of training"):
+        longer = replace(TINY, experiment=TINY.experiment | {"train": {"epochs": 2}})
+        score("learned", tmp_path, protocol=longer, seeds=[0], workers=1)
+    assert (tmp_path / "results.csv").read_bytes() == before
+
+
+def test_seeds_that_are_trained_later_join_an_entry(learned, tmp_path):
+    first, later = (score("relative", tmp_path / str(s), protocol=TINY, seeds=[s], workers=1) for s in (0, 3))
+    assert join_seeds(first, later).seeds == [0, 3]
+
+
+def test_an_entry_names_no_folder(tmp_path):
+    (tmp_path / "mine.py").write_text(NEAR)
+    entry = score(f"{tmp_path}/mine.py:Near", tmp_path / "run", protocol=TINY, seeds=[0], workers=1)
+    assert entry.encoding == "mine.py:Near" and set(entry.code) == {"mine.py:Near"}
+    assert "mine.py:Near" in entry.training_losses and str(tmp_path) not in repr(entry)
+
+
 @pytest.mark.parametrize(
     ("hooks", "traits", "family"),
     [
@@ -120,12 +168,7 @@ def test_a_shortened_run_takes_a_subset_of_the_users_data():
 
 @pytest.mark.slow
 def test_an_entry_of_a_plug_in_goes_through_all_commands(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from vitpos import PositionEncoding\n\n\nclass Near(PositionEncoding):\n"
-        '    """Subtracts the distance from the logits."""\n\n'
-        "    def __init__(self, geometry):\n        super().__init__()\n\n"
-        "    def bias(self, q, k, pos, layer):\n        return -pos.offsets().norm(dim=-1)[:, None].to(q.dtype)\n"
-    )
+    (tmp_path / "mine.py").write_text(NEAR)
     options = ("--protocol", "vitpos-1-tasks")
     done = vitpos("score", "mine.py:Near", "--quick", *options, "--out", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

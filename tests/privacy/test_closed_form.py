@@ -16,7 +16,9 @@ from tests.privacy.models import (
     random_data,
     shared_gradients,
 )
+from vitpos.data.dataset import load
 from vitpos.errors import InputError
+from vitpos.models import MODELS
 from vitpos.patches import patchify
 from vitpos.privacy.client import SharedGradient, client_gradient, to_precision
 from vitpos.privacy.closed_form import (
@@ -161,6 +163,13 @@ def test_singular_values_that_are_rounding_errors_are_not_inverted():
     for _ in range(20):
         low_rank = torch.randn(64, 15, generator=generator).double() @ torch.randn(15, 96, generator=generator).double()
         assert truncated_svd_solve(low_rank, low_rank.mT, without_gradient())[1] == 15
+
+
+def test_the_rank_of_the_gradients_is_at_most_that_of_the_position_equations():
+    torch.manual_seed(0)
+    model = MODELS.build("vit(patch=4, dim=64, depth=2, heads=4, pool='mean')", (1, 28, 28), 10, "xcit_fourier").eval()
+    found = evaluate("closed_form(images=2)", model, load("mnist(limit=64, test_limit=8)")).numbers
+    assert found["rank"] <= found["rank_positions"] < 49 and found["condition"] < 1e6
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.9])

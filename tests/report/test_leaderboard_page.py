@@ -13,10 +13,14 @@ from vitpos.report.leaderboard_page import markdown, write_leaderboard
 ENTRIES = [made("rope"), made("none", accuracy=0.6), made("learned", seeds=(0,))]
 
 
-def test_the_table_has_a_row_per_entry_and_names_what_is_missing():
-    text = markdown(Board(PROTOCOL, ENTRIES))
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and ".json" in line]
-    assert [row[1] for row in rows] == ["[`rope`](rope.json)", "[`none`](none.json)", "[`learned`](learned.json)"]
+def test_the_table_has_a_row_per_entry_and_names_what_is_missing(tmp_path):
+    for entry in ENTRIES[1:]:
+        entry.save(tmp_path)
+    text = markdown(Board(PROTOCOL, [*ENTRIES, made("cpe", quick=True)]), tmp_path)
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith(("| 1", "| 2", "| –"))]
+    assert [row[1] for row in rows] == ["`rope`", "[`none`](none.json)", "[`learned`](learned.json)", "`cpe` (quick)"]
+    assert text.splitlines()[2].startswith("3 position encodings")
+    rows.pop()
     assert [row[0] for row in rows] == ["| 1", "| 2", "| –"] and [row[3] for row in rows] == ["3", "3", "1"]
     assert "`learned` 1, 2" in text and "`liere`" in text.split("without an entry")[1]
     assert len({len(row) for row in rows}) == 1
@@ -39,13 +43,26 @@ def test_the_reasons_for_missing_numbers_are_below_the_table():
     assert reason == (PROTOCOL.columns["order"].title, "no vectors (`alibi`)")
 
 
+def test_code_that_an_entry_names_is_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("open('imported', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for spec in ("evil.py:X", "evil:X"):
+        losses = {**PROTOCOL.training_losses, spec: 2.18}
+        replace(made("rope"), encoding=spec, code={spec: "0"}, training_losses=losses).save(tmp_path / "entries")
+    board = Board.load([tmp_path / "entries"], PROTOCOL)
+    write_leaderboard(board, tmp_path / "board.html")
+    write_leaderboard(board, tmp_path / "board.md")
+    assert len(board.entries) == 2 and not (tmp_path / "imported").exists()
+
+
 def test_a_page_links_to_a_page_per_entry(tmp_path):
     page = write_leaderboard(Board(PROTOCOL, ENTRIES), tmp_path / "board.html").read_text()
     for entry in ENTRIES:
         name = f"board/{entry.encoding}.html"
         assert f'href="{name}"' in page and entry.paper in (tmp_path / name).read_text()
     assert page.count("<title>rope</title>") == sum(
-        bool(column.better) and key != "accuracy" for key, column in PROTOCOL.columns.items()
+        column.unit != "count" and key != "accuracy" for key, column in PROTOCOL.columns.items()
     )
 
 

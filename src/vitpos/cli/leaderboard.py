@@ -58,6 +58,10 @@ def score(
     out = require_out(out)
     folder = entries or ENTRIES / protocol
     known = Board.load([folder], chosen).entries if entries or folder.is_dir() else []
+    if not known and not quick:
+        print(
+            f"{folder} is not here: there are no entries to compare with; --entries gives their folder", file=sys.stderr
+        )
     with Console() as console:
         entry = score_encoding(encoding, out, protocol=chosen, workers=workers, observer=console, **options)
     others = [other for other in known if other.encoding != entry.encoding]
@@ -75,17 +79,25 @@ def leaderboard(
 ) -> None:
     """Check all entries of a leaderboard, rank them, print the table, and write it as pages and as a CSV file."""
     from vitpos.cli.leaderboard_tables import show_board
+    from vitpos.errors import InputError
     from vitpos.files import write_csv
     from vitpos.leaderboard.board import Board
     from vitpos.leaderboard.protocol import Protocol
 
-    board = Board.load(sources or [ENTRIES / protocol], Protocol.load(protocol))
+    if out is not None and (out.suffix.lower() not in (".html", ".md") or out.is_dir()):
+        raise InputError(f"--out {out} is no name of a page; give a file such as leaderboard.html or leaderboard.md")
+    chosen, published = Protocol.load(protocol), ENTRIES / protocol
+    if not sources and not published.is_dir():
+        raise InputError(
+            f"{published} is not here, where the published entries of {protocol!r} would be; give a folder"
+        )
+    board = Board.load(sources or [published], chosen)
     show_board(board)
     if out is not None:
         from vitpos.report.leaderboard_page import write_leaderboard
 
         print(f"page:  {write_leaderboard(board, out)}", file=sys.stderr)
-        if out.suffix != ".md":
+        if out.suffix.lower() != ".md":
             rows = board.rows()
             table = write_csv(out.with_suffix(".csv"), list(rows[0]), [list(row.values()) for row in rows])
             print(f"table: {table}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 
 from rich.table import Table as Grid
 from rich.text import Text
@@ -11,6 +11,9 @@ from vitpos.cli.tables import output
 from vitpos.leaderboard.board import Board, ColumnMean, format_measure
 from vitpos.leaderboard.entry import Entry
 from vitpos.leaderboard.protocol import Measure
+
+NAMES = 50  # characters of the columns rank, encoding, group and seeds
+WIDEST = 15  # characters of a column of numbers
 
 
 def show_board(board: Board) -> None:
@@ -23,19 +26,22 @@ def show_board(board: Board) -> None:
         title=Text(f"{board.protocol.name}: {board.protocol.question}", "bold"), title_justify="left", pad_edge=False
     )
     grid.add_column("rank", justify="right")
-    grid.add_column("encoding", overflow="fold")
+    grid.add_column("encoding", overflow="fold", min_width=20)
     grid.add_column("group")
     grid.add_column("seeds", justify="right")
-    for key in columns:
-        grid.add_column(_short(key), justify="right", overflow="fold")
+    fitting = list(columns)[: max(1, (output.width - NAMES) // WIDEST)]
+    for key in fitting:
+        grid.add_column(_short(key), justify="right", no_wrap=True)
     for entry in board.entries:
         name = entry.encoding + (" (quick)" if entry.quick else "")
-        cells = (_cell(board.number(entry, key), column) for key, column in columns.items())
+        cells = (_cell(board.number(entry, key), columns[key]) for key in fitting)
         rank = board.rank(entry)
         grid.add_row(str(rank or "–"), Text(name), board.group(entry), str(len(entry.seeds)), *cells)
     output.print(grid)
-    legend = "; ".join(f"{_short(key)}: {column.label}" for key, column in columns.items())
-    output.print(f"{legend}.", style="dim", highlight=False)
+    legend = "; ".join(f"{_short(key)}: {columns[key].label}" for key in fitting)
+    rest = ", ".join(_short(key) for key in columns if key not in fitting)
+    left_out = f" Left out, because the terminal is narrow: {rest}; see --out FILE.html." if rest else ""
+    output.print(f"{legend}.{left_out}", style="dim", highlight=False)
     if board.rankings:
         text = (
             "± half the width of the 95 % interval. Encodings that share a letter do not differ significantly in "
@@ -43,12 +49,7 @@ def show_board(board: Board) -> None:
         )
         output.print(text, style="dim")
     for found in board.recommendations:
-        if not found.any_significant:
-            text = "no difference between encodings was found"
-        else:
-            rest = f"; not distinguished: {', '.join(found.best[1:])}" if len(found.best) > 1 else ""
-            text = f"best {found.best[0]}{rest}"
-        output.print(f"{columns[found.column].title}: {text}.", style="dim")
+        output.print(f"{columns[found.column].title}: {found.text()}", style="dim")
     for encoding, seeds in board.missing_seeds.items():
         output.print(f"{encoding} lacks seeds {', '.join(map(str, seeds))}.", style="dim")
     _show_instructions(board)
@@ -56,9 +57,8 @@ def show_board(board: Board) -> None:
 
 def _show_instructions(board: Board) -> None:
     """Prints with which vector instructions the entries were computed, if they differ: last digits differ too."""
-    found = Counter(entry.machine.get("instructions", "unknown") for entry in board.entries)
-    if len(found) > 1:
-        counts = ", ".join(f"{name} ({count})" for name, count in sorted(found.items()))
+    if len(board.instructions) > 1:
+        counts = ", ".join(f"{name} ({count})" for name, count in board.instructions.items())
         text = f"Entries were computed with different vector instructions, which changes numbers slightly: {counts}."
         output.print(text, style="dim")
 
@@ -75,17 +75,20 @@ def show_entry(board: Board, entry: Entry) -> None:
     grid.add_column("")
     grid.add_column(f"{len(entry.seeds)} seeds" if len(entry.seeds) > 1 else "1 seed", justify="right")
     for key, column in columns.items():
-        text = _cell(board.number(entry, key), column)
-        grid.add_row(Text(column.label), text if board.number(entry, key) else Text(entry.reasons.get(key, "–")))
+        grid.add_row(Text(column.label), _cell(board.number(entry, key), column))
     output.print(grid)
+    if len(entry.seeds) > 1:
+        output.print("± half the width of the 95 % interval.", style="dim")
+    for key, reason in entry.reasons.items():
+        output.print(f"No number in {columns[key].title}: {reason}.", style="dim")
     rank = board.rank(entry)
     if rank:
         output.print(f"Rank {rank} of {len(board.ranks)} by {columns[board.main].title}, group {board.group(entry)}.")
     else:
-        needed = "it needs two seeds or more, and seeds that other entries have too"
-        output.print("A quick run, not ranked." if entry.quick else f"Not ranked: {needed}.")
+        output.print(f"Not ranked: {board.reason_without_rank(entry)}.")
     for name, (gap, half) in board.differences(entry).items():
-        output.print(f"Difference from {name}: {100 * gap:+.2f} ± {100 * half:.2f} percentage points.")
+        interval = f"± {100 * half:.2f} percentage points" if math.isfinite(half) else "percentage points (one seed)"
+        output.print(f"Difference from {name}: {100 * gap:+.2f} {interval}.")
     _show_instructions(board)
 
 

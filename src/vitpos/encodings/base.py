@@ -76,6 +76,7 @@ class PositionEncoding(nn.Module):
     """
 
     paper: ClassVar[str] = ""
+    unsettled: ClassVar[str] = ""  # what the sources leave open; leaderboards show such an encoding without a rank
     traits: ClassVar[tuple[str, ...]] = ()
     weight_decay: bool = False  # whether weight decay applies to its own parameters; not to those of submodules
     unrotated_prefix: bool = False  # for `rotate`: pairs with a prefix token get the plain q·k

@@ -34,6 +34,7 @@ class FIRE(PositionEncoding):
     """
 
     paper = "Li et al., ICLR 2024"
+    unsettled = "its authors define fire for sequences only; both 2-D forms are ours"
     traits = ("context_dependent", "learnable")  # m_i depends on which other patches have known positions
 
     def __init__(

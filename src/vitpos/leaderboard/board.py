@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from vitpos.errors import InputError
 from vitpos.leaderboard.entry import ENTRY_FOLDER, Entry, join_seeds, load_entry
 from vitpos.leaderboard.protocol import Measure, Protocol
 from vitpos.leaderboard.ranking import Ranking, rank
-from vitpos.metrics.statistics import ci_half_width
+from vitpos.metrics.statistics import ci_half_width, paired_difference
 
 
 @dataclass(frozen=True)
@@ -30,29 +31,49 @@ class ColumnMean:
 class Recommendation:
     """The encodings that do not differ significantly from the best one in a leaderboard column, best first.
 
-    ``column`` is the key of the column. ``fastest`` is the one of these encodings with the fastest training step, "" if
-    step times are not measured. ``any_significant`` is False if no two encodings differ significantly in the column.
+    Args:
+        column: Key of the column.
+        best: The best encoding, and those that do not differ significantly from it.
+        fastest: Those of ``best`` whose training step is not significantly slower than that of the fastest of them; empty
+            if step times are not ranked.
+        any_significant: Whether any two encodings differ significantly in the column.
     """
 
     column: str
     best: tuple[str, ...]
-    fastest: str
+    fastest: tuple[str, ...]
     any_significant: bool
+
+    def text(self, quote: str = "") -> str:
+        """Returns the recommendation as a sentence, with the names of encodings between ``quote``."""
+        if not self.any_significant:
+            return "no difference between encodings was found."
+        best, *others = (f"{quote}{name}{quote}" for name in self.best)
+        found = f"best {best}" + (f"; not distinguished from it: {', '.join(others)}" if others else "") + "."
+        if others and self.fastest and len(self.fastest) < len(self.best) and self.column != "time":
+            found += f" Fastest of these in training: {', '.join(f'{quote}{name}{quote}' for name in self.fastest)}."
+        return found
 
 
 class Board:
     """A leaderboard: the entries (one per encoding) of a protocol (a fixed experiment), ranked by its first column.
 
-    Three kinds of entries have no rank: those with one seed, those that share no seed with the others, and quick entries,
-    which are from shortened runs.
+    Entries have no rank (see `reason_without_rank`) if they are quick, i.e. from shortened runs, if the sources of their
+    method leave its definition open, or if fewer than two of their seeds count. Seeds that the protocol does not name count
+    only in entries that have all seeds of the protocol, so that nobody can choose lucky ones.
     """
 
     def __init__(self, protocol: Protocol, entries: Sequence[Entry]):
         self.protocol = protocol
         self.rankings: dict[str, Ranking] = {}
+        ranked = {e.encoding: self._counted_seeds(e) for e in entries if not e.quick and not _unsettled(e)}
         for key, column in protocol.columns.items():
-            values = {e.encoding: e.numbers[key] for e in entries if key in e.numbers and not e.quick}
-            ranking = rank(values, higher_is_better=column.better != "lower") if column.better else None
+            values = {
+                e.encoding: {seed: e.numbers[key][seed] for seed in ranked[e.encoding]}
+                for e in entries
+                if key in e.numbers and e.encoding in ranked and not e.quick
+            }
+            ranking = rank(values, higher_is_better=column.better != "lower")
             if ranking:
                 self.rankings[key] = ranking
         self.main = next(iter(protocol.columns))
@@ -71,6 +92,7 @@ class Board:
         entry.
         """
         joined: dict[tuple[str, bool], Entry] = {}
+        files: dict[tuple[str, bool], Path] = {}
         for file in (file for source in sources for file in _files(source)):
             entry = load_entry(file)
             if entry.protocol != protocol.name:
@@ -79,16 +101,32 @@ class Board:
             try:
                 joined[key] = join_seeds(joined[key], entry) if key in joined else entry
             except InputError as error:
-                raise InputError(f"{file}: {error}") from None
+                raise InputError(f"{files[key]} and {file}: {error}") from None
+            files[key] = file
         return cls(protocol, list(joined.values()))
 
     def rank(self, entry: Entry) -> int | None:
-        """Returns the rank of an entry by the first column of the leaderboard, from 1; None if it is not ranked.
-
-        Entries with one seed, entries that share no seed with the others, and entries of shortened (quick) runs are not
-        ranked.
-        """
+        """Returns the rank of an entry by the first column of the leaderboard, from 1; None if it is not ranked."""
         return None if entry.quick else self.ranks.get(entry.encoding)
+
+    def reason_without_rank(self, entry: Entry) -> str:
+        """Returns why an entry has no rank, as the end of the sentence "Not ranked: …"; empty if it has one."""
+        if self.rank(entry):
+            return ""
+        if entry.quick:
+            return "a quick run, with less training"
+        if reason := _unsettled(entry):
+            return reason
+        counted = len(self._counted_seeds(entry))
+        if counted < 2:
+            needed = ", ".join(map(str, self.protocol.seeds))
+            return f"it has {counted or 'none'} of the seeds {needed} of the protocol, and needs two"
+        return "no other entry has two seeds that it has too"
+
+    def _counted_seeds(self, entry: Entry) -> list[int]:
+        """Returns the seeds of an entry that count for its rank: those of the protocol, or all if it has all of these."""
+        of_protocol = [seed for seed in entry.seeds if seed in self.protocol.seeds]
+        return entry.seeds if len(of_protocol) == len(self.protocol.seeds) else of_protocol
 
     def number(self, entry: Entry, key: str) -> ColumnMean | None:
         """Returns the mean and 95 % interval of an entry in column ``key``, such as ``accuracy``; None if it has no value.
@@ -116,14 +154,23 @@ class Board:
         """Returns other encoding → (difference, half the width of its 95 % interval).
 
         The difference is this entry minus the other one, in the first column of the leaderboard. The others are the
-        baseline encodings of the leaderboard and its best entry. The dictionary is empty if the entry is not ranked.
+        baseline encodings of the leaderboard and its best entry. Of two entries that are not both ranked it is the mean
+        difference over the seeds that both have, with an infinite half width for one seed. The dictionary is empty for
+        quick entries.
         """
-        ranking = self.rankings.get(self.main)
-        if not ranking or entry.encoding not in ranking.means or entry.quick:
+        full = {e.encoding: e for e in self.entries if not e.quick}
+        if entry.quick or not full:
             return {}
-        best = next(iter(ranking.means))
-        others = [name for name in dict.fromkeys((*self.protocol.baselines, best)) if name != entry.encoding]
-        return {name: ranking.difference(entry.encoding, name) for name in others if name in ranking.means}
+        ranking = self.rankings.get(self.main)
+        found = {}
+        for name in dict.fromkeys((*self.protocol.baselines, next(iter(full)))):
+            if name == entry.encoding or name not in full:
+                continue
+            if ranking and {name, entry.encoding} <= ranking.means.keys():
+                found[name] = ranking.difference(entry.encoding, name)
+            elif paired := paired_difference(entry.numbers[self.main], full[name].numbers[self.main]):
+                found[name] = paired.mean, paired.half_width
+        return found
 
     @cached_property
     def recommendations(self) -> list[Recommendation]:
@@ -132,15 +179,22 @@ class Board:
         Optional columns are left out, because having no number there may be the best result: an attack that cannot be
         applied to an encoding reconstructs nothing.
         """
-        times = {e.encoding: self.number(e, "time") for e in self.entries if not e.quick}
+        times = self.rankings.get("time")
         found = []
         for key, ranking in self.rankings.items():
-            if self.protocol.columns[key].optional:
+            column = self.protocol.columns[key]
+            if column.optional or not column.better:
                 continue
-            timed = {name: number.mean for name in ranking.best if (number := times.get(name))}
-            fastest = min(timed, key=timed.__getitem__, default="")
-            found.append(Recommendation(key, tuple(ranking.best), fastest, bool(ranking.significant_pairs)))
+            best = tuple(ranking.best)
+            fastest = times.not_different_from_first(best) if times else ()
+            found.append(Recommendation(key, best, fastest, bool(ranking.significant_pairs)))
         return found
+
+    @property
+    def instructions(self) -> dict[str, int]:
+        """Dictionary vector instructions of a processor, such as ``AVX512`` → number of entries computed with them."""
+        found = Counter(e.machine.get("instructions", "unknown") for e in self.entries)
+        return dict(sorted(found.items()))
 
     @property
     def missing_seeds(self) -> dict[str, list[int]]:
@@ -188,6 +242,13 @@ def format_measure(value: float, column: Measure) -> str:
     if column.unit == "count":
         return f"{value:,.0f}"
     return f"{100 * value:.2f}" if column.percent else f"{value:.2f}"
+
+
+def _unsettled(entry: Entry) -> str:
+    """Returns what the sources leave open of an encoding of the package that an entry uses; empty if nothing."""
+    used = [name for name in ENCODINGS.builtin if name in entry.code]
+    open_points = (ENCODINGS.describe(name).attributes.get("unsettled", "") for name in used)
+    return "; ".join(filter(None, open_points))
 
 
 def _files(source: Path) -> list[Path]:

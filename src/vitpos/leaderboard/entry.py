@@ -9,19 +9,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
 from vitpos.errors import InputError
-from vitpos.files import os_reason, write_text
-from vitpos.leaderboard.protocol import Measure, Protocol, protocols
-from vitpos.printable import sanitize
-from vitpos.registry import suggest
-from vitpos.regular_files import read_regular
+from vitpos.files import write_text
+from vitpos.leaderboard.entry_checks import (
+    FORMAT,
+    TOLERANCE,
+    check_encoding,
+    check_numbers,
+    check_protocol,
+    check_texts,
+    check_training,
+    digest,
+    read_content,
+)
 
-FORMAT = 1
 ENTRY_FOLDER = "entry"  # where `vitpos score` writes an entry, in the folder of its run
-TOLERANCE = 1e-4  # of training losses: rounding on other processors changes them by 1e-6, another recipe by 1e-3
-MAX_BYTES = 1_000_000  # larger files are refused
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,17 @@ class Entry:
     def save(self, folder: Path) -> Path:
         """Writes the entry to a folder and returns the path of its file."""
         content = json.loads(json.dumps({"format": FORMAT, **asdict(self)}))  # seeds become strings, as in the file
-        content["digest"] = _digest(content)
+        content["digest"] = digest(content)
         return write_text(folder / self.file_name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def load_entry(path: Path) -> Entry:
     """Reads a leaderboard entry from its JSON file and returns it.
 
-    Checks the format and the protocol, that every seed has all numbers in valid ranges, and that short trainings of the
-    baseline encodings gave the losses that the protocol stores (if it stores any).
+    Checks types, the protocol, that every seed has all numbers in valid ranges, that short trainings of the baseline
+    encodings gave the losses that the protocol stores (if it stores any), and, for encodings of the package, the form of
+    the spec and the family. Code that an entry names is not imported. The checks find damaged files and mistakes; made-up
+    numbers are only found by running the same seeds again.
 
     Raises:
         InputError: With the file, the value that is wrong and the remedy, in one line.
@@ -105,19 +110,14 @@ def load_entry(path: Path) -> Entry:
     def refuse(reason: str) -> InputError:
         return InputError(f"{path} is not a valid entry: {reason}")
 
-    content = _read(path, refuse)
-    protocol = _protocol(content, refuse)
-    try:
-        numbers = {key: {int(s): float(v) for s, v in by.items()} for key, by in content["numbers"].items()}
-    except (AttributeError, TypeError, ValueError):
-        raise refuse("'numbers' must give a number for each seed; make it again with 'vitpos score'") from None
-    known = {f.name for f in fields(Entry)}
-    entry = Entry(**{k: v for k, v in content.items() if k in known} | {"numbers": numbers})
-    _check_numbers(entry, protocol, refuse)
-    _check_training(entry, protocol, refuse)
-    if not all(_is_stack(grids) for grids in entry.maps.values()):
-        raise refuse("'maps' has a value that is not a list of grids of numbers; make it again with 'vitpos score'")
-    return entry
+    content = read_content(path, refuse)
+    protocol = check_protocol(content, refuse)
+    check_texts(content, refuse)
+    check_numbers(content, protocol, refuse)
+    check_encoding(content, refuse)
+    check_training(content, protocol, refuse)
+    numbers = {key: {int(seed): float(v) for seed, v in by.items()} for key, by in content["numbers"].items()}
+    return Entry(**{field.name: content[field.name] for field in fields(Entry)} | {"numbers": numbers})
 
 
 def join_seeds(one: Entry, other: Entry) -> Entry:
@@ -144,99 +144,3 @@ def join_seeds(one: Entry, other: Entry) -> Entry:
     }
     commits = dict.fromkeys(filter(None, (*one.commit.split(", "), other.commit)))
     return replace(one, numbers=numbers, machine=machine, commit=", ".join(commits))
-
-
-def _read(path: Path, refuse: Any) -> dict[str, Any]:
-    try:
-        content = json.loads(read_regular(path, max_bytes=MAX_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
-        cause = os_reason(error) if isinstance(error, OSError) else sanitize(error)
-        raise refuse(f"it cannot be read as JSON ({cause})") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise refuse(f"its 'format' is not {FORMAT}; make it again with 'vitpos score'")
-    kinds: dict[str, type] = {f.name: str for f in fields(Entry)}
-    kinds |= dict.fromkeys(("code", "numbers", "training_losses", "reasons", "machine", "maps"), dict)
-    kinds |= {"quick": bool, "digest": str}
-    for name, kind in kinds.items():
-        if not isinstance(content.get(name), kind):
-            raise refuse(f"'{name}' is missing or not a {kind.__name__}; make it again with 'vitpos score'")
-    unknown = set(content) - set(kinds) - {"format"}
-    if unknown:
-        raise refuse(f"it has the unknown key {min(unknown)!r}; remove it")
-    texts = [name for name in ("code", "reasons", "machine") for v in content[name].values() if not isinstance(v, str)]
-    if texts:
-        raise refuse(f"'{texts[0]}' has a value that is not text; make it again with 'vitpos score'")
-    if content["digest"] != _digest(content):
-        raise refuse("its digest does not match: the file was edited; make it again with 'vitpos score'")
-    return content
-
-
-def _protocol(content: Mapping[str, Any], refuse: Any) -> Protocol:
-    name = content["protocol"]
-    if name not in protocols():
-        raise refuse(f"no protocol {name!r}; {suggest(name, protocols())}")
-    protocol = Protocol.load(name)
-    if content["protocol_sha256"] != protocol.sha256:
-        raise refuse(f"it was made with another version of the protocol {name!r}; make it again with 'vitpos score'")
-    if content["family"] not in protocol.learning_rates:
-        raise refuse(f"no family {content['family']!r}; {suggest(content['family'], protocol.learning_rates)}")
-    return protocol
-
-
-def _check_numbers(entry: Entry, protocol: Protocol, refuse: Any) -> None:
-    seeds = entry.seeds
-    if not seeds:
-        raise refuse("it has no numbers; make it again with 'vitpos score'")
-    for key in (*entry.numbers, *entry.reasons):
-        if key not in protocol.columns:
-            raise refuse(f"the protocol has no column {key!r}; {suggest(key, protocol.columns)}")
-    for key, column in protocol.columns.items():
-        by_seed = entry.numbers.get(key, {})
-        if column.optional and entry.reasons.get(key) and not by_seed:
-            continue
-        missing = [seed for seed in seeds if seed not in by_seed]
-        if missing:
-            raise refuse(f"{key!r} of seed {missing[0]} is missing; finish it with the same 'vitpos score'")
-        for seed, value in by_seed.items():
-            if problem := _out_of_range(column, value):
-                raise refuse(f"{key!r} of seed {seed} is {value}, which {problem}")
-
-
-def _check_training(entry: Entry, protocol: Protocol, refuse: Any) -> None:
-    for encoding, loss in protocol.training_losses.items():
-        found = entry.training_losses.get(encoding)
-        if not isinstance(found, float) or not abs(found - loss) < TOLERANCE:
-            raise refuse(
-                f"the short training of {encoding!r} has the loss {found} instead of {loss}: it was made with a "
-                "version of vitpos that trains differently; run 'vitpos score' again with the current version"
-            )
-
-
-def _out_of_range(column: Measure, value: float) -> str:
-    if not math.isfinite(value) or value < 0:
-        return "is not a finite number of at least 0"
-    if column.unit == "fraction" and value > 1:
-        return "is above 1"
-    if column.unit == "count" and not value.is_integer():
-        return "is not a whole number"
-    return ""
-
-
-def _is_stack(grids: Any) -> bool:
-    """Whether a value is a list of equally large grids (lists of rows) of numbers."""
-
-    def shape(value: Any) -> tuple[int, ...] | None:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return ()
-        inner = {shape(one) for one in value} if isinstance(value, list) else set()
-        known = inner.pop() if len(inner) == 1 else None
-        return None if known is None or len(known) > 2 else (len(value), *known)
-
-    found = shape(grids)
-    return found is not None and len(found) == 3
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """Returns the sha256 of an entry's content without its digest, independent of the order of keys and of whitespace."""
-    rest = {key: value for key, value in content.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -55,7 +55,8 @@ class Measure:
 class Protocol:
     """A leaderboard protocol: the experiment that every entry runs, learning rates, seeds, baselines and columns.
 
-    ``sha256`` is the hash of its TOML file.
+    ``sha256`` is the hash of its TOML file. ``notes`` are what was found out about its columns after it was frozen; they
+    are read from ``NAME.notes.md`` beside it, one per line.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Protocol:
     sha256: str
     training_losses: Mapping[str, float] = field(default_factory=dict)  # of a short training, by baseline
     needs_data: bool = False  # whether users give the data set, as for ImageNet, which cannot be downloaded
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, name: str = DEFAULT) -> Protocol:
@@ -80,6 +82,9 @@ class Protocol:
         document = tomllib.loads(content.decode())
         document |= {key: tuple(document[key]) for key in ("seeds", "baselines")}
         document["columns"] = {key: Measure(**column) for key, column in document["columns"].items()}
+        notes = FOLDER / f"{name}.notes.md"
+        lines = notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
+        document["notes"] = tuple(line.removeprefix("- ") for line in lines if line.startswith("- "))
         return cls(**document, sha256=hashlib.sha256(content).hexdigest())
 
     def experiment_for(

@@ -8,8 +8,8 @@ that small differences can be found. All pairs are compared by t-tests, adjusted
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 
@@ -22,6 +22,19 @@ Values = Mapping[str, Mapping[int, float]]  # encoding → seed → value
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """The value of an encoding and seed, its prediction from all other values, and the 95 % prediction interval.
+
+    The interval is ``predicted`` ± ``half_width``. It includes the uncertainty of the encoding's mean and of the effect of
+    the seed, both estimated without the value.
+    """
+
+    value: float
+    predicted: float
+    half_width: float
+
+
+@dataclass(frozen=True)
 class Ranking:
     """The encodings ranked by one metric: a fitted model value = mean of the encoding + effect of the seed + noise.
 
@@ -30,12 +43,14 @@ class Ranking:
         covariance: Covariance matrix (encodings, encodings) of these means, in the same order.
         df: Degrees of freedom of the residual variance.
         std: Residual standard deviation: the noise between seeds.
+        predictions: (encoding, seed) → the value and its prediction from all other values.
     """
 
     means: dict[str, float]
     covariance: np.ndarray
     df: int
     std: float
+    predictions: Mapping[tuple[str, int], Prediction] = field(default_factory=dict)
 
     def half_width(self, encoding: str) -> float:
         """Returns half the width of the 95 % confidence interval of an encoding's mean."""
@@ -49,13 +64,10 @@ class Ranking:
         """
         return self.means[one] - self.means[other], t_quantile(self.df) * self._error(one, other)
 
-    def prediction_half_width(self, encoding: str) -> float:
-        """Returns half the width of the 95 % prediction interval of an encoding's value with a new seed.
-
-        The effect of that seed, which is common to all encodings, is taken as known.
-        """
-        index = list(self.means).index(encoding)
-        return t_quantile(self.df) * math.sqrt(self.covariance[index, index] + self.std**2)
+    @property
+    def well_predicted(self) -> int:
+        """Number of values that lie in the 95 % prediction interval which all other values give for them."""
+        return sum(abs(one.value - one.predicted) <= one.half_width for one in self.predictions.values())
 
     @cached_property
     def significant_pairs(self) -> set[frozenset[str]]:
@@ -85,8 +97,14 @@ class Ranking:
     @property
     def best(self) -> list[str]:
         """The encoding with the best mean, followed by those that do not differ significantly from it."""
-        first, *others = self.means
-        return [first, *(name for name in others if frozenset((first, name)) not in self.significant_pairs)]
+        return list(self.not_different_from_first(self.means))
+
+    def not_different_from_first(self, encodings: Iterable[str]) -> tuple[str, ...]:
+        """Returns the best of these encodings, followed by those of them that do not differ significantly from it."""
+        wanted = set(encodings)
+        first, *others = [name for name in self.means if name in wanted] or [""]
+        rest = [name for name in others if frozenset((first, name)) not in self.significant_pairs]
+        return tuple(filter(None, (first, *rest)))
 
     def _error(self, one: str, other: str) -> float:
         i, j = (list(self.means).index(name) for name in (one, other))
@@ -121,12 +139,38 @@ def rank(values: Values, *, higher_is_better: bool = True) -> Ranking | None:
     constrained = np.vstack([design, np.r_[np.zeros(len(names)), np.ones(len(seeds))]])  # seed effects sum to zero
     inverse = np.linalg.inv(constrained.T @ constrained)
     solution = inverse @ design.T @ observed
-    std = math.sqrt(float(np.square(observed - design @ solution).sum()) / df)
+    residuals = observed - design @ solution
+    std = math.sqrt(float(np.square(residuals).sum()) / df)
+    std = std if std > 1e-12 * float(np.abs(observed).max()) else 0.0  # rounding errors of equal values
     # the constraint is not an observation: Cov = σ² (AᵀA)⁻¹ XᵀX (AᵀA)⁻¹ with the design X, and A = X with the constraint
     covariance = std**2 * (inverse @ design.T @ design @ inverse)[: len(names), : len(names)]
     order = sorted(range(len(names)), key=lambda i: -solution[i] if higher_is_better else solution[i])
     means = {names[i]: float(solution[i]) for i in order}
-    return Ranking(means, covariance[np.ix_(order, order)], df, std)
+    leverages = np.einsum("ij,jk,ik->i", design, inverse, design)  # diagonal of the projection on the fit
+    predictions = _leave_one_out(observed, residuals, leverages, df)
+    keys = [(names[n], seeds[s]) for n, s, _ in rows]
+    found = {key: one for key, one in zip(keys, predictions, strict=True) if one}
+    return Ranking(means, covariance[np.ix_(order, order)], df, std, found)
+
+
+def _leave_one_out(
+    observed: np.ndarray, residuals: np.ndarray, leverages: np.ndarray, df: int
+) -> list[Prediction | None]:
+    """Returns the prediction of each value by a least-squares fit of all others; None for one that the fit needs.
+
+    The prediction error without value i is e_i/(1 − h_i), with residual e_i and leverage h_i. Its variance is that of the
+    noise, estimated without value i, divided by 1 − h_i.
+    """
+    found: list[Prediction | None] = []
+    for value, residual, leverage in zip(observed, residuals, leverages, strict=True):
+        rest = 1 - leverage
+        if rest < 1e-9 or df < 2:
+            found.append(None)
+            continue
+        variance = max(0.0, float(np.square(residuals).sum()) - residual**2 / rest) / (df - 1)
+        half_width = t_quantile(df - 1) * math.sqrt(variance / rest)
+        found.append(Prediction(float(value), float(value - residual / rest), half_width))
+    return found
 
 
 def _connected(values: Values) -> Values:

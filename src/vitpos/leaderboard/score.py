@@ -13,20 +13,24 @@ from torch.nn import functional as F
 
 from vitpos.data.dataset import load
 from vitpos.encodings import ENCODINGS
-from vitpos.encodings.base import Geometry, PositionEncoding
+from vitpos.encodings.base import PositionEncoding
+from vitpos.errors import InputError
 from vitpos.inspection.logits import logit_variance
 from vitpos.inspection.table_stats import position_vectors
 from vitpos.lab.cell_models import load_model
 from vitpos.lab.events import Observer
 from vitpos.lab.experiment import Experiment
+from vitpos.lab.experiment_folder import ExperimentFolder
 from vitpos.lab.machine import machine, package_commit
 from vitpos.lab.results import Results
 from vitpos.lab.runner import run
 from vitpos.leaderboard.entry import ENTRY_FOLDER, Entry
-from vitpos.leaderboard.protocol import Protocol, family_of
+from vitpos.leaderboard.entry_checks import family_of_spec
+from vitpos.leaderboard.protocol import Protocol
 from vitpos.leaderboard.training_check import training_losses
 from vitpos.models.base import PatchClassifier
 from vitpos.registry.plugins import identity, load_plugin
+from vitpos.testing import EncodingError, check_encoding
 
 
 def score(
@@ -58,6 +62,8 @@ def score(
     """
     chosen = Protocol.load(protocol) if isinstance(protocol, str) else protocol
     experiment = plan(encoding, chosen, seeds=seeds, quick=quick, data=data, plugins=plugins)
+    _require_same_training(Path(out), experiment)
+    _require_contract(experiment.cells[0].encoding)
     results = run(experiment, out, workers=workers, observer=observer)
     losses = training_losses(chosen, data, experiment.cells[0])
     entry = make_entry(results, chosen, losses, quick=quick)
@@ -75,7 +81,37 @@ def plan(encoding: Any, protocol: Protocol, *, plugins: Sequence[str] = (), **op
     """
     for plugin in plugins:
         load_plugin(plugin)
-    return protocol.experiment_for(encoding, _family(encoding), plugins=plugins, **options)
+    return protocol.experiment_for(encoding, family_of_spec(encoding), plugins=plugins, **options)
+
+
+def _require_same_training(out: Path, experiment: Experiment) -> None:
+    """Raises an InputError if a folder has the run of another encoding, or of one with less or more training."""
+    if not (out / "experiment.json").exists():
+        return
+    stored = ExperimentFolder.open(out).experiment.cells[0]
+    new = experiment.cells[0]
+    if (stored.encoding, stored.data, stored.train) != (new.encoding, new.data, new.train):
+        differs = f"of {stored.encoding}" if stored.encoding != new.encoding else "with another length of training"
+        raise InputError(f"{out} has a run {differs}; use another folder")
+
+
+def _require_contract(spec: str) -> None:
+    """Raises an InputError if an encoding from outside the package fails a check of the contract, such as leaking images.
+
+    Encodings of the package are checked by its tests.
+    """
+    for term in ENCODINGS.parse(spec):
+        if term.name in ENCODINGS.builtin:
+            continue
+        try:
+            check_encoding(ENCODINGS.load(term.name), skip=("dtypes", "devices"), **term.options)
+        except EncodingError as error:
+            first, count = str(error).strip().splitlines()[1:2], len(str(error).strip().splitlines()) - 1
+            problem = f": {first[0].strip()}" if first else ""
+            raise InputError(
+                f"encoding {term.name!r} fails {count} checks of the contract of encodings{problem}; "
+                f"python -m vitpos.testing {term.name} shows them all"
+            ) from None
 
 
 def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float], *, quick: bool = False) -> Entry:
@@ -86,6 +122,7 @@ def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float]
         quick: Whether the run was shortened.
     """
     spec = results.experiment.cells[0].encoding
+    public = _without_folders(spec)
     described = ENCODINGS.describe_all(spec)
     numbers: dict[str, dict[int, float]] = {}
     reasons: dict[str, str] = {}
@@ -101,13 +138,13 @@ def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float]
     return Entry(
         protocol=protocol.name,
         protocol_sha256=protocol.sha256,
-        encoding=spec,
-        family=_family(spec),
+        encoding=public,
+        family=family_of_spec(spec),
         summary=" + ".join(entry.summary for entry in described),
         paper="; ".join(entry.attributes.get("paper", "") for entry in described if entry.attributes.get("paper")),
         code=_code(spec),
         numbers=numbers,
-        training_losses=losses,
+        training_losses={public if name == spec else name: loss for name, loss in losses.items()},
         reasons=reasons,
         machine=machine(),
         commit=package_commit(),
@@ -148,14 +185,19 @@ def _rounded(stack: Tensor) -> list[list[list[float]]]:
     return [[[round(value, 4) for value in row] for row in grid] for grid in filled.tolist()]
 
 
-def _family(encoding: Any) -> str:
-    """Returns the family of an encoding (context, rotary, bias or added), found by building it for a small model."""
-    built = ENCODINGS.build(encoding, Geometry(64, 4, 4, (8, 8)))
-    traits = [trait for part in built.parts for trait in part.traits]
-    return family_of(built.hooks, traits)
+def _without_folders(spec: str) -> str:
+    """Returns a spec with the names of Python files in place of their paths: ``/home/me/mine.py:A`` → ``mine.py:A``."""
+    names = {term.name: term.name.rsplit("/", 1)[-1].rsplit("\\", 1)[-1] for term in ENCODINGS.parse(spec)}
+    for name, short in names.items():
+        spec = spec.replace(name, short)
+    return spec
 
 
 def _code(spec: str) -> dict[str, str]:
     """Returns name → sha256 of the source file, for each encoding in a spec such as ``learned + rope``."""
-    terms = ENCODINGS.parse(spec)
-    return {t.name: hashlib.sha256(Path(identity(ENCODINGS.load(t.name))[0]).read_bytes()).hexdigest() for t in terms}
+    return {
+        _without_folders(term.name): hashlib.sha256(
+            Path(identity(ENCODINGS.load(term.name))[0]).read_bytes()
+        ).hexdigest()
+        for term in ENCODINGS.parse(spec)
+    }

@@ -90,7 +90,10 @@ def invert_gradient(
         token_gradients = torch.cat([gradients["prefix_tokens"], token_gradients])
     name = "blocks.0.attention.qkv.weight"
     rhs = model.get_parameter(name).mT @ gradients[name]
-    tokens, rank, condition = truncated_svd_solve(token_gradients, rhs, shared, error_std(model, shared, pos))
+    max_rank = system.rank + len(token_gradients) - pos.index.shape[1]  # prefix tokens have gradients of their own
+    tokens, rank, condition = truncated_svd_solve(
+        token_gradients, rhs, shared, error_std(model, shared, pos), max_rank=max_rank
+    )
     with torch.no_grad():
         patches = tokens[model.geometry.num_prefix :] - added[0] - model.project.bias
         pixels = _least_norm_pixels(model, patches)

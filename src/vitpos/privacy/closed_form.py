@@ -105,7 +105,7 @@ def invert_gradient(
     system = separable_system(model, gradients, pos)
     weight_gradient = gradients["project.weight"]
     pixels, rank, condition = truncated_svd_solve(
-        system.solve(), weight_gradient, shared, error_std(model, shared, pos)
+        system.solve(), weight_gradient, shared, error_std(model, shared, pos), max_rank=system.rank
     )
     diagnostics = system.diagnostics(rank, condition)
     if attacker == "null_space":
@@ -180,7 +180,12 @@ def assumed_positions(model: PatchClassifier, shared: SharedGradient, attacker: 
 
 
 def truncated_svd_solve(
-    token_gradients: Tensor, rhs: Tensor, shared: SharedGradient, noise_std: float = 0.0
+    token_gradients: Tensor,
+    rhs: Tensor,
+    shared: SharedGradient,
+    noise_std: float = 0.0,
+    *,
+    max_rank: int | None = None,
 ) -> tuple[Tensor, int, float]:
     """Solves aᵀ x = ``rhs`` for x, where a is ``token_gradients``; returns x (T, P) of least norm, rank and condition of a.
 
@@ -191,6 +196,7 @@ def truncated_svd_solve(
         rhs: (D, P), P values for each channel, such as the gradient of the patch projection.
         shared: The shared gradient; its precision and pruning determine which singular values are errors.
         noise_std: Std of the noise in a.
+        max_rank: Rank of the linear system of which a is a solution; smaller singular values are rounding errors.
     """
     left, values, right = torch.linalg.svd(token_gradients, full_matrices=False)
     if not values[0]:
@@ -199,6 +205,8 @@ def truncated_svd_solve(
     kept = values > values[0] * max(torch.finfo(shared.image.dtype).eps, rounding)
     kept &= values > noise_std * sum(side**0.5 for side in token_gradients.shape)  # largest singular value of the noise
     kept &= values > pruning_std(rhs, shared.prune_threshold)  # bounds the error of normalized pixels, of order 1
+    if max_rank is not None:
+        kept[max_rank:] = False
     kept[0] = True
     inverse = torch.where(kept, 1 / values, 0)
     x = left @ (inverse[:, None] * (right @ rhs))

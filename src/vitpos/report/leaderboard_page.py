@@ -20,6 +20,7 @@ from vitpos.leaderboard.board import Board, format_measure
 from vitpos.leaderboard.entry import Entry
 from vitpos.leaderboard.protocol import Measure
 from vitpos.plotting import map_rows, scatter, svg, svg_with_tooltips
+from vitpos.registry.specs import split_terms
 from vitpos.report.page import prose, template
 
 
@@ -28,10 +29,8 @@ def write_leaderboard(board: Board, out: Path) -> Path:
 
     If ``out`` ends in ``.md``, one Markdown page without plots is written. Returns ``out``.
     """
-    if out.is_dir() or not out.name:
-        raise InputError(f"--out {out} is a folder; give the path of a file, such as {out / 'leaderboard.html'}")
-    if out.suffix == ".md":
-        return write_text(out, markdown(board))
+    if out.suffix.lower() == ".md":
+        return write_text(out, markdown(board, out.parent))
     folder = out.with_suffix("")
     pages = [f"{folder.name}/{Path(entry.file_name).stem}.html" for entry in board.entries]
     shared = _shared(board)
@@ -44,11 +43,19 @@ def write_leaderboard(board: Board, out: Path) -> Path:
     return write_text(out, text)
 
 
-def markdown(board: Board) -> str:
-    """Returns the leaderboard as Markdown: recommendations, a table of all entries, and what is missing."""
+def markdown(board: Board, folder: Path | None = None) -> str:
+    """Returns the leaderboard as Markdown: recommendations, a table of all entries, and what is missing.
+
+    ``folder`` is the folder of the page; encodings whose entry is in it are links to that file.
+    """
     name = board.protocol.name
+    there = {path.name for path in folder.glob("*.json")} if folder else set()
+    links = [
+        f"[`{entry.encoding}`]({entry.file_name})" if entry.file_name in there else f"`{entry.encoding}`"
+        for entry in board.entries
+    ]
     command = f"vitpos leaderboard --protocol {name} --out results/leaderboard/{name}/README.md"
-    text = template("leaderboard.md").render(**_shared(board), command=command)
+    text = template("leaderboard.md").render(**_shared(board), command=command, links=links)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
@@ -59,8 +66,11 @@ def _shared(board: Board) -> dict[str, Any]:
         "columns": board.protocol.columns,
         "format_measure": format_measure,
         "significant": _significant(board),
+        "model_check": _model_check(board),
         "missing_seeds": board.missing_seeds,
         "definitions": _definitions(board),
+        "unranked": _unranked(board),
+        "instructions": _instructions(board),
         "reasons": _reasons(board),
     }
 
@@ -78,6 +88,23 @@ def _first_sentence_on(column: Measure) -> str:
     return f"{found[1]}." if found else ""
 
 
+def _unranked(board: Board) -> list[tuple[str, list[str]]]:
+    """Returns (why some entries have no rank, their encodings)."""
+    found: dict[str, list[str]] = {}
+    for entry in board.entries:
+        if reason := board.reason_without_rank(entry):
+            found.setdefault(reason, []).append(entry.encoding)
+    return list(found.items())
+
+
+def _instructions(board: Board) -> str:
+    """Returns a sentence on the vector instructions with which entries were computed; empty if they are the same."""
+    if len(board.instructions) < 2:
+        return ""
+    counts = ", ".join(f"{name} ({count})" for name, count in board.instructions.items())
+    return f" Processors with different vector instructions change numbers slightly: {counts}."
+
+
 def _reasons(board: Board) -> list[tuple[str, str, list[str]]]:
     """Returns (title of a column, why some entries have no number there, these encodings)."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -91,12 +118,11 @@ def _reasons(board: Board) -> list[tuple[str, str, list[str]]]:
 def _plots(board: Board) -> list[tuple[str, Markup]]:
     """Returns pairs (title, SVG element): scatter plots of the main column against each other column.
 
-    The main column is the first one of the protocol, such as the accuracy. Other columns are left out if neither high nor
-    low values are better. The plot against the time of a training step is the first in the list. Baselines
-    and Pareto-optimal encodings are labeled.
+    The main column is the first one of the protocol, such as the accuracy. The plot against the time of a training step is
+    the first in the list. Baselines and Pareto-optimal encodings are labeled.
     """
     columns, main = board.protocol.columns, board.main
-    keys = [key for key, column in columns.items() if column.better and key != main]
+    keys = [key for key, column in columns.items() if column.unit != "count" and key != main]
     families = {entry.encoding: entry.family for entry in board.entries}
     found = []
     for key in sorted(keys, key=lambda key: key != "time"):
@@ -106,7 +132,8 @@ def _plots(board: Board) -> list[tuple[str, Markup]]:
             if x and y and not entry.quick:
                 points[entry.encoding] = (_shown(x.mean, columns[key]), _shown(y.mean, columns[main]))
         if len(points) > 1:
-            labeled = {*board.protocol.baselines, *_pareto_optimal(points, columns[key].better == "lower")}
+            optimal = _pareto_optimal(points, columns[key].better == "lower") if columns[key].better else ()
+            labeled = {*board.protocol.baselines, *optimal}
             figure = scatter(points, x=columns[key].label, y=columns[main].label, groups=families, labeled=labeled)
             found.append(
                 (f"{columns[main].title} against {columns[key].title}", Markup(svg_with_tooltips(figure, points)))
@@ -140,11 +167,24 @@ def _significant(board: Board) -> str:
 
 
 def _definition(entry: Entry) -> str:
-    """Returns the docstrings of the encodings in an entry as HTML; the stored summary if one is not installed here."""
+    """Returns the docstrings of the encodings in an entry as HTML; the stored summary if one is not installed here.
+
+    A file or module that the entry names is not imported.
+    """
     try:
-        return "".join(prose(described.prose) for described in ENCODINGS.describe_all(entry.encoding))
+        if all(name in ENCODINGS for name, _ in split_terms(entry.encoding)):
+            return "".join(prose(described.prose) for described in ENCODINGS.describe_all(entry.encoding))
     except InputError:
-        return prose(entry.summary)
+        pass
+    return prose(entry.summary)
+
+
+def _model_check(board: Board) -> str:
+    """Returns how many values lie in the prediction interval of all others, as ``57 of 60``; empty without a ranking."""
+    ranking = board.rankings.get(board.main)
+    if not ranking or not ranking.predictions:
+        return ""
+    return f"{ranking.well_predicted} of {len(ranking.predictions)}"
 
 
 def _maps(entry: Entry) -> list[tuple[str, str]]:
