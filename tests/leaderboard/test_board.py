@@ -1,10 +1,14 @@
 """The leaderboard: order, groups, recommendations, what is missing, and the files that it is read from."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.leaderboard.entries import PROTOCOL, made
 from vitpos.errors import InputError
 from vitpos.leaderboard.board import Board
+from vitpos.leaderboard.entry import load_entry
+from vitpos.leaderboard.protocol import Protocol
 
 SPREAD = {"none": 0.60, "learned": 0.70, "rope": 0.72, "sape2": 0.701}
 
@@ -39,6 +43,18 @@ def test_chosen_seeds_do_not_count_before_those_of_the_protocol():
     assert found.rank(lucky) is None and "it has 1 of the seeds 0, 1, 2" in found.reason_without_rank(lucky)
     more = made("cpe", seeds=(0, 1, 2, 17), accuracy=0.9)
     assert Board(PROTOCOL, [made("none", accuracy=0.6), made("rope", seeds=(0, 1, 2, 17)), more]).rank(more) == 1
+
+
+def test_entries_on_different_data_are_not_compared(tmp_path):
+    gpu = Protocol.load("vitpos-1-gpu")
+    numbers = {key: {0: 0.5 if column.unit == "fraction" else 1} for key, column in gpu.columns.items()}
+    for name, classes in (("rope", 100), ("none", 1000)):
+        entry = replace(made(name), protocol=gpu.name, protocol_sha256=gpu.sha256, numbers=numbers)
+        with pytest.raises(InputError, match="on which data"):
+            load_entry(entry.save(tmp_path))
+        replace(entry, data=f"{classes} classes").save(tmp_path)
+    with pytest.raises(InputError, match="give entries of one data set"):
+        Board.load([tmp_path], gpu)
 
 
 def test_an_encoding_whose_sources_leave_it_open_has_no_rank():

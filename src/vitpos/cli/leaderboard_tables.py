@@ -50,8 +50,11 @@ def show_board(board: Board) -> None:
         output.print(text, style="dim")
     for found in board.recommendations:
         output.print(f"{columns[found.column].title}: {found.text()}", style="dim")
+    lacking: dict[str, list[str]] = {}
     for encoding, seeds in board.missing_seeds.items():
-        output.print(f"{encoding} lacks seeds {', '.join(map(str, seeds))}.", style="dim")
+        lacking.setdefault(", ".join(map(str, seeds)), []).append(encoding)
+    for missing, encodings in lacking.items():
+        output.print(f"Without seeds {missing}: {', '.join(encodings)}.", style="dim")
     _show_instructions(board)
 
 

@@ -103,6 +103,10 @@ class Board:
             except InputError as error:
                 raise InputError(f"{files[key]} and {file}: {error}") from None
             files[key] = file
+        trained_on = {entry.data: file for entry, file in zip(joined.values(), files.values(), strict=True)}
+        if len(trained_on) > 1:
+            (one, first), (other, second), *_ = trained_on.items()
+            raise InputError(f"{first} is of {one}, {second} of {other}; give entries of one data set")
         return cls(protocol, list(joined.values()))
 
     def rank(self, entry: Entry) -> int | None:

@@ -49,6 +49,7 @@ class Entry:
         maps: Title → nested list of shape (n, rows, columns): n maps of the patch grid, such as the mean logit of the
             central patch with every patch, one map per block.
         quick: Whether the entry is from a shortened run; it is then shown but not ranked.
+        data: Size of the data set, such as ``1,281,167 training images, 1,000 classes``, if the user gives it; else empty.
     """
 
     protocol: str
@@ -65,6 +66,7 @@ class Entry:
     commit: str = ""
     maps: Mapping[str, list[list[list[float]]]] = field(default_factory=dict)
     quick: bool = False
+    data: str = ""
 
     @property
     def seeds(self) -> list[int]:
@@ -117,7 +119,7 @@ def load_entry(path: Path) -> Entry:
     check_encoding(content, refuse)
     check_training(content, protocol, refuse)
     numbers = {key: {int(seed): float(v) for seed, v in by.items()} for key, by in content["numbers"].items()}
-    return Entry(**{field.name: content[field.name] for field in fields(Entry)} | {"numbers": numbers})
+    return Entry(**{f.name: content[f.name] for f in fields(Entry) if f.name in content} | {"numbers": numbers})
 
 
 def join_seeds(one: Entry, other: Entry) -> Entry:

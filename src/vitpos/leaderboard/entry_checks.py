@@ -28,6 +28,7 @@ KEYS: dict[str, type] = {
     **dict.fromkeys(("code", "numbers", "training_losses", "reasons", "machine", "maps"), dict),
     "quick": bool,
 }
+OPTIONAL_KEYS: dict[str, type] = {"data": str}
 Content = Mapping[str, Any]
 Refuse = Callable[[str], InputError]
 AGAIN = "make it again with 'vitpos score'"
@@ -45,7 +46,10 @@ def read_content(path: Path, refuse: Refuse) -> dict[str, Any]:
     for name, kind in KEYS.items():
         if not isinstance(content.get(name), kind):
             raise refuse(f"'{name}' is missing or not a {kind.__name__}; {AGAIN}")
-    unknown = set(content) - set(KEYS) - {"format"}
+    for name, kind in OPTIONAL_KEYS.items():
+        if not isinstance(content.get(name, kind()), kind):
+            raise refuse(f"'{name}' is not a {kind.__name__}; {AGAIN}")
+    unknown = set(content) - set(KEYS) - set(OPTIONAL_KEYS) - {"format"}
     if unknown:
         raise refuse(f"it has the unknown key {sanitize(min(unknown))!r}; remove it")
     if content["digest"] != digest(content):
@@ -70,6 +74,8 @@ def check_protocol(content: Content, refuse: Refuse) -> Protocol:
     protocol = Protocol.load(name)
     if content["protocol_sha256"] != protocol.sha256:
         raise refuse(f"it was made with another version of the protocol {name!r}; {AGAIN}")
+    if protocol.needs_data and not content.get("data"):
+        raise refuse(f"it does not say on which data it was trained ('data'); {AGAIN}")
     if content["family"] not in protocol.learning_rates:
         raise refuse(
             f"no family {sanitize(content['family'])!r}; {suggest(content['family'], protocol.learning_rates)}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitpos.data.dataset import load
+from vitpos.data.dataset import Dataset, load
 from vitpos.encodings import ENCODINGS
 from vitpos.encodings.base import PositionEncoding
 from vitpos.errors import InputError
@@ -150,7 +150,13 @@ def make_entry(results: Results, protocol: Protocol, losses: Mapping[str, float]
         commit=package_commit(),
         maps=_maps(results),
         quick=quick,
+        data=_size_of(load(results.experiment.cells[0].data)) if protocol.needs_data else "",
     )
+
+
+def _size_of(data: Dataset) -> str:
+    """Returns the numbers of images and classes of a data set as text."""
+    return f"{len(data.train):,} training images, {len(data.test):,} test images, {len(data.classes):,} classes"
 
 
 def _maps(results: Results) -> dict[str, list[list[list[float]]]]:

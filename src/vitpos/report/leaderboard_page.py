@@ -75,10 +75,10 @@ def _shared(board: Board) -> dict[str, Any]:
     }
 
 
-def _definitions(board: Board) -> list[tuple[str, str, str]]:
-    """Returns (title, spec of the evaluation, definition of the metric) of each column of a leaderboard."""
-    columns = board.protocol.columns.values()
-    return [(column.title, column.evaluation, _first_sentence_on(column)) for column in columns]
+def _definitions(board: Board) -> list[tuple[str, str, str, str]]:
+    """Returns (short name, title, spec of the evaluation, definition of the metric) of each column of a leaderboard."""
+    columns = board.protocol.columns.items()
+    return [(key.replace("_", " "), one.title, one.evaluation, _first_sentence_on(one)) for key, one in columns]
 
 
 def _first_sentence_on(column: Measure) -> str:
