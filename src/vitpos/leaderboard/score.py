@@ -107,7 +107,7 @@ def _require_contract(spec: str) -> None:
             check_encoding(ENCODINGS.load(term.name), skip=("dtypes", "devices"), **term.options)
         except EncodingError as error:
             first, count = str(error).strip().splitlines()[1:2], len(str(error).strip().splitlines()) - 1
-            problem = f": {first[0].strip()}" if first else ""
+            problem = f": {first[0].strip(' -')}" if first else ""
             raise InputError(
                 f"encoding {term.name!r} fails {count} checks of the contract of encodings{problem}; "
                 f"python -m vitpos.testing {term.name} shows them all"
