@@ -44,6 +44,7 @@ def score(
     if out is not None:
         load_run_plugins(out)
     from vitpos.cli.leaderboard_tables import show_entry
+    from vitpos.errors import InputError
     from vitpos.lab.console import Console
     from vitpos.leaderboard.board import Board
     from vitpos.leaderboard.entry import ENTRY_FOLDER
@@ -52,6 +53,8 @@ def score(
     from vitpos.leaderboard.score import score as score_encoding
 
     chosen = Protocol.load(protocol)
+    if chosen.needs_data and data is None and not dry_run:
+        raise InputError(f"protocol {protocol!r} has no data of its own; give --data \"image_folder(path='…')\"")
     options: dict[str, Any] = {"seeds": parse_seeds(seeds), "quick": quick, "data": data, "plugins": plugins or ()}
     if dry_run:
         return show_dry_run(plan(encoding, chosen, **options))

@@ -148,9 +148,10 @@ class Registry(Mapping[str, Any]):
             found = split_terms(spec if isinstance(spec, str) and len(spec) <= MAX_SPEC else "")
         except SpecSyntaxError:
             shown = repr(spec) if isinstance(spec, str) and len(spec) < 200 else sanitize(spec)
-            raise InputError(
-                f"cannot read {self.kind} spec {shown}; write a name, with options as name(option=value), joined by +"
-            ) from None
+            hint = "write a name, with options as name(option=value), joined by +"
+            if isinstance(spec, str) and spec.endswith(".py"):
+                hint = f"write {sanitize(spec)}:CLASS, with the name of the class in that file"
+            raise InputError(f"cannot read {self.kind} spec {shown}; {hint}") from None
         terms = [self._term(name, keywords) for name, keywords in found]
         if len(terms) > 1 and not self.sums:
             raise InputError(f"cannot add in {self.kind} spec {spec!r}; give one {self.kind} at a time")
@@ -288,6 +289,8 @@ class Registry(Mapping[str, Any]):
             text = ast.unparse(keyword.value)
             named = text.isidentifier() and text not in ("inf", "nan")
             hint = f"write {keyword.arg}={text!r} with quotes" if named else "write a plain, finite value"
+            if named and not matches_type(option.type, text):
+                hint = f"give a value of type {type_prose(option.type)}"
             raise InputError(f"{where} got {text}, which is not a value; {hint}") from None
         if not matches_type(option.type, value):
             raise InputError(f"{where} takes {type_prose(option.type)}, not {value!r}")
