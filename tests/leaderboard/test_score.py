@@ -9,6 +9,7 @@ from torch import nn
 from tests.leaderboard.entries import PROTOCOL
 from tests.processes import vitpos
 from vitpos import PositionEncoding
+from vitpos.cli.leaderboard_tables import show_repeat
 from vitpos.errors import InputError
 from vitpos.leaderboard.entry import join_seeds
 from vitpos.leaderboard.entry_checks import TOLERANCE
@@ -179,6 +180,15 @@ def test_an_entry_of_a_plug_in_goes_through_all_commands(tmp_path):
     entry.write_text(entry.read_text().replace('"quick": true', '"quick": false'))
     done = vitpos("leaderboard", entry, *options, cwd=tmp_path)
     assert done.returncode == 2 and "digest" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_differences_from_a_published_entry_are_printed(learned, capsys):
+    seen = learned.numbers["accuracy"]
+    other = replace(learned, numbers=learned.numbers | {"accuracy": {0: seen[0], 1: seen[1] - 0.0125}})
+    show_repeat(learned, other, TINY)
+    first, second = capsys.readouterr().out.replace("\n", " ").split("Seed ")[1:]
+    assert first.startswith("0 is published too") and "all numbers are identical" in first
+    assert second.startswith("1 is published too") and "accuracy +1.25." in second
 
 
 @pytest.mark.parametrize("name", [name for name in protocols() if Protocol.load(name).training_losses])

@@ -43,7 +43,7 @@ def score(
 
     if out is not None:
         load_run_plugins(out)
-    from vitpos.cli.leaderboard_tables import show_entry
+    from vitpos.cli.leaderboard_tables import show_entry, show_repeat
     from vitpos.errors import InputError
     from vitpos.lab.console import Console
     from vitpos.leaderboard.board import Board
@@ -69,6 +69,9 @@ def score(
         entry = score_encoding(encoding, out, protocol=chosen, workers=workers, observer=console, **options)
     others = [other for other in known if other.encoding != entry.encoding]
     show_entry(Board(chosen, [*others, entry]), entry)
+    for published in known:
+        if (published.encoding, published.quick) == (entry.encoding, entry.quick):
+            show_repeat(entry, published, chosen)
     print(f"entry: {out / ENTRY_FOLDER / entry.file_name}", file=sys.stderr)
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from vitpos.cli.tables import output
 from vitpos.leaderboard.board import Board, ColumnMean, format_measure
 from vitpos.leaderboard.entry import Entry
-from vitpos.leaderboard.protocol import Measure
+from vitpos.leaderboard.protocol import Measure, Protocol
 
 NAMES = 50  # characters of the columns rank, encoding, group and seeds
 WIDEST = 15  # characters of a column of numbers
@@ -93,6 +93,24 @@ def show_entry(board: Board, entry: Entry) -> None:
         interval = f"± {100 * half:.2f} percentage points" if math.isfinite(half) else "percentage points (one seed)"
         output.print(f"Difference from {name}: {100 * gap:+.2f} {interval}.")
     _show_instructions(board)
+
+
+def show_repeat(entry: Entry, published: Entry, protocol: Protocol) -> None:
+    """Prints by how much an entry differs from the published entry of the same encoding, for each seed that both have.
+
+    Times and memory are left out: they depend on the machine.
+    """
+    keys = [key for key, column in protocol.columns.items() if column.unit != "ratio" and key in entry.numbers]
+    for seed in (seed for seed in entry.seeds if seed in published.seeds):
+        gaps = {k: entry.numbers[k][seed] - published.numbers[k][seed] for k in keys if k in published.numbers}
+        shown = [
+            f"{_short(key)} {100 * gap:+.2f}" if protocol.columns[key].percent else f"{_short(key)} {gap:+g}"
+            for key, gap in gaps.items()
+            if gap
+        ]
+        text = f"differences in percentage points: {', '.join(shown)}" if shown else "all numbers are identical"
+        here, there = (one.machine.get("instructions", "unknown") for one in (entry, published))
+        output.print(f"Seed {seed} is published too ({here} here, {there} there); {text}.")
 
 
 def _short(key: str) -> str:
