@@ -37,7 +37,7 @@ class Claim:
         tests: One or more tests: each names a rule, its series and its margins.
         proof: Name of a function in `vitpos.claims.proofs` that decides the claim by calculation.
         reason: Why the claim cannot be decided here; empty if it can.
-        command: The command that would decide it elsewhere.
+        command: The command that would decide it elsewhere; empty if none would.
         remark: What a reader should know beside the verdict.
     """
 
@@ -60,6 +60,11 @@ class Claim:
     def seed_list(self) -> list[int]:
         """The seeds of its run: 100, 101, and so on."""
         return list(range(FIRST_SEED, FIRST_SEED + self.seeds))
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of its tests, without those of claims that have a single test."""
+        return [test["label"] for test in self.tests if "label" in test]
 
     @cached_property
     def sha256(self) -> str:
