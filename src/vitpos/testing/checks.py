@@ -70,7 +70,7 @@ def check_dtypes(subject: Subject) -> None:
         try:
             outputs[dtype] = model(subject.images().to(dtype))
         except (RuntimeError, InputError) as error:
-            raise EncodingError(f"with inputs in {dtype} it mixes types: {_line(error)}") from error
+            raise EncodingError(f"it fails with inputs in {dtype}: {_line(error)}") from error
         if others := {*seen, outputs[dtype].dtype} - {dtype}:
             raise EncodingError(f"with inputs in {dtype} it returns {', '.join(map(str, others))}")
     gap = (outputs[torch.float32].double() - outputs[torch.float64]).abs().max()
@@ -90,7 +90,7 @@ def check_devices(subject: Subject) -> None:
     except NotImplementedError:
         return  # an operation that needs values, which this device does not have
     except RuntimeError as error:
-        raise EncodingError(f"tensors on two devices are mixed: {_line(error)}") from error
+        raise EncodingError(f"it fails for inputs on another device: {_line(error)}") from error
 
 
 def check_batches(subject: Subject) -> None:
