@@ -68,10 +68,8 @@ class PositionEncoding(nn.Module):
     positions themselves: ``update``; a bias of shape (…, T, T), for pairs with a prefix token; and a bias or weights of
     a pair that depend on other patches, as in `cope`, whose bias depends on counts of patches.
 
-    Shapes in the documentation: B batch, N patch tokens, T all tokens, D model width, H heads, d head width, R×C grid;
-    B|1 is a dimension that may be 1 and then broadcasts.
-
-    Less common hooks are in `vitpos.encodings.protocols`. ``traits`` lists properties from `TRAITS`, such as
+    Shapes: B batch, N patch tokens, T all tokens, D model width, H heads, d head width, R×C grid; B|1 is B, or 1 and then
+    broadcasts. Less common hooks are in `vitpos.encodings.protocols`. ``traits`` lists properties from `TRAITS`, such as
     ``"translation_invariant"``; `vitpos.testing.check_encoding` tests that the listed ones hold and the others do not.
     """
 
@@ -83,10 +81,7 @@ class PositionEncoding(nn.Module):
     _hooks: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, geometry: Geometry | None = None) -> None:
-        """Ignores ``geometry``, the sizes of the model (width, heads, depth, grid), so that it may be None.
-
-        Subclasses with options or parameters override this. Models call ``Class(geometry, **options)``.
-        """
+        """Ignores ``geometry``; models call ``Class(geometry, **options)``. Subclasses with parameters override this."""
         super().__init__()
 
     def __init_subclass__(cls, **options: object) -> None:

@@ -287,10 +287,12 @@ class Registry(Mapping[str, Any]):
             ast.literal_eval(repr(value))  # 1e400 is inf, which a spec cannot contain
         except (ValueError, TypeError, RecursionError, MemoryError):
             text = ast.unparse(keyword.value)
-            named = text.isidentifier() and text not in ("inf", "nan")
-            hint = f"write {keyword.arg}={text!r} with quotes" if named else "write a plain, finite value"
-            if named and not matches_type(option.type, text):
-                hint = f"give a value of type {type_prose(option.type)}"
+            quoted = text.isidentifier() and matches_type(option.type, text)
+            hint = (
+                f"write {keyword.arg}={text!r} with quotes"
+                if quoted
+                else f"write a plain, finite value: {type_prose(option.type)}"
+            )
             raise InputError(f"{where} got {text}, which is not a value; {hint}") from None
         if not matches_type(option.type, value):
             raise InputError(f"{where} takes {type_prose(option.type)}, not {value!r}")

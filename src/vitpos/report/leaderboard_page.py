@@ -76,9 +76,16 @@ def _shared(board: Board) -> dict[str, Any]:
 
 
 def _definitions(board: Board) -> list[tuple[str, str, str, str]]:
-    """Returns (short name, title, spec of the evaluation, definition of the metric) of each column of a leaderboard."""
-    columns = board.protocol.columns.items()
-    return [(key.replace("_", " "), one.title, one.evaluation, _first_sentence_on(one)) for key, one in columns]
+    """Returns (short name, title, spec of the evaluation and of the data, definition of the metric) of each column."""
+    return [
+        (
+            key.replace("_", " "),
+            one.title,
+            " on ".join(filter(None, (one.evaluation, one.data))),
+            _first_sentence_on(one),
+        )
+        for key, one in board.protocol.columns.items()
+    ]
 
 
 def _first_sentence_on(column: Measure) -> str:
