@@ -220,6 +220,13 @@ def test_table_of_encodings_is_that_of_the_leaderboard():
     assert order == sorted(order, reverse=True)
 
 
+def test_table_of_tasks_is_that_of_the_leaderboard():
+    columns = {"dot": "dot", "order": "order", "other half": "other_side", "half of training": "same_side"}
+    rows = table(RESULTS, "encoding", "seeds", *columns)
+    assert len(rows) >= 10
+    check_entries(rows, "vitpos-1-tasks", columns)
+
+
 def test_rows_of_the_public_table_are_those_of_its_note_and_of_the_leaderboard():
     rows = table(RESULTS, "encoding", "in the public table")
     check_entries(rows, "vitpos-1", {"here": "accuracy"})
