@@ -227,6 +227,19 @@ def test_table_of_tasks_is_that_of_the_leaderboard():
     check_entries(rows, "vitpos-1-tasks", columns)
 
 
+def test_table_of_pooling_and_initialization_is_stored():
+    figures = stored("pooling-and-init", "model")
+    rows = table(RESULTS, "pooling, initialization")
+    assert len(rows) == 6
+    for row in rows:
+        pool, init, *cosine = row.pop("pooling, initialization").split(", ")
+        options = ["dim=64", "depth=3", "heads=4"] + ["pool='mean'"] * (pool == "mean")
+        options += ["weight_init='xavier'"] * (init == "Xavier") + ["qk_norm='cosine'"] * bool(cosine)
+        for label, cell in row.items():
+            values = figures.get((f"vit({', '.join(options)})", named(label)[0], "accuracy", "accuracy"))
+            check(cell, *(spread(values, 100) if values else (None,)))
+
+
 def test_rows_of_the_public_table_are_those_of_its_note_and_of_the_leaderboard():
     rows = table(RESULTS, "encoding", "in the public table")
     check_entries(rows, "vitpos-1", {"here": "accuracy"})
