@@ -6,7 +6,7 @@ import pytest
 
 from tests.leaderboard.entries import PROTOCOL, made
 from vitpos.errors import InputError
-from vitpos.leaderboard.board import Board
+from vitpos.leaderboard.board import Board, format_measure
 from vitpos.leaderboard.entry import load_entry
 from vitpos.leaderboard.protocol import Protocol
 
@@ -68,6 +68,16 @@ def test_entries_without_rank_are_compared_over_the_seeds_that_both_have():
     found = Board(PROTOCOL, [made("none", seeds=(0,), accuracy=0.6), made("rope", seeds=(0,), accuracy=0.7)])
     (gap, half) = found.differences(found.entries[1])["rope"]
     assert gap == pytest.approx(-0.1, abs=0.02) and half == float("inf")
+
+
+def test_counts_of_zero_have_no_sign_and_joined_entries_count_for_each_processor():
+    parameters = PROTOCOL.columns["parameters"]
+    assert format_measure(-1e-13, parameters) == "0" and format_measure(4096.0, parameters) == "4,096"
+    both = replace(made("rope"), machine={"instructions": "AVX2, AVX512"})
+    assert Board(PROTOCOL, [both, replace(made("none"), machine={"instructions": "AVX2"})]).instructions == {
+        "AVX2": 2,
+        "AVX512": 1,
+    }
 
 
 def test_one_seed_of_all_is_no_ranking():

@@ -197,7 +197,7 @@ class Board:
     @property
     def instructions(self) -> dict[str, int]:
         """Dictionary vector instructions of a processor, such as ``AVX512`` → number of entries computed with them."""
-        found = Counter(e.machine.get("instructions", "unknown") for e in self.entries)
+        found = Counter(name for e in self.entries for name in e.machine.get("instructions", "unknown").split(", "))
         return dict(sorted(found.items()))
 
     @property
@@ -244,7 +244,7 @@ class Board:
 def format_measure(value: float, column: Measure) -> str:
     """Formats a value of a column as text: 0.9402 as ``94.02`` (fractions), ``1.25`` (ratios) or ``1,234`` (counts)."""
     if column.unit == "count":
-        return f"{value:,.0f}"
+        return f"{round(value):,}"  # never -0, as a fitted mean of zeros may be
     return f"{100 * value:.2f}" if column.percent else f"{value:.2f}"
 
 

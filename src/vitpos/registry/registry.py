@@ -148,10 +148,9 @@ class Registry(Mapping[str, Any]):
             found = split_terms(spec if isinstance(spec, str) and len(spec) <= MAX_SPEC else "")
         except SpecSyntaxError:
             shown = repr(spec) if isinstance(spec, str) and len(spec) < 200 else sanitize(spec)
-            hint = "write a name, with options as name(option=value), joined by +"
-            if isinstance(spec, str) and spec.endswith(".py"):
-                hint = f"write {sanitize(spec)}:CLASS, with the name of the class in that file"
-            raise InputError(f"cannot read {self.kind} spec {shown}; {hint}") from None
+            in_file = isinstance(spec, str) and spec.endswith(".py")
+            hint = f"{sanitize(spec)}:CLASS" if in_file else "a name, with options as name(option=value), joined by +"
+            raise InputError(f"cannot read {self.kind} spec {shown}; write {hint}") from None
         terms = [self._term(name, keywords) for name, keywords in found]
         if len(terms) > 1 and not self.sums:
             raise InputError(f"cannot add in {self.kind} spec {spec!r}; give one {self.kind} at a time")
@@ -287,12 +286,9 @@ class Registry(Mapping[str, Any]):
             ast.literal_eval(repr(value))  # 1e400 is inf, which a spec cannot contain
         except (ValueError, TypeError, RecursionError, MemoryError):
             text = ast.unparse(keyword.value)
-            quoted = text.isidentifier() and matches_type(option.type, text)
-            hint = (
-                f"write {keyword.arg}={text!r} with quotes"
-                if quoted
-                else f"write a plain, finite value: {type_prose(option.type)}"
-            )
+            hint = f"write a plain, finite value: {type_prose(option.type)}"
+            if text.isidentifier() and matches_type(option.type, text):
+                hint = f"write {keyword.arg}={text!r} with quotes"
             raise InputError(f"{where} got {text}, which is not a value; {hint}") from None
         if not matches_type(option.type, value):
             raise InputError(f"{where} takes {type_prose(option.type)}, not {value!r}")
