@@ -40,6 +40,13 @@ def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
     ]
     assert row.count(" | ") == 5 and "Order does not matter." in row and "**holds**" in row
 
+    (part,) = run_claims([claim], tmp_path / "part", seeds=[101], workers=1, observer=Observer())
+    assert load_runs([part])[claim.experiment].rows == [
+        row for row in runs[claim.experiment].rows if row["seed"] == "101"
+    ]
+    with pytest.raises(InputError, match=r"--seeds 7: the claims of .* are judged by seeds \[100, 101, 102\]"):
+        run_claims([claim], tmp_path / "part", seeds=[7], observer=Observer())
+
     changed = replace(claim, tests=({"rule": "every_seed", "most": 2e-4, "value": {"encoding": "none"}},))
     with pytest.raises(InputError, match="the rule of X1 has changed since"):
         run_claims([changed], tmp_path / "out", workers=1, observer=Observer())

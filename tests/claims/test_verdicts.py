@@ -115,6 +115,32 @@ def test_a_stored_run_is_read_as_it_was_saved(tmp_path):
         load_runs([path])
 
 
+def test_a_run_in_parts_is_joined_by_seed(tmp_path):
+    whole = run_with(values(0.2, 0.1))["tiny"]
+    machine = {"processor": "EPYC", "instructions": "AVX2"}
+    first = replace(run_with(values(0.2, 0.1), seeds=(100,))["tiny"], commit="a", machine=machine, core_hours=1.5)
+    rest = replace(
+        run_with(values(0.2, 0.1), seeds=(101, 102))["tiny"], commit="b", machine=machine | {"instructions": "AVX512"},
+        core_hours=2.0, started="2026-11-19T12:00:00+00:00", added={"X1": "2026-11-19T13:00:00+00:00"},
+    )  # fmt: skip
+    first.save(tmp_path)
+    rest.save(tmp_path)
+    (stored,) = load_runs([tmp_path]).values()
+    assert stored == first.joined(rest) == load_runs([tmp_path, tmp_path])["tiny"]
+    key = lambda row: sorted(row.items())  # noqa: E731
+    assert sorted(stored.rows, key=key) == sorted(whole.rows, key=key) and stored.seeds == [100, 101, 102]
+    assert (stored.commit, stored.core_hours, stored.started) == ("a, b", 3.5, first.started)
+    assert stored.machine == {"processor": "EPYC", "instructions": "AVX2, AVX512"} and not stored.added
+    assert judge(CLAIM, {"tiny": stored}) == judge(CLAIM, {"tiny": whole})
+
+    other_rule = replace(rest, rules={"X1": "another"})
+    assert judge(CLAIM, {"tiny": first.joined(other_rule)}).status == "not measured yet"
+    again = replace(run_with(values(0.4, 0.1), seeds=(100,))["tiny"], commit="c")
+    assert first.joined(again) == again, "of a seed that both have, the last numbers are taken"
+    with pytest.raises(InputError, match="different columns"):
+        first.joined(replace(rest, rows=[row("mnist", "none", 101, 0.5, extra="x")]))
+
+
 def test_what_cannot_be_decided_names_its_reason_and_command():
     verdict = judge(find_claims(["S1"])[0], {})
     assert verdict.status == "not decidable here" and "GPU" in verdict.reason and "vitpos run" in verdict.reason

@@ -19,19 +19,30 @@ from vitpos.lab.machine import machine, package_commit
 from vitpos.lab.runner import run
 
 
-def run_claims(claims: Sequence[Claim], out: Path, *, workers: int | None = None, observer: Observer) -> list[Path]:
+def run_claims(
+    claims: Sequence[Claim],
+    out: Path,
+    *,
+    seeds: Sequence[int] | None = None,
+    workers: int | None = None,
+    observer: Observer,
+) -> list[Path]:
     """Runs or continues the experiments of claims and returns their folders, ``out/EXPERIMENT``.
 
     Args:
         claims: The claims. Those that share an experiment share its run, which has the seeds that most of them need.
         out: Folder of the runs.
+        seeds: Only these seeds, for a run in parts; by default those of the claims.
         workers: Number of processes that train in parallel; by default one per core, or a single one with a GPU.
         observer: Receives the events of the runs, such as a progress bar.
     """
     folders = []
     for experiment in dict.fromkeys(claim.experiment for claim in claims if claim.experiment):
         judged = [claim for claim in claims if claim.experiment == experiment]
-        wanted = Experiment.load(experiment, seeds=max((claim.seed_list for claim in judged), key=len))
+        needed = max((claim.seed_list for claim in judged), key=len)
+        if unknown := [seed for seed in seeds or () if seed not in needed]:
+            raise InputError(f"--seeds {unknown[0]}: the claims of {experiment} are judged by seeds {needed}")
+        wanted = Experiment.load(experiment, seeds=list(seeds or needed))
         folder = out / wanted.name
         record_rules(folder, experiment, judged)
         with _timed(folder / CLAIMS_FILE):

@@ -32,7 +32,7 @@ class StoredRun:
         rows: One dictionary per number, with the columns of ``results.csv``.
         rules: Claim id → hash of its rule when the run was started.
         started: Time at which the run was started, as ``2026-11-18T14:00:00+00:00``.
-        commit: Commit of the package; empty if unknown.
+        commit: Commit of the package; empty if unknown. Several, separated by commas, if the seeds were run in parts.
         machine: Processor, cores, system and versions.
         core_hours: Processor time of the run in hours, over all its processes; parts that were killed are not counted.
         added: Claim id → time at which its rule was added to a run that had been started before.
@@ -63,13 +63,42 @@ class StoredRun:
             return cls(rows=read_csv(table), **read_json(record))
 
     def save(self, folder: Path) -> Path:
-        """Writes ``EXPERIMENT.csv`` and ``EXPERIMENT.json`` into a folder, and returns the path of the CSV file."""
-        path = write_csv(
-            folder / f"{self.experiment}.csv", list(self.rows[0]), [list(row.values()) for row in self.rows]
-        )
-        record = {key: value for key, value in asdict(self).items() if key != "rows"}
-        write_json(path.with_suffix(".json"), record)
+        """Writes ``EXPERIMENT.csv`` and ``EXPERIMENT.json`` into a folder, and returns the path of the CSV file.
+
+        Seeds that are already stored there are kept, unless this run has them too.
+        """
+        path = folder / f"{self.experiment}.csv"
+        run = StoredRun.load(path).joined(self) if path.exists() else self
+        write_csv(path, list(run.rows[0]), [list(row.values()) for row in run.rows])
+        write_json(path.with_suffix(".json"), {key: value for key, value in asdict(run).items() if key != "rows"})
         return path
+
+    def joined(self, other: StoredRun) -> StoredRun:
+        """Returns this run together with another one of the same experiment, such as one of other seeds.
+
+        Of a seed that both have, the numbers of ``other`` are taken. A rule counts only if both were started under it.
+        """
+        if self.rows and other.rows and list(self.rows[0]) != list(other.rows[0]):
+            raise InputError(f"two runs of {self.experiment} have different columns; run all seeds with one version")
+        kept = [row for row in self.rows if int(row["seed"]) not in other.seeds]
+        if not kept:
+            return other
+        rules = {name: rule for name, rule in other.rules.items() if self.rules.get(name) == rule}
+        started = min(self.started, other.started)
+        times = {name: min(run.added.get(name, run.started) for run in (self, other)) for name in rules}
+        return StoredRun(
+            self.experiment,
+            [*kept, *other.rows],
+            rules,
+            started,
+            commit=", ".join(dict.fromkeys(run.commit for run in (self, other))),
+            machine={
+                key: ", ".join(dict.fromkeys(run.machine[key] for run in (self, other) if key in run.machine))
+                for key in {**self.machine, **other.machine}
+            },
+            core_hours=round(sum(run.core_hours for run in (self, other)), 5),
+            added={name: time for name, time in times.items() if time != started},
+        )
 
     def series(self, terms: Mapping[str, Any] | Iterable[Mapping[str, Any]], seeds: Sequence[int]) -> Series:
         """Returns seed → value of a selected number, or of a weighted sum of several.
@@ -104,7 +133,10 @@ class StoredRun:
 
 
 def load_runs(sources: Iterable[Path]) -> dict[str, StoredRun]:
-    """Returns experiment → its stored run, from folders of runs, CSV files, or folders that contain either."""
+    """Returns experiment → its stored run, from folders of runs, CSV files, or folders that contain either.
+
+    Runs of one experiment are joined; of a seed that several have, the last is taken.
+    """
     found = []
     for source in sources:
         if source.is_dir() and not (source / CLAIMS_FILE).exists():
@@ -112,4 +144,7 @@ def load_runs(sources: Iterable[Path]) -> dict[str, StoredRun]:
             found += [StoredRun.load(path) for path in inside]
         else:
             found.append(StoredRun.load(source))
-    return {run.experiment: run for run in found}
+    runs: dict[str, StoredRun] = {}
+    for run in found:
+        runs[run.experiment] = runs[run.experiment].joined(run) if run.experiment in runs else run
+    return runs

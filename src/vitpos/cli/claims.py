@@ -27,6 +27,7 @@ def claims(
     ] = None,
     run: Annotated[bool, Option("--run", help="run the experiments of the claims first, or continue them")] = False,
     out: Annotated[Path | None, Option(metavar="DIR", help="folder of these runs")] = None,
+    seeds: Annotated[str | None, Option(help="with --run: only some of the seeds, such as 100,101")] = None,
     save: Annotated[
         Path | None, Option(metavar="DIR", help="also write CSV and JSON files of the runs into DIR")
     ] = None,
@@ -43,6 +44,7 @@ def claims(
     from vitpos.claims.stored_runs import load_runs
     from vitpos.claims.verdicts import judge
     from vitpos.cli.dry_run import require_out
+    from vitpos.cli.run import parse_seeds
 
     wanted = find_claims(ids or (), document)
     folders = list(sources or ([STORED] if STORED.is_dir() else []))
@@ -50,7 +52,8 @@ def claims(
         from vitpos.lab.console import Console
 
         with Console() as console:
-            folders += run_claims(wanted, require_out(out), workers=workers, observer=console)
+            chosen = parse_seeds(seeds)
+            folders += run_claims(wanted, require_out(out), seeds=chosen, workers=workers, observer=console)
     runs = load_runs(folders)
     verdicts = [judge(claim, runs) for claim in wanted]
     if save is not None:
