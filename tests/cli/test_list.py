@@ -73,4 +73,5 @@ def test_listing_and_checking_need_no_torch():
 def test_one_entry_is_explained_with_options_source_and_traits():
     text = explain("encodings", "learned")
     assert "source: Dosovitskiy" in text and "std" in text and "float = 0.02" in text
+    assert "in the model: added to tokens" in text and "other grids: by resampling" in text
     assert "it has parameters" in text and "Args:" not in text

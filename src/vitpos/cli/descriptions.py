@@ -184,6 +184,9 @@ def explain(kind: str, name: str) -> str:
         lines += ["", "options:", *_aligned({key: _line(key, described) for key in described.options})]
     if described.attributes.get("paper"):
         lines += ["", f"source: {described.attributes['paper']}"]
+    if kind == "encodings":
+        about = _encoding(described)
+        lines += ["", f"in the model: {', '.join(about['attaches'])}", f"other grids: {about['resolution']}"]
     if described.traits:
         meaning = source_constant("vitpos.encodings.base:TRAITS")
         lines += [

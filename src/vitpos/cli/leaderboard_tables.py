@@ -61,10 +61,10 @@ def show_board(board: Board) -> None:
 
 
 def _show_instructions(board: Board) -> None:
-    """Prints with which vector instructions the entries were computed, if they differ: last digits differ too."""
+    """Prints with which vector instructions the entries were trained, if they differ."""
     if len(board.instructions) > 1:
         counts = ", ".join(f"{name} ({count})" for name, count in board.instructions.items())
-        text = f"Entries were computed with different vector instructions, which changes numbers slightly: {counts}."
+        text = f"Trained with different vector instructions, which changes results as another seed would: {counts}."
         output.print(text, style="dim")
 
 

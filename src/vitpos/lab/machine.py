@@ -22,7 +22,8 @@ def vector_instructions() -> str:
 def machine() -> dict[str, str]:
     """Returns a dictionary of texts: processor, vector instructions, cores, threads, memory, system and library versions.
 
-    Other vector instructions give slightly different numbers, because sums are rounded in another order.
+    Other vector instructions round sums in another order. A training amplifies this: its results change as with another
+    seed, while an evaluation of the same weights changes in the last digits.
     """
     import torch
 

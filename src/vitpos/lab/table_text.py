@@ -111,14 +111,14 @@ def instructions_text(runs: Sequence[Results], evaluations: Collection[str]) -> 
     evaluated = {used for folder in folders for name, used in folder.instructions.items() if name in evaluations}
     texts = []
     if len(trained) > 1:
-        texts.append(_different("Trained", trained))
+        texts.append(_different("Trained", trained, "changes results as another seed would"))
     if len(evaluated) > 1 and evaluated != trained:
-        texts.append(_different("Evaluated", evaluated))
+        texts.append(_different("Evaluated", evaluated, "changes last digits"))
     return " ".join(texts)
 
 
-def _different(done: str, instructions: Collection[str]) -> str:
-    return f"{done} with different vector instructions ({', '.join(sorted(instructions))}), which changes last digits."
+def _different(done: str, instructions: Collection[str], effect: str) -> str:
+    return f"{done} with different vector instructions ({', '.join(sorted(instructions))}), which {effect}."
 
 
 def evaluations_of(table: Table) -> set[str]:

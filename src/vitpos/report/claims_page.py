@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from vitpos.claims.ledger import documents
 from vitpos.claims.stored_runs import StoredRun
-from vitpos.claims.verdicts import Verdict
+from vitpos.claims.verdicts import Status, Verdict
 from vitpos.errors import InputError
 from vitpos.files import write_text
 from vitpos.report.page import template
+
+STATUSES = get_args(Status)
 
 
 def write_claims(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], out: Path) -> Path:
@@ -24,14 +27,24 @@ def write_claims(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], out
     """
     if out.is_dir() or not out.name:
         raise InputError(f"--page {out} is a folder; give the path of a file, such as {out / 'claims.html'}")
+    return write_text(out, claims_page(verdicts, runs, "claims.md" if out.suffix == ".md" else "claims.html"))
+
+
+def claims_page(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], name: str) -> str:
+    """Returns the page of verdicts as text, by the template ``claims.md`` or ``claims.html``."""
     groups = [
         (document, found)
         for document in documents()
         if (found := [verdict for verdict in verdicts if verdict.claim.document == document.name])
     ]
-    counts = Counter(verdict.status for verdict in verdicts)
+    counts = [(document, Counter(verdict.status for verdict in found)) for document, found in groups]
+    total = Counter(verdict.status for verdict in verdicts)
     used = {verdict.claim.experiment for verdict in verdicts}
-    shown = {name: run for name, run in runs.items() if name in used}
-    values = {"groups": groups, "counts": counts.most_common(), "runs": shown, "total": len(verdicts)}
-    name = "claims.md" if out.suffix == ".md" else "claims.html"
-    return write_text(out, template(name).render(values).rstrip() + "\n")
+    values = {
+        "groups": groups,
+        "counts": counts,
+        "total": total,
+        "statuses": [status for status in STATUSES if total[status]],
+        "runs": {name: run for name, run in runs.items() if name in used},
+    }
+    return template(name).render(values).rstrip() + "\n"

@@ -109,7 +109,7 @@ def _instructions(board: Board) -> str:
     if len(board.instructions) < 2:
         return ""
     counts = ", ".join(f"{name} ({count})" for name, count in board.instructions.items())
-    return f" Processors with different vector instructions change numbers slightly: {counts}."
+    return f" Trained with different vector instructions, which changes results as another seed would: {counts}."
 
 
 def _reasons(board: Board) -> list[tuple[str, str, list[str]]]:
