@@ -1,5 +1,6 @@
 """The ledger is well formed, its rules are the fixed ones, and stored runs were started after their rules were fixed."""
 
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from vitpos.claims import proofs
 from vitpos.claims.ledger import FIRST_SEED, _claim, find_claims, fixed_rules
 from vitpos.claims.stored_runs import load_runs
+from vitpos.data.corruptions import CORRUPTIONS
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
 from vitpos.lab.experiment import Experiment, shipped
@@ -39,9 +41,8 @@ def test_stored_runs_were_started_under_the_present_rules_after_these_were_fixed
         assert run.rules and min(run.seeds) >= FIRST_SEED and run.commit
         for name, rule in run.rules.items():
             assert rule == CLAIMS[name].sha256, f"{run.experiment}: the rule of {name} was changed after the run"
-            assert datetime.fromisoformat(run.added.get(name, run.started)) >= datetime.fromisoformat(
-                fixed_rules()[name]["fixed"]
-            ), name
+            fixed = datetime.fromisoformat(fixed_rules()[name]["fixed"])
+            assert datetime.fromisoformat(run.started) >= fixed, name
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,16 @@ def test_every_selection_is_one_evaluation_of_one_model_of_the_experiment(claim)
             )
         ]
         assert len(cells) == 1, (term, [cell.label for cell in cells])
+
+
+@pytest.mark.parametrize("claim", [claim for claim in CLAIMS.values() if claim.tests], ids=lambda claim: claim.id)
+def test_every_selected_metric_is_in_the_docstring_of_its_evaluation(claim):
+    for term in ({"metric": "accuracy"} | claim.select | term for test in claim.tests for term in _terms(test)):
+        name = EVALUATIONS.parse(term["evaluation"])[0].name
+        documented = EVALUATIONS.describe(name).prose
+        if name in ("april", "gradient_matching"):  # which refer to closed_form
+            documented += EVALUATIONS.describe("closed_form").prose
+        metric = term["metric"]
+        if name == "corruption" and metric.removeprefix("error_") in CORRUPTIONS:
+            metric = "error_gaussian_noise"  # and so on
+        assert re.search(rf"\b{metric}\b", documented), term

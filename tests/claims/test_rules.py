@@ -1,6 +1,7 @@
 """Every rule gives the verdict that its numbers deserve, and another one if they are falsified."""
 
 import random
+import re
 
 import pytest
 
@@ -106,6 +107,8 @@ CASES = {
             steeper([series(9), series(7, [-x for x in NOISE])], [series(9), series(8)], at=[0, 1], times=2),
             "inconclusive",
         ),
+        (steeper([series(9), series(9.5)], [series(9), series(12)], at=[0, 1], times=2), "does not hold"),  # it rises
+        (steeper([series(9), series(9, NOISE[::-1])], [series(9), series(12)], at=[0, 1], times=2), "inconclusive"),
     ],
     "sooner": [
         (
@@ -141,6 +144,7 @@ CASES = {
         (significant({100: 0.01, 101: 0.02, 102: 0.04}), "holds"),
         (significant({100: 0.99, 101: 0.98, 102: 0.96}), "does not hold"),
         (significant({100: 0.4, 101: 0.5, 102: 0.6}), "inconclusive"),
+        (significant({100: 1.0, 101: 0.2, 102: 0.3, 103: 0.4, 104: 0.15}), "inconclusive"),  # 1 − p is 1/201 at least
     ],
     "not_significant": [
         (not_significant({100: 0.4, 101: 0.5, 102: 0.6}), "holds"),
@@ -182,6 +186,7 @@ CASES = {
         (only_in_task(series(0), series(0), [series(99), series(95)], by=10, within=2, least=90), "does not hold"),
         (only_in_task(series(-20), series(0), [series(99), series(95)], by=10, within=2, least=90), "does not hold"),
         (only_in_task(series(20), series(20), [series(99), series(95)], by=10, within=2, least=90), "does not hold"),
+        (only_in_task(series(20), series(-20), [series(99), series(95)], by=10, within=2, least=90), "holds"),
         (only_in_task(series(9.9), series(0), [series(99), series(95)], by=10, within=2, least=90), "inconclusive"),
         (only_in_task(series(20), series(1.9), [series(99), series(95)], by=10, within=2, least=90), "inconclusive"),
     ],
@@ -204,8 +209,31 @@ def test_a_rule_gives_the_answer_that_its_numbers_deserve(outcome, expected):
     assert outcome.numbers and "nan" not in outcome.numbers
 
 
-def test_an_inconclusive_answer_names_the_seeds_that_would_decide():
-    assert "seeds would decide" in higher(series(52, scale=20), FLAT, by=1).numbers
+@pytest.mark.parametrize(
+    ("rule", "mean"),
+    [
+        (lambda x, flat: higher(x, flat, by=5), 55.1),  # above the margin: its interval must exclude 0
+        (lambda x, flat: higher(x, flat, by=5), 46),
+        (lambda x, flat: equal(x, flat, within=2), 50.5),
+        (lambda x, flat: equal(x, flat, within=2), 53),
+        (lambda x, flat: not_lower(x, flat, by=0.5), 50.9),
+        (lambda x, flat: not_lower(x, flat, by=0.5), 50.5),
+        (lambda x, flat: not_lower(x, flat, by=0.5), 49),
+        (lambda x, flat: above(x, than=50), 51),
+        (lambda x, flat: below(x, than=50), 51),
+        (lambda x, flat: near(x, to=50, within=2), 50.5),
+        (lambda x, flat: rising([flat, x], at=[0, 1]), 51),
+    ],
+)
+def test_with_as_many_seeds_as_an_inconclusive_answer_names_it_is_decided(rule, mean):
+    def answer(repetitions):
+        return rule(series(mean, NOISE * repetitions, 24), series(50, [0.0] * 5 * repetitions))
+
+    first = answer(1)
+    assert first.answer == "inconclusive"
+    (needed,) = map(int, re.findall(r"about (\d+) seeds would decide", first.numbers))
+    assert answer(needed // 5 + 1).answer != "inconclusive"
+    assert needed < 20 or answer(needed // 10).answer == "inconclusive", "half as many do not"
 
 
 def test_one_seed_decides_no_difference():

@@ -12,6 +12,7 @@ from vitpos.claims.stored_runs import load_runs
 from vitpos.claims.verdicts import judge
 from vitpos.errors import InputError
 from vitpos.lab.events import Observer
+from vitpos.lab.experiment import Experiment
 from vitpos.report.claims_page import write_claims
 
 
@@ -52,10 +53,16 @@ def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
         run_claims([changed], tmp_path / "out", workers=1, observer=Observer())
     assert json.loads((folder / "claims.json").read_text()) == record, "a refused run leaves the record as it was"
 
-    record_rules(folder, claim.experiment, [claim, replace(changed, id="X2")])
+    experiment = Experiment.load(claim.experiment, seeds=[100])
+    record_rules(folder, experiment, [claim, replace(changed, id="X2")])
     later = load_runs([tmp_path / "out"])[claim.experiment]
-    assert later.rules == {"X1": claim.sha256, "X2": changed.sha256} and list(later.added) == ["X2"]
-    assert later.added["X2"] >= later.started == record["started"]
+    assert later.rules == {"X1": claim.sha256, "X2": changed.sha256} and later.started == record["started"]
+    record_rules(tmp_path / "other", experiment, [claim])  # the same training, whatever the seeds
+    other = json.loads((tmp_path / "other" / "claims.json").read_text())
+    assert other["experiment_sha256"] == record["experiment_sha256"] == later.experiment_sha256
+    longer = Experiment.load(claim.experiment, ["train.epochs=2"], seeds=[100])
+    record_rules(tmp_path / "longer", longer, [claim])
+    assert json.loads((tmp_path / "longer" / "claims.json").read_text())["experiment_sha256"] != later.experiment_sha256
 
 
 def test_the_command_prints_verdicts_and_json(tmp_path):

@@ -51,10 +51,11 @@ def values(digits, clothes):
     ("digits", "clothes", "status", "condition"),
     [
         (0.2, 0.2, "holds", ""),
-        (0.2, -0.1, "holds only if", "digits"),
-        (-0.1, 0.2, "holds only if", "clothes"),
+        (0.2, -0.1, "holds only if", "digits (fails: clothes)"),
+        (-0.1, 0.2, "holds only if", "clothes (fails: digits)"),
         (-0.1, 0.0, "does not hold", ""),
         (0.2, 0.049, "inconclusive", ""),
+        (-0.1, 0.049, "inconclusive", ""),
     ],
 )
 def test_the_verdict_follows_from_the_numbers(digits, clothes, status, condition):
@@ -63,6 +64,41 @@ def test_the_verdict_follows_from_the_numbers(digits, clothes, status, condition
     assert set(verdict.outcomes) == {"digits", "clothes"}
     assert verdict.outcomes["digits"].numbers.startswith("learned against none: ")
     assert " points" in verdict.outcomes["digits"].numbers and " % and 50 %" in verdict.outcomes["digits"].numbers
+
+
+def test_tests_that_must_hold_together_fail_with_one_of_them_and_a_failed_control_decides_nothing():
+    joint = replace(CLAIM, joint=True)
+    assert joint.sha256 != CLAIM.sha256
+    for digits, clothes, status in (
+        (0.2, 0.2, "holds"), (0.2, -0.1, "does not hold"), (0.049, -0.1, "does not hold"), (0.2, 0.049, "inconclusive"),
+    ):  # fmt: skip
+        verdict = judge(joint, run_with(values(digits, clothes), joint))
+        assert (verdict.status, verdict.condition) == (status, ""), (digits, clothes)
+    control = replace(CLAIM, tests=(CLAIM.tests[0], CLAIM.tests[1] | {"control": True}))
+    for digits, clothes, status in (
+        (0.2, 0.2, "holds"), (-0.1, 0.2, "does not hold"), (0.2, -0.1, "inconclusive"), (-0.1, -0.1, "inconclusive"),
+    ):  # fmt: skip
+        assert judge(control, run_with(values(digits, clothes), control)).status == status, (digits, clothes)
+
+
+def test_readings_that_hold_fail_and_are_undecided_are_all_named():
+    third = {**CLAIM.tests[0], "label": "third", "by": 20.05, "negligible": 0}
+    claim = replace(CLAIM, tests=(*CLAIM.tests, third))
+    verdict = judge(claim, run_with(values(0.2, -0.1), claim))
+    assert verdict.condition == "digits (fails: clothes; undecided: third)"
+
+
+def test_a_run_that_was_started_before_its_rule_was_fixed_judges_nothing():
+    claim = find_claims(["M5"])[0]
+    rows = [
+        row("mnist", encoding, seed, 0.5 + 0.4 * (encoding == "learned") + seed / 1e5)
+        for encoding in ("none", "learned")
+        for seed in claim.seed_list
+    ]
+    run = StoredRun(claim.experiment, rows, {"M5": claim.sha256}, "2027-01-01T00:00:00+00:00")
+    assert judge(claim, {claim.experiment: run}).status == "holds"
+    early = judge(claim, {claim.experiment: replace(run, started="2026-11-18T13:39:59+00:00")})
+    assert early.status == "not measured yet" and "was started before this rule" in early.reason
 
 
 def test_numbers_that_are_only_measured_are_shown_and_judge_nothing():
@@ -121,7 +157,7 @@ def test_a_run_in_parts_is_joined_by_seed(tmp_path):
     first = replace(run_with(values(0.2, 0.1), seeds=(100,))["tiny"], commit="a", machine=machine, core_hours=1.5)
     rest = replace(
         run_with(values(0.2, 0.1), seeds=(101, 102))["tiny"], commit="b", machine=machine | {"instructions": "AVX512"},
-        core_hours=2.0, started="2026-11-19T12:00:00+00:00", added={"X1": "2026-11-19T13:00:00+00:00"},
+        core_hours=2.0, started="2026-11-19T12:00:00+00:00",
     )  # fmt: skip
     first.save(tmp_path)
     rest.save(tmp_path)
@@ -130,15 +166,19 @@ def test_a_run_in_parts_is_joined_by_seed(tmp_path):
     key = lambda row: sorted(row.items())  # noqa: E731
     assert sorted(stored.rows, key=key) == sorted(whole.rows, key=key) and stored.seeds == [100, 101, 102]
     assert (stored.commit, stored.core_hours, stored.started) == ("a, b", 3.5, first.started)
-    assert stored.machine == {"processor": "EPYC", "instructions": "AVX2, AVX512"} and not stored.added
+    assert stored.machine == {"processor": "EPYC", "instructions": "AVX2, AVX512"}
     assert judge(CLAIM, {"tiny": stored}) == judge(CLAIM, {"tiny": whole})
 
     other_rule = replace(rest, rules={"X1": "another"})
     assert judge(CLAIM, {"tiny": first.joined(other_rule)}).status == "not measured yet"
     again = replace(run_with(values(0.4, 0.1), seeds=(100,))["tiny"], commit="c")
     assert first.joined(again) == again, "of a seed that both have, the last numbers are taken"
-    with pytest.raises(InputError, match="different columns"):
-        first.joined(replace(rest, rows=[row("mnist", "none", 101, 0.5, extra="x")]))
+    for other in (
+        replace(rest, rows=[row("mnist", "none", 101, 0.5, extra="x")]),
+        replace(rest, experiment_sha256="c"),
+    ):
+        with pytest.raises(InputError, match="tiny was changed between two of its runs"):
+            first.joined(other)
 
 
 def test_what_cannot_be_decided_names_its_reason_and_command():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from vitpos.claims.outcomes import Answer, Outcome, Series, differences, interval_text, seeds_text
+from vitpos.claims.outcomes import Answer, Outcome, Series, differences, interval_text, seeds_text, sign
 from vitpos.metrics.statistics import ci_half_width
 
 
@@ -26,7 +26,7 @@ def regained(
     loss, gain = differences(before, lost), differences(after, lost)
     excess = [one - fraction * other for one, other in zip(gain, loss, strict=True)]
     mean, half = statistics.fmean(excess), ci_half_width(excess)
-    answer: Answer = "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
+    answer = sign(mean, half)
     loss_mean, loss_half = statistics.fmean(loss), ci_half_width(loss)
     if loss_mean - loss_half <= least_loss:
         answer = "inconclusive"
@@ -40,12 +40,12 @@ def regained(
 def only_in_task(
     task: Series, control: Series, solved: Sequence[Series], *, by: float, within: float, least: float, unit: str = ""
 ) -> Outcome:
-    """A model is behind another by more than ``by`` in a task, and equal to it within a margin in the control of the task.
+    """A model is behind another by more than ``by`` in a task, and by less than ``within`` in the control of the task.
 
     Holds if the 95 % interval of the difference in the task excludes 0, its mean exceeds ``by``, and the 90 % interval of
-    the difference in the control lies within ±``within``. Does not hold if the difference in the task is smaller (its
+    the difference in the control lies below ``within``. Does not hold if the difference in the task is smaller (its
     90 % interval within ±``by``, or its 95 % interval below 0), or that in the control is larger (95 % interval
-    excluding 0, mean beyond ``within``). Nothing can be decided, and the answer is inconclusive, unless the other model
+    above 0, mean above ``within``). Nothing can be decided, and the answer is inconclusive, unless the other model
     solves both: the means of ``solved`` are at least ``least``.
 
     Args:
@@ -64,9 +64,9 @@ def only_in_task(
     reached = [statistics.fmean(one.values()) for one in solved]
     if min(reached) < least:
         answer: Answer = "inconclusive"
-    elif lag > max(lag_half, by) and abs(gap) + gap_narrow < within:
+    elif lag > max(lag_half, by) and gap + gap_narrow < within:
         answer = "holds"
-    elif abs(lag) + lag_narrow < by or lag + lag_half < 0 or abs(gap) > max(gap_half, within):
+    elif abs(lag) + lag_narrow < by or lag + lag_half < 0 or gap > max(gap_half, within):
         answer = "does not hold"
     else:
         answer = "inconclusive"
@@ -76,5 +76,5 @@ def only_in_task(
     return Outcome(
         answer,
         f"{found} and {beside}; {reference}, {seeds_text(task)}; "
-        f"required: more than {by:g}, and at most ±{within:g}, with at least {least:g} of the other model",
+        f"required: more than {by:g}, and at most {within:g}, with at least {least:g} of the other model",
     )

@@ -34,7 +34,9 @@ class Claim:
         core_hours: Time of its experiment on one core, in hours, for all seeds.
         unit: Unit of the numbers; ``points`` means percentage points of numbers from 0 to 1.
         select: Columns of ``results.csv`` and their values that all selected numbers share.
-        tests: One or more tests: each names a rule, its series and its margins.
+        tests: One or more tests: each names a rule, its series and its margins. A test with ``control = true`` shows that
+            the others can be judged, such as a model that solves the task.
+        joint: Whether all tests have to hold; by default they are alternatives, such as readings of the claim.
         proof: Name of a function in `vitpos.claims.proofs` that decides the claim by calculation.
         reason: Why the claim cannot be decided here; empty if it can.
         command: The command that would decide it elsewhere; empty if none would.
@@ -51,6 +53,7 @@ class Claim:
     unit: str = "points"
     select: Mapping[str, Any] = field(default_factory=dict)
     tests: tuple[Mapping[str, Any], ...] = ()
+    joint: bool = False
     proof: str = ""
     reason: str = ""
     command: str = ""
@@ -66,10 +69,18 @@ class Claim:
         """The labels of its tests, without those of claims that have a single test."""
         return [test["label"] for test in self.tests if "label" in test]
 
+    @property
+    def controls(self) -> list[str]:
+        """The labels of its tests that are controls."""
+        return [test["label"] for test in self.tests if test.get("control")]
+
     @cached_property
     def sha256(self) -> str:
-        """Hash of everything that decides the verdict: experiment, number of seeds, unit, selections, tests and proof."""
-        parts = (self.experiment, self.seeds, self.unit, self.select, self.tests, self.proof)
+        """Hash of the rule: names of experiment and proof, number of seeds, unit, selections, tests, and whether joint.
+
+        What an experiment trains has a hash of its own, in the record of a run.
+        """
+        parts = (self.experiment, self.seeds, self.unit, self.select, self.tests, self.proof, *["joint"] * self.joint)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -123,7 +134,7 @@ def _claim(name: str, document: str, entry: dict[str, Any]) -> Claim:
     for test in tests:
         if test.get("rule") not in RULES:
             raise InputError(f"claim {name}: no rule {test.get('rule')!r}; {suggest(str(test.get('rule')), RULES)}")
-        wrong = set(test) - {"rule", "label"} - set(inspect.signature(RULES[test["rule"]]).parameters)
+        wrong = set(test) - {"rule", "label", "control"} - set(inspect.signature(RULES[test["rule"]]).parameters)
         if wrong:
             raise InputError(f"claim {name}: rule {test['rule']!r} takes no {', '.join(sorted(wrong))}")
     if sum(map(bool, (tests, entry.get("proof"), entry.get("reason")))) != 1:

@@ -14,7 +14,9 @@ from vitpos.claims.outcomes import (
     difference_text,
     differences,
     interval_text,
+    needed_text,
     seeds_text,
+    sign,
 )
 from vitpos.metrics.statistics import ci_half_width
 
@@ -31,8 +33,9 @@ def rising(values: Sequence[Series], *, at: Sequence[float], unit: str = "") -> 
     """
     slopes = _slopes(values, at)
     mean, half = statistics.fmean(slopes), ci_half_width(slopes)
-    answer: Answer = "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
-    return Outcome(answer, f"slope {interval_text(mean, half, unit)}, {seeds_text(slopes)}; required: above 0")
+    answer = sign(mean, half)
+    text = f"slope {interval_text(mean, half, unit)}, {seeds_text(slopes)}; required: above 0"
+    return Outcome(answer, text + needed_text(answer, slopes, abs(mean)))
 
 
 def steps_rise(values: Sequence[Series], *, unit: str = "") -> Outcome:
@@ -59,7 +62,8 @@ def steeper(
 ) -> Outcome:
     """``first`` falls along ``at`` at least ``times`` as steeply as ``second``.
 
-    Holds if the 95 % interval of (−slope of first) − times · (−slope of second) lies above 0, does not hold if below.
+    Holds if the 95 % intervals of −slope of first, and of (−slope of first) − times · (−slope of second), lie above 0.
+    Does not hold if one of them lies below 0.
 
     Args:
         first, second: One series (seed → value) for each number of ``at``.
@@ -70,11 +74,14 @@ def steeper(
     falls = [[-slope for slope in _slopes(values, at)] for values in (first, second)]
     excess = [one - times * other for one, other in zip(*falls, strict=True)]
     mean, half = statistics.fmean(excess), ci_half_width(excess)
-    answer: Answer = "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
     means = [statistics.fmean(fall) for fall in falls]
+    signs = {sign(mean, half), sign(means[0], ci_half_width(falls[0]))}
+    answer: Answer = "inconclusive"
+    if len(signs) == 1 or "does not hold" in signs:
+        answer = "does not hold" if "does not hold" in signs else signs.pop()
     slopes = f"slopes {-means[0]:.4g} and {-means[1]:.4g} {unit}".rstrip()
     excess_text = f"excess {interval_text(mean, half, unit)}, {seeds_text(excess)}"
-    return Outcome(answer, f"{slopes}, {excess_text}; required: {times:g} times as steep")
+    return Outcome(answer, f"{slopes}, {excess_text}; required: falling, {times:g} times as steep")
 
 
 def sooner(first: Sequence[Series], second: Sequence[Series], *, at: Sequence[float], fraction: float) -> Outcome:
@@ -125,7 +132,7 @@ def ranked(values: Sequence[Series], *, published: Sequence[float], least: float
     return Outcome(answer, f"{text}; required: at least {least:g}")
 
 
-def significant(value: Series, *, level: float = 0.01) -> Outcome:
+def significant(value: Series, *, level: float = 0.01, nulls: int = 200) -> Outcome:
     """The p-values of several trained models, combined by Fisher's method, are at most ``level``.
 
     Does not hold if the same is true of the opposite, 1 − p.
@@ -133,8 +140,10 @@ def significant(value: Series, *, level: float = 0.01) -> Outcome:
     Args:
         value: Seed → p-value of a one-sided test.
         level: Level of the combined test.
+        nulls: Number of null models that p-values are computed from, so that 1 − p counts as at least 1/(nulls + 1).
     """
-    combined, opposite = fisher(list(value.values())), fisher([1 - p for p in value.values()])
+    combined = fisher(list(value.values()))
+    opposite = fisher([max(1 - p, 1 / (nulls + 1)) for p in value.values()])
     answer: Answer = "holds" if combined <= level else "does not hold" if opposite <= level else "inconclusive"
     p_values = ", ".join(f"{p:.2g}" for p in value.values())
     return Outcome(answer, f"p-values {p_values}, combined {combined:.2g}; required: at most {level:g}")
@@ -200,10 +209,9 @@ def most_higher(first: Sequence[Series], second: Sequence[Series], *, unit: str 
     pairs = list(zip(first, second, strict=True))
     fractions = [statistics.fmean(one[seed] > other[seed] for one, other in pairs) for seed in first[0]]
     mean, half = statistics.fmean(fractions), ci_half_width(fractions)
-    answer: Answer = "holds" if mean - half > 0.5 else "does not hold" if mean + half < 0.5 else "inconclusive"
     gap = statistics.fmean(x for one, other in pairs for x in differences(one, other))
     text = f"higher in {100 * mean:.1f} ± {100 * half:.1f} % of {len(pairs)} pairs, mean difference {gap:+.4g} {unit}"
-    return Outcome(answer, f"{text.rstrip()}, {seeds_text(fractions)}; required: more than half")
+    return Outcome(sign(mean - 0.5, half), f"{text.rstrip()}, {seeds_text(fractions)}; required: more than half")
 
 
 def opposite_order(first: Sequence[Series], second: Sequence[Series], *, least: float) -> Outcome:

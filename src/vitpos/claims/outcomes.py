@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vitpos.metrics.statistics import ci_half_width
+from vitpos.metrics.statistics import ci_half_width, t_quantile
 
 Series = Mapping[int, float]  # seed → value
 Answer = Literal["holds", "does not hold", "inconclusive", "measured"]
@@ -52,9 +52,25 @@ def difference_text(first: Series, second: Series, values: list[float], unit: st
     return f"{means}, difference {difference}, {seeds_text(values)}; required: {required}"
 
 
-def needed_text(answer: Answer, values: list[float], margin: float) -> str:
-    """Returns, for an inconclusive answer, about how many seeds would decide at the observed spread."""
-    effect = abs(abs(statistics.fmean(values)) - margin)
-    if answer != "inconclusive" or len(values) < 2 or not effect:
+def sign(mean: float, half: float) -> Answer:
+    """Returns whether the interval mean ± half lies above 0 (holds), below 0 (does not hold) or includes it."""
+    return "holds" if mean > half else "does not hold" if mean < -half else "inconclusive"
+
+
+def needed_text(answer: Answer, values: Sequence[float], distance: float) -> str:
+    """Returns, for an inconclusive answer, about how many seeds would decide if mean and spread stay as they are.
+
+    Args:
+        answer: The answer; the text is empty unless it is inconclusive.
+        values: One value per seed.
+        distance: Distance from their mean to the bound that its interval must not include.
+    """
+    if answer != "inconclusive" or len(values) < 2 or distance <= 0:
         return ""
-    return f"; about {max(len(values) + 1, math.ceil((2 * statistics.stdev(values) / effect) ** 2))} seeds would decide"
+    ratio = statistics.stdev(values) / distance
+    if ratio > 5:
+        return "; more than 100 seeds would be needed"
+    seeds = max(len(values) + 1, math.ceil((1.96 * ratio) ** 2))
+    while t_quantile(seeds - 1) * ratio >= math.sqrt(seeds):
+        seeds += 1
+    return f"; about {seeds} seeds would decide"

@@ -78,6 +78,31 @@ def content_of_biases() -> dict[str, Outcome]:
     }
 
 
+def shifted_biases() -> dict[str, Outcome]:
+    """Whether the bias of SaPE2 moves with the tokens in a cyclic shift by one patch, by axis of counts and of the shift.
+
+    In counts along rows, each patch counts the patches of its own row.
+    """
+    found = {}
+    pos = Positions.from_grid(GRID)
+    for axis in ("rows", "columns"):
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(100)
+            encoding = ENCODINGS.build(f"sape2(axes='{axis}')", Geometry(32, 4, 1, GRID)).double()
+            for parameter in encoding.parameters():
+                parameter.normal_()
+            q, k = torch.randn(2, 1, 4, GRID[0] * GRID[1], 8, dtype=torch.float64)
+            bias = encoding.bias(q, k, pos, 0)
+            for direction, dim in (("down", 0), ("to the right", 1)):
+                order = torch.arange(GRID[0] * GRID[1]).view(GRID).roll(1, dim).flatten()
+                change = encoding.bias(q[:, :, order], k[:, :, order], pos, 0) - bias[:, :, order][..., order]
+                what = "largest difference, relative to the largest bias"
+                found[f"counts along {axis}, shift {direction}"] = _at_most(
+                    (change.abs().max() / bias.abs().max()).item(), what
+                )
+    return found
+
+
 def position_gradient() -> dict[str, Outcome]:
     """Whether the gradient of the position table is that of the tokens to which it is added, ∂l/∂E_pos = ∂l/∂z."""
     return {

@@ -35,6 +35,7 @@ from vitpos.claims.outcomes import (
     level_unit,
     needed_text,
     seeds_text,
+    sign,
 )
 from vitpos.metrics.statistics import ci_half_width
 
@@ -72,9 +73,9 @@ def higher(
         answer = "does not hold"
     else:
         answer = "inconclusive"
-    return Outcome(
-        answer, difference_text(first, second, values, unit, f"more than {by:g}") + needed_text(answer, values, by)
-    )
+    distance = mean if mean > by else max(negligible - abs(mean), -mean)
+    text = difference_text(first, second, values, unit, f"more than {by:g}")
+    return Outcome(answer, text + needed_text(answer, values, distance))
 
 
 def equal(first: Series, second: Series, *, within: float, unit: str = "") -> Outcome:
@@ -95,7 +96,8 @@ def equal(first: Series, second: Series, *, within: float, unit: str = "") -> Ou
     else:
         answer = "does not hold" if abs(mean) > max(half, within) else "inconclusive"
     text = difference_text(first, second, values, unit, f"at most ±{within:g}")
-    return Outcome(answer, text + needed_text(answer, values, within))
+    distance = within - abs(mean) if abs(mean) < within else abs(mean)
+    return Outcome(answer, text + needed_text(answer, values, distance))
 
 
 def not_lower(first: Series, second: Series, *, by: float, unit: str = "") -> Outcome:
@@ -116,7 +118,7 @@ def not_lower(first: Series, second: Series, *, by: float, unit: str = "") -> Ou
     else:
         answer = "does not hold" if mean + half < 0 and mean < -by else "inconclusive"
     text = difference_text(first, second, values, unit, f"above {-by:g}")
-    return Outcome(answer, text + needed_text(answer, values, by))
+    return Outcome(answer, text + needed_text(answer, values, mean + by if mean > -by else -mean))
 
 
 def above(value: Series, *, than: float, unit: str = "") -> Outcome:
@@ -141,14 +143,13 @@ def below(value: Series, *, than: float, unit: str = "") -> Outcome:
     return _one_sided(value, than, unit, "below", -1)
 
 
-def _one_sided(value: Series, than: float, unit: str, side: str, sign: int) -> Outcome:
-    """Returns whether the 95 % interval of the mean lies on one side of ``than``: above it (``sign`` 1) or below (−1)."""
+def _one_sided(value: Series, than: float, unit: str, side: str, direction: int) -> Outcome:
+    """Returns whether the 95 % interval of the mean lies above ``than`` (``direction`` 1) or below it (−1)."""
     values = list(value.values())
     mean, half = statistics.fmean(values), ci_half_width(values)
-    beyond = sign * (mean - than)
-    answer: Answer = "holds" if beyond > half else "does not hold" if beyond < -half else "inconclusive"
-    text = interval_text(mean, half, level_unit(unit))
-    return Outcome(answer, f"{text}, {seeds_text(values)}; required: {side} {than:g}")
+    answer = sign(direction * (mean - than), half)
+    text = f"{interval_text(mean, half, level_unit(unit))}, {seeds_text(values)}; required: {side} {than:g}"
+    return Outcome(answer, text + needed_text(answer, values, abs(mean - than)))
 
 
 def near(value: Series, *, to: float, within: float, unit: str = "") -> Outcome:
@@ -170,7 +171,8 @@ def near(value: Series, *, to: float, within: float, unit: str = "") -> Outcome:
     else:
         answer = "does not hold" if abs(mean - to) - half > within else "inconclusive"
     text = interval_text(mean, half, level_unit(unit))
-    return Outcome(answer, f"{text}, {seeds_text(values)}; required: {to:g} ± {within:g}")
+    text = f"{text}, {seeds_text(values)}; required: {to:g} ± {within:g}"
+    return Outcome(answer, text + needed_text(answer, values, abs(within - abs(mean - to))))
 
 
 def every_seed(value: Series, *, least: float = -math.inf, most: float = math.inf, unit: str = "") -> Outcome:

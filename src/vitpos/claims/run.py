@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from vitpos.claims.ledger import Claim
+from vitpos.claims.ledger import FIRST_SEED, Claim
 from vitpos.claims.stored_runs import CLAIMS_FILE
 from vitpos.errors import InputError
 from vitpos.files import read_json, write_json
@@ -44,38 +46,46 @@ def run_claims(
             raise InputError(f"--seeds {unknown[0]}: the claims of {experiment} are judged by seeds {needed}")
         wanted = Experiment.load(experiment, seeds=list(seeds or needed))
         folder = out / wanted.name
-        record_rules(folder, experiment, judged)
+        record_rules(folder, wanted, judged)
         with _timed(folder / CLAIMS_FILE):
             run(wanted, folder, workers=workers, observer=observer).write_csv()
         folders.append(folder)
     return folders
 
 
-def record_rules(folder: Path, experiment: str, claims: Sequence[Claim]) -> None:
+def record_rules(folder: Path, experiment: Experiment, claims: Sequence[Claim]) -> None:
     """Writes ``claims.json`` before a run starts: the hash of each claim's rule, the time, the commit and the machine.
 
-    In a folder that has one, rules are only added, each with its time. Raises an InputError if the rule of a claim has
-    changed since.
+    In a folder that has one, rules are only added. Raises an InputError if the rule of a claim has changed since.
 
     Args:
         folder: Folder of the run, which is created.
-        experiment: Name of the experiment.
+        experiment: The experiment, the same for all claims.
         claims: Claims that the run is to judge.
     """
     path = folder / CLAIMS_FILE
-    record: dict[str, Any] = {"experiment": experiment, "rules": {}}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
     if path.exists():
         record = read_json(path)
-        later = {claim.id: now for claim in claims if claim.id not in record["rules"]}
-        record |= {"added": record.get("added", {}) | later}
     else:
-        record |= {"started": now, "commit": package_commit(), "machine": machine()}
+        record = {
+            "experiment": claims[0].experiment,
+            "rules": {},
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": package_commit(),
+            "machine": machine(),
+            "experiment_sha256": _experiment_sha256(experiment),
+        }
     for claim in claims:
         if record["rules"].setdefault(claim.id, claim.sha256) != claim.sha256:
             raise InputError(f"the rule of {claim.id} has changed since {folder} was started; use another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, record)
+
+
+def _experiment_sha256(experiment: Experiment) -> str:
+    """Returns a hash of everything that an experiment trains and evaluates, whatever its seeds."""
+    cells = {(replace(cell, seed=FIRST_SEED).folder_name, cell.evaluations) for cell in experiment.cells}
+    return hashlib.sha256(json.dumps(sorted(cells)).encode()).hexdigest()
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class StoredRun:
         commit: Commit of the package; empty if unknown. Several, separated by commas, if the seeds were run in parts.
         machine: Processor, cores, system and versions.
         core_hours: Processor time of the run in hours, over all its processes; parts that were killed are not counted.
-        added: Claim id → time at which its rule was added to a run that had been started before.
+        experiment_sha256: Hash of what is trained and evaluated, whatever the seeds; empty if unknown.
     """
 
     experiment: str
@@ -45,7 +45,7 @@ class StoredRun:
     commit: str = ""
     machine: Mapping[str, str] = field(default_factory=dict)
     core_hours: float = 0.0
-    added: Mapping[str, str] = field(default_factory=dict)
+    experiment_sha256: str = ""
 
     @property
     def seeds(self) -> list[int]:
@@ -78,26 +78,24 @@ class StoredRun:
 
         Of a seed that both have, the numbers of ``other`` are taken. A rule counts only if both were started under it.
         """
-        if self.rows and other.rows and list(self.rows[0]) != list(other.rows[0]):
-            raise InputError(f"two runs of {self.experiment} have different columns; run all seeds with one version")
         kept = [row for row in self.rows if int(row["seed"]) not in other.seeds]
         if not kept:
             return other
+        if self.experiment_sha256 != other.experiment_sha256 or list(self.rows[0]) != list(other.rows[0]):
+            raise InputError(f"{self.experiment} was changed between two of its runs; run all seeds with one version")
         rules = {name: rule for name, rule in other.rules.items() if self.rules.get(name) == rule}
-        started = min(self.started, other.started)
-        times = {name: min(run.added.get(name, run.started) for run in (self, other)) for name in rules}
         return StoredRun(
             self.experiment,
             [*kept, *other.rows],
             rules,
-            started,
+            min(self.started, other.started),
             commit=", ".join(dict.fromkeys(run.commit for run in (self, other))),
             machine={
                 key: ", ".join(dict.fromkeys(run.machine[key] for run in (self, other) if key in run.machine))
                 for key in {**self.machine, **other.machine}
             },
             core_hours=round(sum(run.core_hours for run in (self, other)), 5),
-            added={name: time for name, time in times.items() if time != started},
+            experiment_sha256=self.experiment_sha256,
         )
 
     def series(self, terms: Mapping[str, Any] | Iterable[Mapping[str, Any]], seeds: Sequence[int]) -> Series:

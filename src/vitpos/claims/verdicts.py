@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Literal, get_type_hints
 
 from vitpos.claims import proofs
-from vitpos.claims.ledger import Claim
+from vitpos.claims.ledger import Claim, fixed_rules
 from vitpos.claims.outcomes import Outcome, Series
 from vitpos.claims.rules import RULES
 from vitpos.claims.stored_runs import NotMeasured, StoredRun
@@ -24,7 +25,7 @@ class Verdict:
     Args:
         claim: The claim.
         status: The verdict in one phrase.
-        condition: For ``holds only if``, the labels of the tests that hold; otherwise empty.
+        condition: For ``holds only if``, the labels of the tests that hold, and of those that do not; otherwise empty.
         outcomes: Label of a test → its answer and numbers.
         reason: Why there is no verdict, and the command that would give one; empty otherwise.
     """
@@ -41,7 +42,7 @@ def judge(claim: Claim, runs: Mapping[str, StoredRun]) -> Verdict:
 
     Args:
         claim: The claim.
-        runs: Experiment → its stored run. A run that was started under another rule does not count.
+        runs: Experiment → its stored run. A run counts only if it was started under the present rule, after this was fixed.
     """
     if claim.reason:
         return Verdict(claim, "not decidable here", reason=f"{claim.reason}; {claim.command}".rstrip("; "))
@@ -53,6 +54,8 @@ def judge(claim: Claim, runs: Mapping[str, StoredRun]) -> Verdict:
         return Verdict(claim, "not measured yet", reason=f"no run of {claim.experiment}; {command}")
     if run.rules.get(claim.id) != claim.sha256:
         return Verdict(claim, "not measured yet", reason=f"{claim.experiment} was not run under this rule; {command}")
+    if claim.id in (fixed := fixed_rules()) and _time(run.started) < _time(fixed[claim.id]["fixed"]):
+        return Verdict(claim, "not measured yet", reason=f"{claim.experiment} was started before this rule; {command}")
     try:
         outcomes = {
             test.get("label", f"test {number}" if len(claim.tests) > 1 else ""): _apply(test, claim, run)
@@ -61,6 +64,10 @@ def judge(claim: Claim, runs: Mapping[str, StoredRun]) -> Verdict:
     except NotMeasured as missing:
         return Verdict(claim, "not measured yet", reason=f"{missing}; {command}")
     return _combine(claim, outcomes)
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def _apply(test: Mapping[str, Any], claim: Claim, run: StoredRun) -> Outcome:
@@ -102,18 +109,25 @@ def _series(terms: Any, claim: Claim, run: StoredRun, unit: str) -> dict[int, fl
 
 
 def _combine(claim: Claim, outcomes: Mapping[str, Outcome]) -> Verdict:
-    """Returns the verdict of several tests: it holds if all hold, and only under the labels that hold if some do not.
+    """Returns the verdict of the tests of a claim; numbers that are only measured do not count.
 
-    Numbers that are only measured do not count.
+    Tests are alternatives, such as readings of a claim or models: some may hold and others not. If ``joint``, all have to
+    hold. If a control does not hold, the others say nothing.
     """
     answers = {label: outcome.answer for label, outcome in outcomes.items() if outcome.answer != "measured"}
     if not answers:
         return Verdict(claim, "measured", outcomes=outcomes)
-    held = [label for label, answer in answers.items() if answer == "holds"]
-    if len(held) == len(answers):
-        return Verdict(claim, "holds", outcomes=outcomes)
-    if "does not hold" not in answers.values():
+    if any(answers.pop(label) != "holds" for label in claim.controls):
         return Verdict(claim, "inconclusive", outcomes=outcomes)
-    if held:
-        return Verdict(claim, "holds only if", condition=", ".join(held), outcomes=outcomes)
-    return Verdict(claim, "does not hold", outcomes=outcomes)
+    held, failed, undecided = (
+        [label for label, answer in answers.items() if answer == wanted]
+        for wanted in ("holds", "does not hold", "inconclusive")
+    )
+    if not failed and not undecided:
+        return Verdict(claim, "holds", outcomes=outcomes)
+    if failed and (claim.joint or not (held or undecided)):
+        return Verdict(claim, "does not hold", outcomes=outcomes)
+    if not (held and failed):
+        return Verdict(claim, "inconclusive", outcomes=outcomes)
+    others = [f"fails: {', '.join(failed)}", f"undecided: {', '.join(undecided)}"][: 1 + bool(undecided)]
+    return Verdict(claim, "holds only if", condition=f"{', '.join(held)} ({'; '.join(others)})", outcomes=outcomes)
