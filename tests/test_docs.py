@@ -13,6 +13,9 @@ import torch
 import typer
 
 from tests.references import peer
+from vitpos.claims.ledger import find_claims
+from vitpos.claims.stored_runs import load_runs
+from vitpos.claims.verdicts import judge
 from vitpos.cli.main import app
 from vitpos.data.dataset import load
 from vitpos.encodings import ENCODINGS
@@ -28,7 +31,7 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results" / "README.md", *ROOT.glob("docs/*.md"))
 }
-README, RESULTS = PAGES["README.md"], PAGES["docs/results.md"]
+README, RESULTS, CLAIMS = PAGES["README.md"], PAGES["docs/results.md"], PAGES["docs/claims.md"]
 NONE = "–"  # a cell without a number
 
 # Specs in results/*.csv
@@ -558,6 +561,27 @@ def test_the_stored_runs_keep_what_the_experiment_expects():
     assert pair[1] >= 98 and pair[1] - pair[0] >= 8
 
 
+def test_verdicts_and_numbers_in_the_page_of_claims_are_those_of_the_ledger():
+    runs = load_runs([ROOT / "results" / "claims"])
+    rows = [row for rows in tables(CLAIMS) for row in rows if "claim" in row and "verdict" in row]
+    assert len(rows) >= 20
+    for row in rows:
+        ((text, identifier),) = re.findall(r"\[(.+)\]\(\.\./results/claims/README\.md#([\w-]+)\)", row["claim"])
+        (claim,) = [claim for claim in find_claims() if claim.id.lower() == identifier]
+        assert text == claim.id
+        verdict = judge(claim, runs)
+        assert row["verdict"] == verdict.status, text
+        found = [float(n) for outcome in (verdict.outcomes or {}).values() for n in numbers(outcome.numbers)]
+        for number in numbers(row["measured"]):
+            unit = 10.0 ** -len(number.partition(".")[2])
+            assert any(abs(abs(float(number)) - abs(value)) <= 0.501 * unit for value in found), (text, number)
+
+
+def test_counts_of_verdicts_in_the_page_of_claims_are_those_of_the_ledger():
+    ledger = (ROOT / "results" / "claims" / "README.md").read_text()
+    assert table(CLAIMS, "document", "claims") == table(ledger, "document", "claims")
+
+
 # Examples, commands, links
 
 
@@ -643,7 +667,9 @@ def test_links_lead_to_files_and_headings(page):
         assert linked.exists(), target
         if heading:
             titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
-            assert heading in [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles], target
+            anchors = re.findall(r'<a id="([\w-]+)">', linked.read_text())
+            slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert heading in slugs + anchors, target
 
 
 def test_the_examples_of_contributing_take_under_ten_lines():

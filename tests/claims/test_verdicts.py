@@ -85,7 +85,7 @@ def test_readings_that_hold_fail_and_are_undecided_are_all_named():
     third = {**CLAIM.tests[0], "label": "third", "by": 20.05, "negligible": 0}
     claim = replace(CLAIM, tests=(*CLAIM.tests, third))
     verdict = judge(claim, run_with(values(0.2, -0.1), claim))
-    assert verdict.condition == "digits (fails: clothes; undecided: third)"
+    assert verdict.condition == "digits (fails: clothes – undecided: third)"
 
 
 def test_a_run_that_was_started_before_its_rule_was_fixed_judges_nothing():

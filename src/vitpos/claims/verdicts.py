@@ -129,5 +129,6 @@ def _combine(claim: Claim, outcomes: Mapping[str, Outcome]) -> Verdict:
         return Verdict(claim, "does not hold", outcomes=outcomes)
     if not (held and failed):
         return Verdict(claim, "inconclusive", outcomes=outcomes)
-    others = [f"fails: {', '.join(failed)}", f"undecided: {', '.join(undecided)}"][: 1 + bool(undecided)]
-    return Verdict(claim, "holds only if", condition=f"{', '.join(held)} ({'; '.join(others)})", outcomes=outcomes)
+    others = (("fails", failed), ("undecided", undecided))
+    rest = " – ".join(f"{what}: {'; '.join(labels)}" for what, labels in others if labels)
+    return Verdict(claim, "holds only if", condition=f"{'; '.join(held)} ({rest})", outcomes=outcomes)
