@@ -134,6 +134,13 @@ def test_a_selection_must_name_one_number_per_seed():
 
 def test_terms_are_weighted_and_summed():
     run = run_with(values(0.2, 0.1))["tiny"]
+    terms = [{"data": "mnist", "encoding": "learned"}, {"data": "mnist", "encoding": "none", "times": -1}]
+    claim = replace(CLAIM, tests=({"rule": "above", "than": 10, "value": terms},))
+    run.rules["X1"] = claim.sha256
+    (outcome,) = judge(claim, {"tiny": run}).outcomes.values()
+    assert outcome.numbers.startswith("20 percentage points (95 % interval"), (
+        "a difference of percentages is no percentage"
+    )
     gain = run.series(
         [{"data": "mnist", "encoding": "learned", "times": 2}, {"data": "mnist", "encoding": "none", "times": -1}],
         [101],

@@ -74,7 +74,8 @@ def _apply(test: Mapping[str, Any], claim: Claim, run: StoredRun) -> Outcome:
     """Returns the outcome of one test: reads its series from the run and calls its rule."""
     rule, unit = RULES[test["rule"]], test.get("unit", claim.unit)
     hints = get_type_hints(rule)
-    options: dict[str, Any] = {"unit": unit} if "unit" in hints else {}
+    shown = "percentage points" if unit == "points" and any(map(_is_difference, test.values())) else unit
+    options: dict[str, Any] = {"unit": shown} if "unit" in hints else {}
     for name, value in test.items():
         if hints.get(name) == Series:
             options[name] = _series(value, claim, run, unit)
@@ -84,6 +85,13 @@ def _apply(test: Mapping[str, Any], claim: Claim, run: StoredRun) -> Outcome:
             options[name] = value
     outcome = rule(**options)
     return replace(outcome, numbers=_compared(test) + outcome.numbers)
+
+
+def _is_difference(value: Any) -> bool:
+    """Returns whether a value of a test is a weighted sum of selections whose weights add up to 0."""
+    if not isinstance(value, list) or not all(isinstance(term, Mapping) for term in value):
+        return False
+    return bool(value) and abs(sum(term.get("times", 1.0) for term in value)) < 1e-6
 
 
 def _compared(test: Mapping[str, Any]) -> str:
