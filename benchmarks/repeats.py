@@ -19,18 +19,26 @@ MEASURED = ("time", "memory")
 FIELDS = ("protocol", "encoding", "seed", "column", "published_with", "repeated_with", "published", "repeated")
 
 
-def repeats(again: Entry, published: list[Entry]) -> list[list]:
+def repeats(rerun: Entry, published: list[Entry]) -> list[list]:
     """Returns a row for each number that an entry shares with a published one: the same encoding, seed and column."""
     rows = []
     for other in published:
-        if (other.protocol, other.encoding) != (again.protocol, again.encoding):
+        if (other.protocol, other.encoding) != (rerun.protocol, rerun.encoding):
             continue
-        with_what = [entry.machine.get("instructions", "") for entry in (other, again)]
-        for column in (key for key in again.numbers if key not in MEASURED):
-            values, before = again.numbers[column], other.numbers.get(column, {})
+        instructions = [entry.machine.get("instructions", "") for entry in (other, rerun)]
+        for column in (key for key in rerun.numbers if key not in MEASURED):
+            values, before = rerun.numbers[column], other.numbers.get(column, {})
             for seed in sorted(values.keys() & before.keys()):
-                rows.append([again.protocol, again.encoding, seed, column, *with_what, before[seed], values[seed]])
+                rows.append([rerun.protocol, rerun.encoding, seed, column, *instructions, before[seed], values[seed]])
     return rows
+
+
+def group_by_training(rows: list[list]) -> dict[tuple, list[tuple]]:
+    """Returns (encoding, seed, instructions of both) → (column, published, repeated) of each number."""
+    found: dict[tuple, list[tuple]] = {}
+    for _, encoding, seed, column, *instructions, before, after in rows:
+        found.setdefault((encoding, seed, *instructions), []).append((column, before, after))
+    return found
 
 
 def main() -> None:
@@ -47,10 +55,10 @@ def main() -> None:
         if not rows:
             sys.exit(f"{run}: no published entry in {options.entries} has its encoding and seeds")
         table += rows
-        gaps = {row[3]: row[-1] - row[-2] for row in rows}
-        first = rows[0]
-        verdict = ", ".join(f"{key} {gap:+.4f}" for key, gap in gaps.items() if gap) or "identical"
-        print(f"{first[1]}, seed {first[2]}, {first[4]} published, {first[5]} repeated: {verdict}")
+        for (encoding, seed, published_with, repeated_with), numbers in group_by_training(rows).items():
+            gaps = {column: after - before for column, before, after in numbers if after != before}
+            text = ", ".join(f"{column} {gap:+.4f}" for column, gap in gaps.items()) or "identical"
+            print(f"{encoding}, seed {seed}, {published_with} published, {repeated_with} repeated: {text}")
     if options.out:
         print(write_csv(options.out, list(FIELDS), table))
 

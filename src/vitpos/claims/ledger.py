@@ -41,6 +41,7 @@ class Claim:
         reason: Why the claim cannot be decided here; empty if it can.
         command: The command that would decide it elsewhere; empty if none would.
         remark: What a reader should know beside the verdict.
+        own_check: Whether it is a check of ours that the document does not claim.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Claim:
     reason: str = ""
     command: str = ""
     remark: str = ""
+    own_check: bool = False
 
     @property
     def seed_list(self) -> list[int]:
@@ -86,10 +88,18 @@ class Claim:
 
 @dataclass(frozen=True)
 class Document:
-    """A source document and its claims, in the order of the document."""
+    """A source document and its claims, in the order of the document.
+
+    Args:
+        name: Name of its TOML file.
+        title: Short title.
+        source: Author, title and date, or what is known of them.
+        claims: Its claims.
+    """
 
     name: str
     title: str
+    source: str
     claims: tuple[Claim, ...]
 
 
@@ -114,14 +124,14 @@ def find_claims(ids: Iterable[str] = (), document: str | None = None) -> list[Cl
 
 @cache
 def fixed_rules() -> dict[str, dict[str, str]]:
-    """Returns claim id → ``{"sha256": hash of the rule, "date": day on which it was fixed}``."""
+    """Returns claim id → ``{"sha256": hash of the rule, "fixed": time at which it was fixed}``."""
     return json.loads((FOLDER / "fixed.json").read_text())
 
 
 def _read(path: Path) -> Document:
     content = tomllib.loads(path.read_text())
-    title = content.pop("title")
-    return Document(path.stem, title, tuple(_claim(name, path.stem, entry) for name, entry in content.items()))
+    title, source = content.pop("title"), content.pop("source")
+    return Document(path.stem, title, source, tuple(_claim(name, path.stem, entry) for name, entry in content.items()))
 
 
 def _claim(name: str, document: str, entry: dict[str, Any]) -> Claim:

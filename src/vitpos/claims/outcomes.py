@@ -43,12 +43,20 @@ def seeds_text(values: Sequence[float] | Series) -> str:
     return f"{len(values)} seed{'s' * (len(values) != 1)}"
 
 
-def difference_text(first: Series, second: Series, values: list[float], unit: str, required: str) -> str:
-    """Returns both means, their mean difference with its interval, the number of seeds and the requirement."""
+def difference_text(
+    first: Series, second: Series, values: list[float], unit: str, required: str, *, narrow: bool = False
+) -> str:
+    """Returns both means, their mean difference with its interval, the number of seeds and the requirement.
+
+    ``narrow`` adds the 90 % interval, by which equality is judged.
+    """
     means = " and ".join(
         f"{statistics.fmean(series.values()):.4g} {level_unit(unit)}".rstrip() for series in (first, second)
     )
-    difference = interval_text(statistics.fmean(values), ci_half_width(values), unit, sign=True)
+    mean, half = statistics.fmean(values), ci_half_width(values, 0.9)
+    difference = interval_text(mean, ci_half_width(values), unit, sign=True)
+    if narrow and math.isfinite(half):
+        difference += f" (90 % interval {mean - half:.4g} to {mean + half:.4g})"
     return f"{means}, difference {difference}, {seeds_text(values)}; required: {required}"
 
 

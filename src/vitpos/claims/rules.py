@@ -74,7 +74,8 @@ def higher(
     else:
         answer = "inconclusive"
     distance = mean if mean > by else max(negligible - abs(mean), -mean)
-    text = difference_text(first, second, values, unit, f"more than {by:g}")
+    none = f" (below {negligible:g}: none)" if negligible not in (0, by) else ""
+    text = difference_text(first, second, values, unit, f"more than {by:g}{none}")
     return Outcome(answer, text + needed_text(answer, values, distance))
 
 
@@ -95,7 +96,7 @@ def equal(first: Series, second: Series, *, within: float, unit: str = "") -> Ou
         answer: Answer = "holds"
     else:
         answer = "does not hold" if abs(mean) > max(half, within) else "inconclusive"
-    text = difference_text(first, second, values, unit, f"at most ±{within:g}")
+    text = difference_text(first, second, values, unit, f"90 % interval within ±{within:g}", narrow=True)
     distance = within - abs(mean) if abs(mean) < within else abs(mean)
     return Outcome(answer, text + needed_text(answer, values, distance))
 

@@ -53,7 +53,8 @@ def judge(claim: Claim, runs: Mapping[str, StoredRun]) -> Verdict:
     if run is None:
         return Verdict(claim, "not measured yet", reason=f"no run of {claim.experiment}; {command}")
     if run.rules.get(claim.id) != claim.sha256:
-        return Verdict(claim, "not measured yet", reason=f"{claim.experiment} was not run under this rule; {command}")
+        reason = f"the rule was changed after the run of {claim.experiment}; {command}"
+        return Verdict(claim, "not measured yet", reason=reason)
     if claim.id in (fixed := fixed_rules()) and _time(run.started) < _time(fixed[claim.id]["fixed"]):
         return Verdict(claim, "not measured yet", reason=f"{claim.experiment} was started before this rule; {command}")
     try:

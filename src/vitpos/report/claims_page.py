@@ -37,7 +37,12 @@ def claims_page(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], name
         for document in documents()
         if (found := [verdict for verdict in verdicts if verdict.claim.document == document.name])
     ]
-    counts = [(document, Counter(verdict.status for verdict in found)) for document, found in groups]
+    counts = [
+        (document.title, Counter(verdict.status for verdict in found if not verdict.claim.own_check))
+        for document, found in groups
+    ]
+    own = Counter(verdict.status for verdict in verdicts if verdict.claim.own_check)
+    counts += [("our own checks beside them", own)] if own else []
     total = Counter(verdict.status for verdict in verdicts)
     used = {verdict.claim.experiment for verdict in verdicts}
     values = {
