@@ -48,6 +48,11 @@ def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
     with pytest.raises(InputError, match=r"--seeds 7: the claims of .* are judged by seeds \[100, 101, 102\]"):
         run_claims([claim], tmp_path / "part", seeds=[7], observer=Observer())
 
+    (folder / "claims.json").rename(tmp_path / "record.json")
+    with pytest.raises(InputError, match=r"has models, and no claims\.json to say under which rules"):
+        run_claims([claim], tmp_path / "out", workers=1, observer=Observer())
+    (tmp_path / "record.json").rename(folder / "claims.json")
+
     changed = replace(claim, tests=({"rule": "every_seed", "most": 2e-4, "value": {"encoding": "none"}},))
     with pytest.raises(InputError, match="the rule of X1 has changed since"):
         run_claims([changed], tmp_path / "out", workers=1, observer=Observer())
@@ -70,6 +75,8 @@ def test_the_command_prints_verdicts_and_json(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "holds only if" in done.stdout and "not decidable here" in done.stdout
     records = json.loads(vitpos("claims", "--id", "M5", "--json", cwd=tmp_path).stdout)
+    done = vitpos("claims", "--id", "M5", cwd=tmp_path)
+    assert "results/claims is not here" in done.stderr and done.returncode == 0
     assert records[0]["verdict"] == "not measured yet" and "--id M5 --run --out DIR" in records[0]["reason"]
     done = vitpos("claims", "--id", "L2", "--page", tmp_path / "claims.html", cwd=tmp_path)
     assert done.returncode == 0 and "each token moves with its patch" in (tmp_path / "claims.html").read_text()
@@ -77,6 +84,7 @@ def test_the_command_prints_verdicts_and_json(tmp_path):
         (["--id", "Q1"], "no claim 'Q1'"),
         ([tmp_path / "nothing"], "is no run of claims"),
         (["--run"], "--out"),
+        (["--seeds", "100"], "--seeds goes with --run"),
     ):
         done = vitpos("claims", *words, cwd=tmp_path)
         assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, done.stderr

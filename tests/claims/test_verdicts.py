@@ -1,5 +1,6 @@
 """Stored numbers decide the verdicts; numbers of lower seeds, or measured under another rule, judge nothing."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from vitpos.claims.ledger import Claim, find_claims
 from vitpos.claims.stored_runs import StoredRun, load_runs
 from vitpos.claims.verdicts import judge
-from vitpos.errors import InputError
+from vitpos.errors import InputError, RunError
+from vitpos.files import write_csv
 
 CLAIM = Claim(
     id="X1",
@@ -119,7 +121,7 @@ def test_numbers_of_lower_seeds_or_of_another_rule_judge_nothing():
     assert partly.status == "not measured yet" and "2 of 3 seeds" in partly.reason
     other = replace(CLAIM, seeds=2)
     changed = judge(other, run_with(values(0.2, 0.2)))
-    assert changed.status == "not measured yet" and "the rule was changed after the run of tiny" in changed.reason
+    assert changed.status == "not measured yet" and "the rule was changed after the start of tiny" in changed.reason
     assert judge(CLAIM, {}).status == "not measured yet"
     assert "vitpos claims --id X1 --run" in judge(CLAIM, {}).reason
 
@@ -156,6 +158,69 @@ def test_a_stored_run_is_read_as_it_was_saved(tmp_path):
     path.with_suffix(".json").unlink()
     with pytest.raises(InputError, match="is no run of claims"):
         load_runs([path])
+
+
+def test_an_unfinished_run_deletes_no_stored_numbers(tmp_path):
+    (whole,) = run_with(values(0.2, 0.1)).values()
+    whole.save(tmp_path)
+    replace(whole, rows=[row("mnist", "none", 100, 0.25)], rules={}).save(tmp_path)
+    (stored,) = load_runs([tmp_path]).values()
+    assert len(stored.rows) == len(whole.rows) and stored.rules == whole.rules
+    assert stored.series({"data": "mnist", "encoding": "none"}, [100]) == {100: 0.25}
+    assert stored.series({"data": "mnist", "encoding": "none"}, [101]) == whole.series(
+        {"data": "mnist", "encoding": "none"}, [101]
+    )
+    with pytest.raises(InputError, match="has no numbers yet"):
+        replace(whole, rows=[]).save(tmp_path)
+
+
+def test_negative_numbers_are_saved_as_numbers(tmp_path):
+    run = StoredRun("tiny", [row("mnist", "none", 100, -1.5)], {}, "2026-11-18T12:00:00+00:00")
+    run.save(tmp_path)
+    run.save(tmp_path)
+    (stored,) = load_runs([tmp_path]).values()
+    assert stored.series({"encoding": "none"}, [100]) == {100: -1.5}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rules", ["X1"]), ("rules", {"X1": 5}), ("rules", None), ("started", 5), ("started", "yesterday"),
+        ("started", "2026-11-18T12:00:00"), ("machine", "pc"), ("machine", {"processor": 7}), ("commit", None),
+        ("core_hours", "many"), ("core_hours", -3), ("core_hours", float("inf")), ("experiment", 1), ("unknown", 1),
+    ],
+)  # fmt: skip
+def test_a_record_with_wrong_values_is_one_line(tmp_path, key, value):
+    (run,) = run_with(values(0.2, 0.1)).values()
+    record = run.save(tmp_path).with_suffix(".json")
+    record.write_text(json.dumps(json.loads(record.read_text()) | {key: value}))
+    with pytest.raises(RunError, match=r"^\S+tiny\.json is damaged \(.*\); restore it, or save the run again$"):
+        load_runs([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(",0.5", ",0.55"), ("0.7", "5.0"), ("\n", "\r\n"), (",value", ",values"), ("tiny,", "other,"), ("none", "")],
+)
+def test_a_table_that_was_edited_is_refused(tmp_path, old, new):
+    (run,) = run_with(values(0.2, 0.1)).values()
+    path = run.save(tmp_path)
+    content = path.read_bytes()
+    assert old.encode() in content
+    path.write_bytes(content.replace(old.encode(), new.encode(), 1))
+    with pytest.raises(RunError, match=r"tiny\.csv is damaged .*it is not the file that tiny\.json was written for"):
+        load_runs([tmp_path])
+
+
+@pytest.mark.parametrize(("column", "text"), [("value", "abc"), ("value", "nan"), ("seed", "1.5"), ("experiment", "x")])
+def test_results_that_are_no_numbers_of_the_experiment_are_one_line(tmp_path, column, text):
+    (run,) = run_with(values(0.2, 0.1)).values()
+    rows = [row("mnist", "none", 100, 0.5) | {column: text}]
+    write_csv(tmp_path / "results.csv", list(rows[0]), [list(one.values()) for one in rows])
+    record = {"experiment": "tiny", "rules": dict(run.rules), "started": run.started}
+    (tmp_path / "claims.json").write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"results\.csv is damaged \(.*\); restore it, or save the run again"):
+        load_runs([tmp_path])
 
 
 def test_a_run_in_parts_is_joined_by_seed(tmp_path):

@@ -163,8 +163,7 @@ def _gradient_change(encoding: str, order: torch.Tensor, hidden: torch.Tensor | 
         order: Permutation (N,) of the patches.
         hidden: Mask (1, N) of the patches whose positions the model does not get; none by default.
     """
-    model = _random_model(encoding)
-    image, label = torch.randn(1, 3, 12, 20, dtype=torch.float64), torch.tensor([3])
+    model, image, label = _random_model(encoding), _random_images(1), torch.tensor([3])
     positions = Positions.from_grid(GRID) if hidden is None else Positions.from_grid(GRID).hide(hidden)
     one, other = (client_gradient(model, x, label, positions) for x in (image, permute_patches(image, GRID, order)))
     largest = max(gradient.abs().max().item() for gradient in one.values())
@@ -179,6 +178,11 @@ def _random_model(encoding: str) -> ViT:
     return model.double().eval()
 
 
+def _random_images(count: int) -> torch.Tensor:
+    """Returns images (count, 3, 12, 20) in float64, the same at every call."""
+    return torch.randn(count, 3, 12, 20, dtype=torch.float64, generator=make_generator(100))
+
+
 def _table_gradient_error(encoding: str, images: int) -> float:
     """Returns the largest difference of the gradients of the loss by table and by tokens, relative to the largest entry.
 
@@ -186,7 +190,7 @@ def _table_gradient_error(encoding: str, images: int) -> float:
     the sum of patch embedding and table, and their gradient is that of the first image.
     """
     model = _random_model(encoding)
-    tokens, pos = model.embed_patches(torch.randn(images, 3, 12, 20, dtype=torch.float64))
+    tokens, pos = model.embed_patches(_random_images(images))
     tokens.retain_grad()
     features = model.pool_tokens(model.forward_blocks(tokens, pos))
     loss = torch.nn.functional.cross_entropy(model.head(features), torch.arange(images), reduction="sum")
@@ -205,9 +209,8 @@ def _permuted_differences(encoding: str = "none") -> tuple[float, float, float]:
     """
     with torch.random.fork_rng(), torch.no_grad():
         model = _random_model(encoding)
-        torch.manual_seed(100)
-        images = torch.randn(4, 3, 12, 20, dtype=torch.float64)
-        order = torch.randperm(GRID[0] * GRID[1])
+        images = _random_images(4)
+        order = torch.randperm(GRID[0] * GRID[1], generator=make_generator(100))
         permuted = permute_patches(images, GRID, order)
         tokens, others = (model.forward_tokens(one)[0] for one in (images, permuted))
         logits = (model(images) - model(permuted)).abs().max()

@@ -66,6 +66,8 @@ def record_rules(folder: Path, experiment: Experiment, claims: Sequence[Claim]) 
     path = folder / CLAIMS_FILE
     if path.exists():
         record = read_json(path)
+    elif any((folder / "cells").glob("*")):
+        raise InputError(f"{folder} has models, and no {CLAIMS_FILE} to say under which rules; use another folder")
     else:
         record = {
             "experiment": claims[0].experiment,

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from vitpos.claims.outcomes import Series
 from vitpos.errors import InputError
 from vitpos.evaluations import EVALUATIONS
-from vitpos.files import explain_damage, read_csv, read_json, write_csv, write_json
+from vitpos.files import explain_damage, read_csv, require_folder, write_csv, write_json
 from vitpos.lab.settings import SPECS
 from vitpos.registry import Registry
+from vitpos.regular_files import read_regular
 
 CLAIMS_FILE = "claims.json"
 COLUMNS: dict[str, Registry] = {**SPECS, "evaluation": EVALUATIONS}  # columns of results.csv that hold specs
+
+
+DIGEST = "csv_sha256"  # in the JSON file of a stored run: hash of its CSV file
+RESTORE = "restore it, or save the run again"
 
 
 class NotMeasured(Exception):
@@ -59,36 +67,77 @@ class StoredRun:
         record = source / CLAIMS_FILE if source.is_dir() else source.with_suffix(".json")
         if not record.exists() or not table.exists():
             raise InputError(f"{source} is no run of claims; make one with 'vitpos claims --run --out DIR'")
-        with explain_damage(record, "restore it, or save the run again"):
-            return cls(rows=read_csv(table), **read_json(record))
+        with explain_damage(record, RESTORE):
+            content = json.loads(read_regular(record))
+            digest = content.pop(DIGEST, None)
+            run = cls(rows=read_csv(table), **content)
+            run._require_types()
+        with explain_damage(table, RESTORE):
+            if not source.is_dir() and digest != _digest(table):
+                raise ValueError(f"it is not the file that {record.name} was written for")
+            run._require_rows()
+        return run
+
+    def _require_types(self) -> None:
+        """Raises a TypeError or ValueError if a field other than the rows has another type than it should have."""
+        texts = [self.experiment, self.started, self.commit, self.experiment_sha256]
+        for pairs in (self.rules, self.machine):
+            texts += [*pairs.keys(), *pairs.values()]
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise TypeError(f"{wrong[0]!r} is not a text")
+        if datetime.fromisoformat(self.started).tzinfo is None:
+            raise ValueError(f"the time {self.started} has no time zone")
+        if not (isinstance(self.core_hours, int | float) and 0 <= self.core_hours < math.inf):
+            raise ValueError(f"{self.core_hours!r} is not a number of core-hours")
+
+    def _require_rows(self) -> None:
+        """Raises a ValueError or KeyError if a row is not a number of this experiment."""
+        for row in self.rows:
+            if row["experiment"] != Path(self.experiment).stem:
+                raise ValueError(f"it has numbers of {row['experiment']}")
+            if int(row["seed"]) < 0 or not math.isfinite(float(row["value"])):
+                raise ValueError(f"{row['value']} is not a number of a seed")
 
     def save(self, folder: Path) -> Path:
         """Writes ``EXPERIMENT.csv`` and ``EXPERIMENT.json`` into a folder, and returns the path of the CSV file.
 
-        Seeds that are already stored there are kept, unless this run has them too.
+        Numbers that are already stored there are kept, unless this run has them too.
         """
-        path = folder / f"{self.experiment}.csv"
+        if not self.rows:
+            raise InputError(
+                f"the run of {self.experiment} has no numbers yet; continue it with the command of the run"
+            )
+        require_folder(folder)
+        path = folder / f"{Path(self.experiment).stem}.csv"
         run = StoredRun.load(path).joined(self) if path.exists() else self
-        write_csv(path, list(run.rows[0]), [list(row.values()) for row in run.rows])
-        write_json(path.with_suffix(".json"), {key: value for key, value in asdict(run).items() if key != "rows"})
+        rows = [[float(text) if key == "value" else text for key, text in row.items()] for row in run.rows]
+        write_csv(path, list(run.rows[0]), rows)
+        record = {key: value for key, value in asdict(run).items() if key != "rows"}
+        write_json(path.with_suffix(".json"), record | {DIGEST: _digest(path)})
         return path
 
     def joined(self, other: StoredRun) -> StoredRun:
         """Returns this run together with another one of the same experiment, such as one of other seeds.
 
-        Of a seed that both have, the numbers of ``other`` are taken. A rule counts only if both were started under it.
+        Of numbers that both have, those of ``other`` are taken. A rule counts unless the two were started under different
+        versions of it.
         """
-        kept = [row for row in self.rows if int(row["seed"]) not in other.seeds]
+        replaced = {_key(row) for row in other.rows}
+        kept = [row for row in self.rows if _key(row) not in replaced]
         if not kept:
             return other
-        if self.experiment_sha256 != other.experiment_sha256 or list(self.rows[0]) != list(other.rows[0]):
-            raise InputError(f"{self.experiment} was changed between two of its runs; run all seeds with one version")
-        rules = {name: rule for name, rule in other.rules.items() if self.rules.get(name) == rule}
+        if self.experiment_sha256 != other.experiment_sha256 or list(kept[0]) != list(other.rows[0]):
+            versions = " and ".join(f"{run.commit[:7] or 'an unknown commit'}" for run in (self, other))
+            raise InputError(
+                f"{self.experiment} was changed between two of its runs, with {versions}; run all seeds with one version"
+            )
+        both = {**self.rules, **other.rules}
+        rules = {name: rule for name, rule in both.items() if self.rules.get(name, rule) == rule}
         return StoredRun(
             self.experiment,
             [*kept, *other.rows],
             rules,
-            min(self.started, other.started),
+            min(self.started, other.started, key=datetime.fromisoformat),
             commit=", ".join(dict.fromkeys(run.commit for run in (self, other))),
             machine={
                 key: ", ".join(dict.fromkeys(run.machine[key] for run in (self, other) if key in run.machine))
@@ -126,7 +175,8 @@ class StoredRun:
             values[seed] = float(row["value"])
         if missing := [seed for seed in seeds if seed not in values]:
             named = ", ".join(f"{key} {value}" for key, value in wanted.items() if value)
-            raise NotMeasured(f"{len(seeds) - len(missing)} of {len(seeds)} seeds have {named}")
+            found = f"{len(seeds) - len(missing)} of {len(seeds)} seeds"
+            raise NotMeasured(f"the run of {self.experiment} is not finished: {found} have {named}")
         return values
 
 
@@ -146,3 +196,12 @@ def load_runs(sources: Iterable[Path]) -> dict[str, StoredRun]:
     for run in found:
         runs[run.experiment] = runs[run.experiment].joined(run) if run.experiment in runs else run
     return runs
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(read_regular(path)).hexdigest()
+
+
+def _key(row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Returns what identifies a number in ``results.csv``: all columns but the value."""
+    return tuple((column, text) for column, text in row.items() if column != "value")

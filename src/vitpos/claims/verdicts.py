@@ -53,8 +53,8 @@ def judge(claim: Claim, runs: Mapping[str, StoredRun]) -> Verdict:
     if run is None:
         return Verdict(claim, "not measured yet", reason=f"no run of {claim.experiment}; {command}")
     if run.rules.get(claim.id) != claim.sha256:
-        reason = f"the rule was changed after the run of {claim.experiment}; {command}"
-        return Verdict(claim, "not measured yet", reason=reason)
+        what = "the rule was changed after" if claim.id in run.rules else "the rule was not recorded at"
+        return Verdict(claim, "not measured yet", reason=f"{what} the start of {claim.experiment}; {command}")
     if claim.id in (fixed := fixed_rules()) and _time(run.started) < _time(fixed[claim.id]["fixed"]):
         return Verdict(claim, "not measured yet", reason=f"{claim.experiment} was started before this rule; {command}")
     try:

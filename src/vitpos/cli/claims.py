@@ -45,8 +45,16 @@ def claims(
     from vitpos.claims.verdicts import judge
     from vitpos.cli.dry_run import require_out
     from vitpos.cli.run import parse_seeds
+    from vitpos.errors import InputError
 
     wanted = find_claims(ids or (), document)
+    given = {"--out": out, "--seeds": seeds, "--workers": workers}
+    if not run and (without := [name for name, value in given.items() if value is not None]):
+        raise InputError(f"{without[0]} goes with --run, which runs the experiments of the claims")
+    if not sources and not run and not STORED.is_dir():
+        print(
+            f"{STORED} is not here: only claims decided by calculation have a verdict; give a folder", file=sys.stderr
+        )
     folders = list(sources or ([STORED] if STORED.is_dir() else []))
     if run:
         from vitpos.lab.console import Console
