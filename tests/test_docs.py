@@ -269,6 +269,12 @@ def test_table_of_pooling_and_initialization_is_stored():
 def test_rows_of_the_public_table_are_those_of_its_note_and_of_the_leaderboard():
     rows = table(RESULTS, "encoding", "in the public table")
     check_entries(rows, "vitpos-1", {"here": "accuracy"})
+    ranking = _entries("vitpos-1")[0].rankings["accuracy"]
+    for row in rows:
+        name, cell = named(row["encoding"])[0], row["here, difference from `learned`"]
+        check(cell, *([100 * x for x in ranking.difference(name, "learned")] if name != "learned" else [None]))
+        pair = frozenset((name, "learned"))
+        assert (pair in ranking.significant_pairs) == (name == "none"), "as the text says"
     (note,) = [note for note in Experiment.load("cifar-epochs").notes if "public table" in note]
     published = dict(re.findall(r"(\w+) (\d\d\.\d\d)", note))
     assert [row["in the public table"] for row in rows] == sorted(published.values(), reverse=True)

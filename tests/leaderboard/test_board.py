@@ -37,6 +37,15 @@ def test_one_seed_and_quick_entries_are_shown_without_rank():
     assert found.missing_seeds == {"cpe": [1, 2]}
 
 
+def test_recommendations_name_the_entries_that_are_ahead_without_a_rank():
+    ranked = [made("none", accuracy=0.6), made("rope", accuracy=0.7)]
+    assert Board(PROTOCOL, ranked).compared_text() == ""
+    ahead, behind = made("cpe", seeds=(0,), accuracy=0.9), made("cpb", seeds=(0,), accuracy=0.65)
+    text = Board(PROTOCOL, [*ranked, behind, ahead]).compared_text("`")
+    assert text.startswith("Only the 2 encodings with a rank are compared here.") and text.endswith("so far: `cpe`.")
+    assert Board(PROTOCOL, [*ranked, behind]).compared_text() == "Only the 2 encodings with a rank are compared here."
+
+
 def test_chosen_seeds_do_not_count_before_those_of_the_protocol():
     lucky = made("cpe", seeds=(0, 17, 23, 99), accuracy=0.9)
     found = Board(PROTOCOL, [made("none", accuracy=0.6), made("rope", accuracy=0.7), lucky])

@@ -118,7 +118,8 @@ def find_claims(ids: Iterable[str] = (), document: str | None = None) -> list[Cl
     wanted, known = list(ids), [claim.id for claim in claims]
     for name in wanted:
         if name not in known:
-            raise InputError(f"no claim {name!r}; {suggest(name, known)}")
+            where = f" in document {document!r}" if document else ""
+            raise InputError(f"no claim {name!r}{where}; {suggest(name, known)}; --id is repeatable")
     return [claim for claim in claims if not wanted or claim.id in wanted]
 
 

@@ -48,6 +48,10 @@ def claims(
     from vitpos.errors import InputError
 
     wanted = find_claims(ids or (), document)
+    if page is not None:
+        from vitpos.report.claims_page import require_page_path
+
+        require_page_path(page)
     given = {"--out": out, "--seeds": seeds, "--workers": workers}
     if not run and (without := [name for name, value in given.items() if value is not None]):
         raise InputError(f"{without[0]} goes with --run, which runs the experiments of the claims")

@@ -48,8 +48,8 @@ def show_board(board: Board) -> None:
             f"{columns[board.main].title}."
         )
         output.print(text, style="dim")
-    if board.recommendations and len(board.ranks) < len(board.entries):
-        output.print(f"Only the {len(board.ranks)} encodings with a rank are compared:", style="dim")
+    if board.recommendations and (text := board.compared_text()):
+        output.print(text, style="dim")
     for found in board.recommendations:
         output.print(f"{columns[found.column].title}: {found.text()}", style="dim")
     lacking: dict[str, list[str]] = {}

@@ -194,6 +194,25 @@ class Board:
             found.append(Recommendation(key, best, fastest, bool(ranking.significant_pairs)))
         return found
 
+    def compared_text(self, quote: str = "") -> str:
+        """Returns which encodings the recommendations compare, and which others look better; empty if all are compared.
+
+        Others are entries that are not ranked, with a higher value in the first column (or a lower one, if that is better)
+        than the first of the ranking. ``quote`` encloses the names of encodings.
+        """
+        if not self.ranks or len(self.ranks) == len(self.entries):
+            return ""
+        sign = -1 if self.protocol.columns[self.main].better == "lower" else 1
+        mean = {e.encoding: sign * statistics.fmean(e.numbers[self.main].values()) for e in self.entries if not e.quick}
+        first = sign * next(iter(self.rankings[self.main].means.values()))
+        ahead = [name for name in sorted(mean, key=lambda n: -mean[n]) if name not in self.ranks and mean[name] > first]
+        text = f"Only the {len(self.ranks)} encodings with a rank are compared here."
+        if not ahead:
+            return text
+        others = ", ".join(f"{quote}{name}{quote}" for name in ahead)
+        column = self.protocol.columns[self.main].title
+        return f"{text} In {column}, {len(ahead)} without a rank are ahead of them so far: {others}."
+
     @property
     def instructions(self) -> dict[str, int]:
         """Dictionary vector instructions of a processor, such as ``AVX512`` → number of entries computed with them."""

@@ -25,9 +25,14 @@ def write_claims(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], out
         runs: Experiment → its stored run, for machine, commit, date and seeds.
         out: Path of the page; Markdown if it ends in ``.md``, otherwise HTML.
     """
-    if out.is_dir() or not out.name:
-        raise InputError(f"--page {out} is a folder; give the path of a file, such as {out / 'claims.html'}")
+    require_page_path(out)
     return write_text(out, claims_page(verdicts, runs, "claims.md" if out.suffix == ".md" else "claims.html"))
+
+
+def require_page_path(out: Path) -> None:
+    """Raises an InputError if ``out`` is not the path of an HTML or Markdown file."""
+    if out.is_dir() or out.suffix.lower() not in (".html", ".md"):
+        raise InputError(f"--page {out} is no name of a page; give a file such as claims.html or claims.md")
 
 
 def claims_page(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], name: str) -> str:
