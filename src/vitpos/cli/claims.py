@@ -43,7 +43,6 @@ def claims(
     from vitpos.claims.run import run_claims
     from vitpos.claims.stored_runs import load_runs
     from vitpos.claims.verdicts import judge
-    from vitpos.cli.dry_run import require_out
     from vitpos.cli.run import parse_seeds
     from vitpos.errors import InputError
 
@@ -63,14 +62,21 @@ def claims(
     if run:
         from vitpos.lab.console import Console
 
+        if out is None:
+            raise InputError("--run needs --out DIR, the folder of the runs")
+        hours = {claim.experiment: claim.core_hours for claim in wanted if claim.experiment}
+        for experiment, time in hours.items():
+            text = f"{experiment}: about {time:g} core-hours, in {out / experiment}; the same command continues it"
+            print(text, file=sys.stderr)
         with Console() as console:
             chosen = parse_seeds(seeds)
-            folders += run_claims(wanted, require_out(out), seeds=chosen, workers=workers, observer=console)
+            folders += run_claims(wanted, out, seeds=chosen, workers=workers, observer=console)
     runs = load_runs(folders)
     verdicts = [judge(claim, runs) for claim in wanted]
     if save is not None:
-        for stored in runs.values():
-            print(f"stored: {stored.save(save)}", file=sys.stderr)
+        for experiment in dict.fromkeys(claim.experiment for claim in wanted):
+            if experiment in runs:
+                print(f"stored: {runs[experiment].save(save)}", file=sys.stderr)
     if as_json:
         print(json.dumps([_record(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
     else:
