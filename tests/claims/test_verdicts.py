@@ -241,6 +241,7 @@ def test_a_run_in_parts_is_joined_by_seed(tmp_path):
     assert stored.machine == {"processor": "EPYC", "instructions": "AVX2, AVX512"}
     assert judge(CLAIM, {"tiny": stored}) == judge(CLAIM, {"tiny": whole})
 
+    assert stored.joined(replace(rest, rows=rest.rows[:1])).commit == "a, b"
     other_rule = replace(rest, rules={"X1": "another"})
     assert judge(CLAIM, {"tiny": first.joined(other_rule)}).status == "not measured yet"
     again = replace(run_with(values(0.4, 0.1), seeds=(100,))["tiny"], commit="c")

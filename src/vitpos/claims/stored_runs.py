@@ -84,7 +84,7 @@ class StoredRun:
         for pairs in (self.rules, self.machine):
             texts += [*pairs.keys(), *pairs.values()]
         if wrong := [text for text in texts if not isinstance(text, str)]:
-            raise TypeError(f"{wrong[0]!r} is not a text")
+            raise TypeError(f"{wrong[0]!r} is not a string")
         if datetime.fromisoformat(self.started).tzinfo is None:
             raise ValueError(f"the time {self.started} has no time zone")
         if not (isinstance(self.core_hours, int | float) and 0 <= self.core_hours < math.inf):
@@ -138,9 +138,9 @@ class StoredRun:
             [*kept, *other.rows],
             rules,
             min(self.started, other.started, key=datetime.fromisoformat),
-            commit=", ".join(dict.fromkeys(run.commit for run in (self, other))),
+            commit=_listed(self.commit, other.commit),
             machine={
-                key: ", ".join(dict.fromkeys(run.machine[key] for run in (self, other) if key in run.machine))
+                key: _listed(self.machine.get(key, ""), other.machine.get(key, ""))
                 for key in {**self.machine, **other.machine}
             },
             core_hours=round(sum(run.core_hours for run in (self, other)), 5),
@@ -183,7 +183,7 @@ class StoredRun:
 def load_runs(sources: Iterable[Path]) -> dict[str, StoredRun]:
     """Returns experiment → its stored run, from folders of runs, CSV files, or folders that contain either.
 
-    Runs of one experiment are joined; of a seed that several have, the last is taken.
+    Runs of one experiment are joined; of a number that several have, the last is taken.
     """
     found = []
     for source in sources:
@@ -196,6 +196,11 @@ def load_runs(sources: Iterable[Path]) -> dict[str, StoredRun]:
     for run in found:
         runs[run.experiment] = runs[run.experiment].joined(run) if run.experiment in runs else run
     return runs
+
+
+def _listed(*texts: str) -> str:
+    """Returns comma-separated lists as one list, each item once: ``a``, ``a, b`` → ``a, b``."""
+    return ", ".join(dict.fromkeys(item for text in texts for item in text.split(", ") if item))
 
 
 def _digest(path: Path) -> str:
