@@ -36,6 +36,7 @@ def test_a_run_gives_a_verdict_and_refuses_a_rule_that_was_changed(tmp_path):
     assert verdict.status == "holds" and runs[claim.experiment].seeds == [100, 101, 102]
     page = write_claims([verdict], runs, tmp_path / "claims.html").read_text()
     assert "Order does not matter." in page and "3 seeds" in page and "holds" in page
+    assert write_claims([verdict], runs, tmp_path / "CLAIMS.MD").read_text().startswith("# What four documents claim")
     (row,) = [
         line for line in write_claims([verdict], runs, tmp_path / "claims.md").read_text().splitlines() if "X1" in line
     ]

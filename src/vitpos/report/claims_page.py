@@ -26,7 +26,7 @@ def write_claims(verdicts: Sequence[Verdict], runs: Mapping[str, StoredRun], out
         out: Path of the page; Markdown if it ends in ``.md``, otherwise HTML.
     """
     require_page_path(out)
-    return write_text(out, claims_page(verdicts, runs, "claims.md" if out.suffix == ".md" else "claims.html"))
+    return write_text(out, claims_page(verdicts, runs, f"claims{out.suffix.lower()}"))
 
 
 def require_page_path(out: Path) -> None:
